@@ -159,15 +159,15 @@ func (c Converter) convert(ctx context.Context, img source.Image, dir, dst strin
 	c = c.withDefaults()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	image, l, err := c.openLayers(ctx, img, dir, filepath.Dir(dst), progress)
+	opened, l, err := c.openLayers(ctx, img, dir, filepath.Dir(dst), progress)
 	if err != nil {
 		return err
 	}
-	defer image.Close()
+	defer opened.Close()
 	var pulling sync.WaitGroup
 	var pullErr error
-	pulling.Go(func() { pullErr = l.pull(ctx, image.Blob) })
-	c.nicely(func() { err = c.write(ctx, img, image.Config, l, dst) })
+	pulling.Go(func() { pullErr = l.pull(ctx, opened.Blob) })
+	c.nicely(func() { err = c.write(ctx, img, opened.Config, l, dst) })
 	if err != nil {
 		cancel()
 	}
@@ -181,26 +181,26 @@ func (c Converter) convert(ctx context.Context, img source.Image, dir, dst strin
 // openLayers opens an image for pulling its layers into dir, and checks that it is supported and
 // that there is room for it. The caller closes the image.
 func (c Converter) openLayers(ctx context.Context, img source.Image, dir, sifDir string, progress func(Progress)) (*source.Opened, *layers, error) {
-	image, err := c.Source.Open(ctx, img)
+	opened, err := c.Source.Open(ctx, img)
 	if err != nil {
 		return nil, nil, err
 	}
-	l := c.newLayers(dir, image, progress)
-	err = checkImage(image, img.Architecture, c.maxLayerBytes())
+	l := c.newLayers(dir, opened, progress)
+	err = checkImage(opened, img.Architecture, c.maxLayerBytes())
 	if err == nil {
 		err = c.checkRoom(l, dir, sifDir)
 	}
 	if err != nil {
-		image.Close()
+		opened.Close()
 		return nil, nil, err
 	}
-	return image, l, nil
+	return opened, l, nil
 }
 
 // write flattens the layers into dst. The first attempt predicts the files that upper layers hide.
 // If the prediction was wrong, a second attempt uses the results of the first.
 func (c Converter) write(ctx context.Context, img source.Image, config *v1.ConfigFile, l *layers, dst string) error {
-	w := sifWriter{converter: c, image: img, config: config}
+	w := sifWriter{converter: c, img: img, config: config}
 	w.flat = flatten.New(
 		flatten.Layers{
 			Number: len(l.blobs), Open: l.open,

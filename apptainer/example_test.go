@@ -55,7 +55,7 @@ func hello() (image string, stop func()) {
 	return ref.String(), server.Close
 }
 
-// A program resolves an image's name, and converts the image to a SIF. That needs mksquashfs or tar2sqfs.
+// A program resolves a reference, and converts the image to a SIF. That needs mksquashfs or tar2sqfs.
 func ExampleConverter_Convert() {
 	image, stop := hello() // or "debian:12-slim", from Docker Hub
 	defer stop()

@@ -34,17 +34,17 @@ type layers struct {
 
 // newLayers returns the layers of an image, which are pulled into dir, or read in place if they are
 // local.
-func (c Converter) newLayers(dir string, image *source.Opened, progress func(Progress)) *layers {
-	l := &layers{nicely: c.nicely, diffIDs: image.Config.RootFS.DiffIDs, verified: make([]bool, len(image.Manifest.Layers)), report: &reporter{fn: progress}}
+func (c Converter) newLayers(dir string, opened *source.Opened, progress func(Progress)) *layers {
+	l := &layers{nicely: c.nicely, diffIDs: opened.Config.RootFS.DiffIDs, verified: make([]bool, len(opened.Manifest.Layers)), report: &reporter{fn: progress}}
 	l.room.Store(c.maxLayerBytes())
 	known := map[v1.Hash]*blob{}
-	for _, desc := range image.Manifest.Layers {
+	for _, desc := range opened.Manifest.Layers {
 		b := known[desc.Digest]
 		if b == nil {
 			b = newBlob(dir, desc)
 			known[desc.Digest] = b
-			if image.IsLocal() { // the diffID is checked instead of its digest
-				b.local = func(ctx context.Context) (io.ReadCloser, error) { return image.Blob(ctx, desc, 0) }
+			if opened.IsLocal() { // the diffID is checked instead of its digest
+				b.local = func(ctx context.Context) (io.ReadCloser, error) { return opened.Blob(ctx, desc, 0) }
 			} else {
 				l.report.toPull += desc.Size
 			}

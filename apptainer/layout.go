@@ -32,26 +32,26 @@ func (c Converter) pullTo(ctx context.Context, img source.Image, dir string, pro
 	if err != nil {
 		return source.Image{}, err
 	}
-	image, l, err := c.openLayers(ctx, img, dir, "", progress)
+	opened, l, err := c.openLayers(ctx, img, dir, "", progress)
 	if err != nil {
 		return source.Image{}, err
 	}
-	defer image.Close()
-	if err := l.pull(ctx, image.Blob); err != nil {
+	defer opened.Close()
+	if err := l.pull(ctx, opened.Blob); err != nil {
 		return source.Image{}, err
 	}
-	if err := writeLayout(dir, image, img.Architecture); err != nil {
+	if err := writeLayout(dir, opened, img.Architecture); err != nil {
 		return source.Image{}, err
 	}
 	return source.Image{Reference: ref, Digest: img.Digest, Architecture: img.Architecture, Origin: img.PinnedReference()}, nil
 }
 
 // writeLayout writes the files that make the layers in dir an OCI layout, its index last.
-func writeLayout(dir string, image *source.Opened, architecture string) error {
+func writeLayout(dir string, opened *source.Opened, architecture string) error {
 	index, err := json.Marshal(v1.IndexManifest{
 		SchemaVersion: 2, MediaType: types.OCIImageIndex,
 		Manifests: []v1.Descriptor{{
-			MediaType: image.MediaType, Size: int64(len(image.RawManifest)), Digest: image.Digest,
+			MediaType: opened.MediaType, Size: int64(len(opened.RawManifest)), Digest: opened.Digest,
 			Platform: &v1.Platform{OS: "linux", Architecture: architecture},
 		}},
 	})
@@ -62,8 +62,8 @@ func writeLayout(dir string, image *source.Opened, architecture string) error {
 		name string
 		data []byte
 	}{
-		{filepath.Join("blobs", "sha256", image.Digest.Hex), image.RawManifest},
-		{filepath.Join("blobs", "sha256", image.Manifest.Config.Digest.Hex), image.RawConfig},
+		{filepath.Join("blobs", "sha256", opened.Digest.Hex), opened.RawManifest},
+		{filepath.Join("blobs", "sha256", opened.Manifest.Config.Digest.Hex), opened.RawConfig},
 		{"oci-layout", []byte(`{"imageLayoutVersion":"1.0.0"}`)},
 		{"index.json", index},
 	} {

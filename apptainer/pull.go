@@ -25,15 +25,15 @@ const (
 )
 
 // checkImage refuses unsupported images. room limits the bytes of all layers together.
-func checkImage(image *source.Opened, architecture string, room int64) error {
+func checkImage(opened *source.Opened, architecture string, room int64) error {
 	// The platform comes first: layers of a Windows image have types of their own.
-	switch config := image.Config; {
+	switch config := opened.Config; {
 	case config.OS != "" && config.OS != "linux":
 		return fmt.Errorf("it is made for %s, and only Linux images can be run", config.OS)
 	case config.Architecture != "" && config.Architecture != architecture:
 		return fmt.Errorf("it is made for linux/%s, not for linux/%s", config.Architecture, architecture)
 	}
-	layers, diffIDs := image.Manifest.Layers, image.Config.RootFS.DiffIDs
+	layers, diffIDs := opened.Manifest.Layers, opened.Config.RootFS.DiffIDs
 	for i, l := range layers {
 		err := checkLayer(l)
 		if err == nil && l.Size > room {

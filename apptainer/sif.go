@@ -27,7 +27,7 @@ const launchScript = "#!/usr/bin/env run-singularity\n"
 // write directly into the file.
 type sifWriter struct {
 	converter Converter
-	image     source.Image
+	img       source.Image
 	config    *v1.ConfigFile
 	flat      *flatten.Flattener
 }
@@ -56,8 +56,8 @@ func (w sifWriter) writeTo(ctx context.Context, f *os.File) error {
 	if err != nil {
 		return err
 	}
-	id := uuid.NewSHA1(uuid.NameSpaceOID, []byte(w.image.Digest))
-	image, err := sif.CreateContainer(f,
+	id := uuid.NewSHA1(uuid.NameSpaceOID, []byte(w.img.Digest))
+	created, err := sif.CreateContainer(f,
 		sif.OptCreateWithID(id.String()),
 		sif.OptCreateWithTime(w.config.Created.UTC()),
 		sif.OptCreateWithLaunchScript(launchScript),
@@ -69,7 +69,7 @@ func (w sifWriter) writeTo(ctx context.Context, f *os.File) error {
 	if err != nil {
 		return fmt.Errorf("write the SIF: %w", err)
 	}
-	if err := image.UnloadContainer(); err != nil {
+	if err := created.UnloadContainer(); err != nil {
 		return fmt.Errorf("write the SIF: %w", err)
 	}
 	return nil
@@ -81,9 +81,9 @@ func (w sifWriter) objects(root *squashfs) ([]sif.DescriptorInput, error) {
 	if err != nil {
 		return nil, fmt.Errorf("write the image's configuration: %w", err)
 	}
-	definition := fmt.Sprintf("bootstrap: docker\nfrom: %s\n", w.image.PinnedReference())
+	definition := fmt.Sprintf("bootstrap: docker\nfrom: %s\n", w.img.PinnedReference())
 	fileSystem, err := sif.NewDescriptorInput(sif.DataPartition, root,
-		sif.OptPartitionMetadata(sif.FsSquash, sif.PartPrimSys, w.image.Architecture), sif.OptObjectName("rootfs"))
+		sif.OptPartitionMetadata(sif.FsSquash, sif.PartPrimSys, w.img.Architecture), sif.OptObjectName("rootfs"))
 	definitionFile, definitionErr := sif.NewDescriptorInput(sif.DataDeffile, strings.NewReader(definition))
 	ociConfig, configErr := sif.NewDescriptorInput(sif.DataGenericJSON, bytes.NewReader(config), sif.OptObjectName(sifconfig.OCIConfigName))
 	if err := errors.Join(err, definitionErr, configErr); err != nil {

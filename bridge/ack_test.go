@@ -12,7 +12,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// TestI6LostAcknowledgementIsAskedFor: the server has the result, and does not
+// TestI6LostAcknowledgementIsAskedFor: the server has the verdict, and does not
 // say so again.
 func TestI6LostAcknowledgementIsAskedFor(t *testing.T) {
 	t.Parallel()

@@ -9,34 +9,34 @@ import (
 // board shows the watchers and the check-ins what the decider has decided. It is safe for concurrent use.
 // Only the decider changes its rows.
 type board struct {
-	view    view
-	reports reports
-	offers  offers
+	view     view
+	reports  reports
+	capacity capacity
 }
 
 func (b *board) init() {
 	b.view.init()
 	b.reports.init()
-	b.offers.init()
+	b.capacity.init()
 }
 
 // publish shows a row that was decided now.
 func (b *board) publish(now time.Time, r *plan.Row) {
 	old := b.view.put(now, r)
-	b.offers.replace(old, r)
+	b.capacity.replace(old, r)
 	b.reports.note(r)
 }
 
 // resume shows a row of an earlier life of the bridge.
 func (b *board) resume(r *plan.Row) {
 	old := b.view.put(time.Time{}, r)
-	b.offers.replace(old, r)
+	b.capacity.replace(old, r)
 	b.reports.resume(r)
 }
 
 // remove takes a row off.
 func (b *board) remove(r *plan.Row) {
-	b.offers.replace(b.view.remove(r), nil)
+	b.capacity.replace(b.view.remove(r), nil)
 	b.reports.forget(r)
 }
 
@@ -46,14 +46,14 @@ func (b *board) rest(r *plan.Row) bool {
 	if !b.reports.forgetQuiet(r) {
 		return false
 	}
-	b.offers.replace(b.view.rest(r), nil)
+	b.capacity.replace(b.view.rest(r), nil)
 	return true
 }
 
 // showLow tells the server the reason for which no bundles are claimed; empty for none. If turned is set, the
 // check-ins of all queues tell it at once.
 func (b *board) showLow(low string, turned bool) {
-	b.offers.close(low)
+	b.capacity.close(low)
 	if turned {
 		b.reports.hurry(false)
 	}

@@ -118,12 +118,12 @@ func (b *Bridge) assemble() {
 		scheduler: b.Scheduler, settings: b.Settings, bridge: b.Policy.Bridge, every: b.ObserveEvery,
 		view: &b.board.view, contact: &b.contact, inbox: &b.inbox, beat: &b.beat, log: b.Log,
 	}
-	b.nodes = nodeWatch{scheduler: b.Scheduler, queues: b.Policy.Queues, offers: &b.board.offers, inbox: &b.inbox, log: b.Log}
+	b.nodes = nodeWatch{scheduler: b.Scheduler, queues: b.Policy.Queues, capacity: &b.board.capacity, inbox: &b.inbox, log: b.Log}
 	b.disk = diskWatch{gauge: b.Gauge, lowWater: b.Policy.LowWater, board: &b.board, inbox: &b.inbox, beat: &b.beat, log: b.Log, now: b.Now}
 	b.doer = doer{
 		policy: &b.Policy, identity: b.Config.Identity, hostname: b.Hostname, remote: b.remote(),
 		service: b.Service, scheduler: b.Scheduler, spool: b.Spool, stager: b.Stager, collector: b.Collector,
-		trials:  trials{scheduler: b.Scheduler, queues: b.Policy.Queues, offers: &b.board.offers, now: b.Now},
+		trials:  trials{scheduler: b.Scheduler, queues: b.Policy.Queues, capacity: &b.board.capacity, now: b.Now},
 		records: &b.records, reports: &b.board.reports, inbox: &b.inbox, log: b.Log, now: b.Now,
 	}
 	b.identities = identities{config: &b.Config, board: &b.board, life: &b.life, beat: &b.beat, inbox: &b.inbox}

@@ -62,10 +62,10 @@ type checkIns struct {
 	// proving is set while proofs are asked for; proved receives when that has ended.
 	proving bool
 	proved  chan struct{}
-	// failures counts the failures in a row. welcome is set once the server has answered a
+	// failures counts the failures in a row. answered is set once the server has answered a
 	// check-in: if it refuses the first one, the operator has to act.
 	failures int
-	welcome  bool
+	answered bool
 }
 
 // run keeps the identity checked in until ctx ends: the server holds a check-in until it has a
@@ -123,7 +123,7 @@ func (c *checkIns) checkInWithin(wait time.Duration) {
 
 // mayOverlap reports whether another check-in may be sent while fewer than most are unanswered.
 func (c *checkIns) mayOverlap(most int) bool {
-	return c.welcome && c.failures == 0 && c.unanswered < most
+	return c.answered && c.failures == 0 && c.unanswered < most
 }
 
 // checkInIfDue checks in if the newest check-in is answered, or if there is something to
@@ -135,7 +135,7 @@ func (c *checkIns) checkInIfDue(ctx context.Context) {
 	}
 	// This holds after a failure too: the newest check-in may hang for longer than a report
 	// stays good.
-	if c.newest == 0 || c.welcome && c.unanswered < unansweredBelow(pending) {
+	if c.newest == 0 || c.answered && c.unanswered < unansweredBelow(pending) {
 		c.send(ctx)
 		return
 	}
@@ -221,7 +221,7 @@ func (c *checkIns) handleAnswer(ctx context.Context, a answer) error {
 	for _, m := range a.messages {
 		c.startReply(ctx, m)
 	}
-	c.failures, c.welcome = 0, true
+	c.failures, c.answered = 0, true
 	c.contact.noteAnswer(c.now())
 	switch {
 	case newest && len(a.messages) == 0 && c.answerPause > 0:
@@ -241,7 +241,7 @@ func (c *checkIns) failed(ctx context.Context, err error) error {
 	c.failures++
 	c.contact.failing.Store(true)
 	var refused *codalab.Error
-	if errors.As(err, &refused) && !refused.Transient() && !c.welcome {
+	if errors.As(err, &refused) && !refused.Transient() && !c.answered {
 		return fmt.Errorf("check in queue %s: %w", c.queue.Name, err)
 	}
 	if c.failures == 1 {

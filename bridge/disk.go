@@ -65,7 +65,7 @@ func (w *diskWatch) measure(ctx context.Context, now time.Time) error {
 		return fmt.Errorf("measure: %w", err)
 	}
 	w.answersAgain(ctx, w.now())
-	w.board.offers.setFree(max(space.Free-w.lowWater.Of(space.Total), 1))
+	w.board.capacity.setFree(max(space.Free-w.lowWater.Of(space.Total), 1))
 	low := w.lowWater.Low(space, w.low != "")
 	turned := !w.known || (low == "") != (w.low == "")
 	if turned || low != w.low && (now.Sub(w.at) >= refreshLow || now.Before(w.at)) {

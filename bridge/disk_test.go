@@ -43,7 +43,7 @@ func TestSharedDiskThatIsNotThereSaysNothing(t *testing.T) {
 	if n := readRecords(b); n.Records == nil || !n.Records.Read.IsZero() || n.RecordsFailure == "" {
 		t.Errorf("reading returned %+v, want that it failed, and no absence", n)
 	}
-	if c := b.doer.fence(t.Context(), row); c.Failure == "" || c.Gone || c.Standing.Fenced {
+	if c := b.doer.fence(t.Context(), row); c.Failure == "" || c.Gone || c.Started.Fenced {
 		t.Errorf("fencing returned %+v, want that it failed", c)
 	}
 	if err := b.doer.release(row); err == nil {
@@ -85,7 +85,7 @@ func TestReadingAndFencingShowTheStart(t *testing.T) {
 		t.Errorf("records %+v, want the start", n.Records)
 	}
 	// An attempt that began cannot be fenced: its start counts.
-	if c := b.doer.fence(t.Context(), row); c.Failure != "" || c.Standing.Token != "t" || c.Attempt != 1 {
+	if c := b.doer.fence(t.Context(), row); c.Failure != "" || c.Started.Token != "t" || c.Attempt != 1 {
 		t.Errorf("fencing returned %+v, want the start", c)
 	}
 }

@@ -255,7 +255,7 @@ func (d *doer) fence(ctx context.Context, r plan.Row) plan.Fencing {
 	defer cancel()
 	c := plan.Fencing{Attempt: r.Attempt.Number}
 	var err error
-	if c.Standing, err = d.spool.Fence(ctx, r.Bundle, r.OnDisk, d.now()); err != nil {
+	if c.Started, err = d.spool.Fence(ctx, r.Bundle, r.OnDisk, d.now()); err != nil {
 		c.Failure, c.Gone = err.Error(), errors.Is(err, spool.ErrGone)
 	}
 	return c

@@ -17,8 +17,8 @@
 // a crash cuts it short, its row wants it again; a submission only after the first one is proven absent.
 //
 // The watchers and the check-ins know the rows from the board alone, which has three parts: the view has the
-// rows, reports has the reports of check-ins (package report), and offers has the resources that check-ins
-// offer.
+// rows, reports has the reports of check-ins (package report), and capacity has the resources that check-ins
+// tell.
 //
 // The package names its needs of the world as small interfaces, which cmd fills.
 package bridge

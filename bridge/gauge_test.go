@@ -139,7 +139,7 @@ func TestBridgeThatStartsBelowTheLowWaterNeverAsksForBundles(t *testing.T) {
 		s.server.mu.Lock()
 		defer s.server.mu.Unlock()
 		if in := s.server.first; in.CPUs != 0 || in.FreeDiskBytes != 0 || in.ExitAfterNumRuns != 0 {
-			s.Errorf("the first check-in offers %d CPUs, %d bytes, %d runs", in.CPUs, in.FreeDiskBytes, in.ExitAfterNumRuns)
+			s.Errorf("the first check-in tells %d CPUs, %d bytes, %d runs", in.CPUs, in.FreeDiskBytes, in.ExitAfterNumRuns)
 		}
 	})
 }

@@ -30,8 +30,8 @@ type Heartbeat struct {
 	SettingsFailure string           `json:"settings_failure,omitempty"`
 	// Server has the error of the last check-in of each queue whose check-in failed.
 	Server map[string]string `json:"server,omitempty"`
-	// Unheard are the queues of which no check-in has been answered since the start, nor refused.
-	Unheard []string `json:"unheard,omitempty"`
+	// UnansweredQueues names the queues of which no check-in has been answered since the start, nor refused.
+	UnansweredQueues []string `json:"unheard,omitempty"`
 	// LateQueues names the queues for which the bridge asks for no more bundles, because the server takes
 	// the reports of the live runs too slowly.
 	LateQueues []string `json:"late,omitempty"`
@@ -46,7 +46,7 @@ type Heartbeat struct {
 type heartbeat struct {
 	mu sync.Mutex
 	Heartbeat
-	heard map[string]bool // queues of which the server has answered a check-in
+	answered map[string]bool // queues of which the server has answered a check-in
 }
 
 // now returns the present heartbeat of a bridge with these queues. open is [Heartbeat.Open].
@@ -57,8 +57,8 @@ func (h *heartbeat) now(open bool, queues map[string]plan.Queue) Heartbeat {
 	p.Open = open
 	p.Server, p.LateQueues = maps.Clone(p.Server), slices.Clone(p.LateQueues)
 	for _, queue := range slices.Sorted(maps.Keys(queues)) {
-		if !h.heard[queue] && p.Server[queue] == "" {
-			p.Unheard = append(p.Unheard, queue)
+		if !h.answered[queue] && p.Server[queue] == "" {
+			p.UnansweredQueues = append(p.UnansweredQueues, queue)
 		}
 	}
 	p.Held, p.Nodes = maps.Clone(p.Held), maps.Clone(p.Nodes)
@@ -99,10 +99,10 @@ func (h *heartbeat) server(queue string, err error) {
 	defer h.mu.Unlock()
 	if err == nil {
 		delete(h.Server, queue)
-		if h.heard == nil {
-			h.heard = map[string]bool{}
+		if h.answered == nil {
+			h.answered = map[string]bool{}
 		}
-		h.heard[queue] = true
+		h.answered[queue] = true
 		return
 	}
 	if h.Server == nil {

@@ -23,17 +23,17 @@ func (i *identities) checkIn(q plan.Queue) (codalab.CheckIn, int64) {
 	c, now, name := i.config, i.config.Now(), i.config.Identity(q.Name)
 	reportsLate := i.board.reports.reportsLate(q.Name, now)
 	i.beat.noteLate(q.Name, reportsLate)
-	closed := i.board.offers.closed(reportsLate)
+	closed := i.board.capacity.closed(reportsLate)
 	told := i.board.reports.checkIn(q.Name, name, now)
-	offer := i.board.offers.of(q.Name, i.life.local())
+	capacity := i.board.capacity.of(q.Name, i.life.local())
 	in := codalab.CheckIn{
 		Tag: q.Tag, TagExclusive: !q.Default, Hostname: c.Hostname, Reports: told.Reports,
-		CPUs: offer.CPUs, GPUs: offer.GPUs, MemoryBytes: offer.Memory, FreeDiskBytes: i.board.offers.freeDisk(),
+		CPUs: capacity.CPUs, GPUs: capacity.GPUs, MemoryBytes: capacity.Memory, FreeDiskBytes: i.board.capacity.freeDisk(),
 		Dependencies: [][2]string{}, ExitAfterNumRuns: codalab.UnlimitedRuns,
 		SharedFileSystem: c.SharedDisk, Instance: c.Policy.Bridge,
 	}
 	if !i.life.local() {
-		in.Nodes = offeredSizes(q, i.board.offers.nodeSizes(q.Name))
+		in.Nodes = requestableSizes(q, i.board.capacity.nodeSizes(q.Name))
 	}
 	if group := q.Group; group != "" { // a copy: the whole queue would be copied for the pointer
 		in.GroupName = &group
@@ -44,7 +44,7 @@ func (i *identities) checkIn(q plan.Queue) (codalab.CheckIn, int64) {
 		}
 	}
 	i.life.describe(now, &in)
-	if closed != "" { // the server gives no bundle to an identity that offers nothing
+	if closed != "" { // the server gives no bundle to an identity without capacity
 		in.CPUs, in.FreeDiskBytes, in.ExitAfterNumRuns, in.Closed = 0, 0, 0, closed
 	}
 	return in, told.Number
@@ -56,7 +56,7 @@ func (i *identities) noteAnswer(q plan.Queue, number int64, messages []codalab.M
 		i.inbox.put(bundle, func(n *plan.News) { n.Restaged = true })
 	}
 	if len(messages) > 0 {
-		i.inbox.deliver(q.Name, messages)
+		i.inbox.putMessages(q.Name, messages)
 	}
 }
 

@@ -81,9 +81,9 @@ func (i *inbox) putEnded(e plan.Effect, of outcomes) {
 	signal(i.arrived)
 }
 
-// deliver adds a server's messages. No step comes between them: a kill may be for the bundle
+// putMessages adds a server's messages. No step comes between them: a kill may be for the bundle
 // that the same answer offers.
-func (i *inbox) deliver(queue string, messages []codalab.Message) {
+func (i *inbox) putMessages(queue string, messages []codalab.Message) {
 	i.mu.Lock()
 	for _, m := range messages {
 		switch {

@@ -22,7 +22,7 @@ func TestInboxGathersUntilItIsTaken(t *testing.T) {
 	in.put("0x1", message(codalab.MessageKill))
 	in.put("0x2", func(n *plan.News) { n.Progress = "half" })
 	in.put("0x1", message(codalab.MessageMarkFinalized))
-	in.deliver("cpu", []codalab.Message{{Type: codalab.MessageRun, Bundle: &codalab.RunBundle{UUID: "0x" + strings.Repeat("1", 32)}}})
+	in.putMessages("cpu", []codalab.Message{{Type: codalab.MessageRun, Bundle: &codalab.RunBundle{UUID: "0x" + strings.Repeat("1", 32)}}})
 	select {
 	case <-in.arrived:
 	default:

@@ -38,7 +38,7 @@ type limited struct {
 	longest  time.Duration // between two reports of a run
 	refused  int
 	largest  int  // of the check-ins that it took, in bytes
-	offers   bool // the last check-in lets the server give out bundles
+	takes    bool // the last check-in lets the server give out bundles
 	closed   string
 }
 
@@ -48,7 +48,7 @@ func (s *limited) CheckIn(ctx context.Context, _ string, in codalab.CheckIn) ([]
 		s.Error(err)
 	}
 	s.mu.Lock()
-	s.offers, s.closed = in.CPUs > 0, in.Closed
+	s.takes, s.closed = in.CPUs > 0, in.Closed
 	if len(data) > s.most {
 		s.refused++
 		s.mu.Unlock()
@@ -261,8 +261,8 @@ func TestBridgeClaimsNoMoreThanItCanReport(t *testing.T) {
 				for range 30 {
 					time.Sleep(2 * time.Second)
 					s.mu.Lock()
-					if s.offers != want || strings.HasPrefix(s.closed, "the server is slow to take the reports") == want {
-						t.Errorf("the bridge asks for bundles: %t; %s", s.offers, s.closed)
+					if s.takes != want || strings.HasPrefix(s.closed, "the server is slow to take the reports") == want {
+						t.Errorf("the bridge asks for bundles: %t; %s", s.takes, s.closed)
 					}
 					s.mu.Unlock()
 				}

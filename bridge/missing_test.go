@@ -38,7 +38,7 @@ type gone struct{ bridge.Collector }
 
 func (g gone) Collect(ctx context.Context, run codalab.RunBundle, runDir string, mode spool.ResultsMode, progress func(string)) (string, error) {
 	if _, err := os.Stat(runDir); errors.Is(err, fs.ErrNotExist) {
-		return "", &codalab.Error{Status: 400, Message: "the working directory is gone"}
+		return "", &codalab.Error{Status: 400, Message: "the run directory is gone"}
 	}
 	return g.Collector.Collect(ctx, run, runDir, mode, progress)
 }

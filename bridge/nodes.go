@@ -21,11 +21,11 @@ const surveyEvery = 10 * time.Minute
 // must not delay the reports.
 const firstSurveyWithin = 5 * time.Second
 
-// nodeWatch asks Slurm about the queues' nodes, for the offers of check-ins and for decisions.
+// nodeWatch asks Slurm about the queues' nodes, for the capacity that check-ins tell and for decisions.
 type nodeWatch struct {
 	scheduler sbatch.Scheduler
 	queues    map[string]plan.Queue
-	offers    *offers
+	capacity  *capacity
 	inbox     *inbox
 	log       *slog.Logger
 }
@@ -35,7 +35,7 @@ func (w *nodeWatch) run(ctx context.Context, now func() time.Time) error {
 	return every(ctx, surveyEvery, now, func(time.Time) { w.trySurvey(ctx) })
 }
 
-// first surveys the nodes before the first check-in, which then offers them.
+// first surveys the nodes before the first check-in, which then tells them.
 func (w *nodeWatch) first(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, firstSurveyWithin)
 	defer cancel()
@@ -60,7 +60,7 @@ func (w *nodeWatch) survey(ctx context.Context) error {
 	for name, q := range w.queues {
 		nodes[name], sizes[name] = nodesOf(q, partitions)
 	}
-	w.offers.setNodes(nodes, sizes)
+	w.capacity.setNodes(nodes, sizes)
 	w.inbox.putSizes(sizes)
 	return nil
 }

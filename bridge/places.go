@@ -84,7 +84,7 @@ func waits(k plan.Kind) string {
 	case plan.Stage:
 		return "Waiting for its turn: the inputs of other bundles are being staged."
 	case plan.Collect:
-		return "Waiting for its turn: the results of other bundles are being delivered."
+		return "Waiting for its turn: the results of other bundles are being collected."
 	default: // the others take seconds
 	}
 	return ""

@@ -134,7 +134,7 @@ func (a *replier) writeInto(ctx context.Context, r plan.Row, m codalab.Message) 
 	}
 	root, err := os.OpenRoot(a.policy.Layout.RunDir(r.Bundle, r.OnDisk))
 	if err != nil {
-		return fmt.Errorf("open working directory: %w", err)
+		return fmt.Errorf("open the run directory: %w", err)
 	}
 	err = writeFile(root, m.Subpath, m.String)
 	return errors.Join(err, root.Close())

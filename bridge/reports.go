@@ -175,12 +175,12 @@ func (r *reports) prove(queue, bundle string, shown codalab.Standing) {
 	}
 }
 
-// hurry wakes the check-ins of all queues. With news they are sent even if no run has something to report.
-func (r *reports) hurry(news bool) {
+// hurry wakes the check-ins of all queues. With announce they are sent even if no run has something to report.
+func (r *reports) hurry(announce bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for queue, s := range r.signals {
-		if news {
+		if announce {
 			r.book.Announce(queue)
 		}
 		signal(s.urgent)

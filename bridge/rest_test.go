@@ -53,7 +53,7 @@ func TestRowsOfEndedBundlesRestInTheLedger(t *testing.T) {
 		t.Errorf("the next one is due in %s", wait)
 	}
 
-	b.inbox.deliver("cpu", []codalab.Message{{Type: codalab.MessageRun, UUID: done(7), Bundle: &codalab.RunBundle{UUID: done(7)}}})
+	b.inbox.putMessages("cpu", []codalab.Message{{Type: codalab.MessageRun, UUID: done(7), Bundle: &codalab.RunBundle{UUID: done(7)}}})
 	wanted(t, b, now.Add(time.Hour))
 	a := replier{ledger: b.Ledger, view: &b.board.view}
 	if r, ok := a.knownRow(t.Context(), done(7)); !ok || r.Phase == plan.Claiming {

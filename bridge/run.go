@@ -19,7 +19,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 	if b.Standalone != nil && ctx.Err() != nil && !b.contact.answeredAt().IsZero() {
 		b.identities.sayGoodbye(context.WithoutCancel(ctx))
 	}
-	if errors.Is(err, context.Canceled) || errors.Is(err, errStopped) {
+	if errors.Is(err, context.Canceled) || errors.Is(err, errEnded) {
 		return nil
 	}
 	return err

@@ -151,7 +151,7 @@ func (s *site) offerWith(bundle, command string, alter func(*codalab.Message)) {
 	m := codalab.Message{
 		Type:      codalab.MessageRun,
 		Bundle:    &codalab.RunBundle{UUID: bundle, Type: codalab.TypeRun, OwnerID: "1", Command: command, Metadata: codalab.Metadata{}},
-		Resources: &codalab.Resources{CPUs: 1, DockerImage: "python:3"},
+		Resources: &codalab.Resources{CPUs: 1, ImageReference: "python:3"},
 	}
 	alter(&m)
 	s.server.change(func() { s.server.unclaimed[bundle] = m })

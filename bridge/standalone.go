@@ -15,11 +15,11 @@ import (
 
 // Standalone makes a bridge a stand-alone worker, as CodaLab's own cl-worker is one: it may end by itself.
 //
-//	works ──┬─ Stop, or Until is near ─► gives its runs back ─► ends
-//	        ├─ MostRuns taken, and all of them ended ─────────► ends
-//	        └─ idle for IdleFor ─► tells the server ──────────► ends
+//	works ──┬─ GiveBack, or Until is near ─► gives its runs back ─► ends
+//	        ├─ MostRuns taken, and all of them ended ─────────────► ends
+//	        └─ idle for IdleFor ─► tells the server ──────────────► ends
 type Standalone struct {
-	// Local is set if the jobs are processes of the worker's own host. It offers what that has and no more.
+	// Local is set if the jobs are processes of the worker's own host. Its capacity is that of the host.
 	Local bool
 	// Remote is the name that reports give to the place of a run.
 	Remote string
@@ -35,32 +35,32 @@ type Standalone struct {
 	// Until is the time by which the worker has to have ended; zero for none. It takes no run that asks for
 	// more time than is left.
 	Until time.Time
-	// Stop is closed to make the worker give its runs back and end.
-	Stop <-chan struct{}
-	// Patience bounds the time that a worker takes to stop: half of it for results to be collected, and the
-	// rest for the server to have its runs back.
+	// GiveBack is closed to make the worker give its runs back and end.
+	GiveBack <-chan struct{}
+	// Patience bounds the time that a worker takes to give its runs back: half of it to collect results, and the
+	// rest until the server has its runs back.
 	Patience time.Duration
 }
 
 const (
-	// stopLookEvery is the pause between two looks whether the worker has to end.
-	stopLookEvery = 100 * time.Millisecond
-	// stopBefore is the time before Until at which the worker gives its runs back; less if it has little time
+	// checkEndEvery is the pause between two checks whether the worker has to end.
+	checkEndEvery = 100 * time.Millisecond
+	// giveBackBefore is the time before Until at which the worker gives its runs back; less if it has little time
 	// at all.
-	stopBefore = time.Minute
+	giveBackBefore = time.Minute
 	// lostAfter bounds the wait of a worker that ends when it is idle for a server that does not answer: the
 	// worker may hold a Slurm job.
 	lostAfter = 5 * time.Minute
-	// A stopping worker notifies all rows again every stopAgain, because new rows may have appeared, and rows
-	// may have new results.
-	stopAgain = time.Second
+	// A worker that gives its runs back notifies all rows again every giveBackAgain, because new rows may have
+	// appeared, and rows may have new results.
+	giveBackAgain = time.Second
 	// closeWithin is the time for which a worker that ends waits for a run: the server may have sent one before
 	// it read that the worker ends.
 	closeWithin = 500 * time.Millisecond
 )
 
-// errStopped ends the work of a worker that has ended by itself.
-var errStopped = errors.New("the worker has ended")
+// errEnded ends the work of a worker that has ended by itself.
+var errEnded = errors.New("the worker has ended")
 
 // ErrLost is the error of a worker that ends because it is idle and the server does not answer.
 var ErrLost = errors.New("the worker has nothing to do, and the server has not answered for minutes")
@@ -71,10 +71,10 @@ type life struct {
 	// claiming counts the offers that are being claimed, taken the runs of this life. Only Step writes
 	// them.
 	claiming, taken atomic.Int64
-	// ending is set while the server is told that the worker ends: it is stopping, or about to leave.
+	// ending is set while the server is told that the worker ends: it gives its runs back, or is about to leave.
 	ending atomic.Bool
-	// stopping is set once the worker takes no runs any more.
-	stopping atomic.Bool
+	// givingBack is set once the worker gives its runs back and takes no more.
+	givingBack atomic.Bool
 	// began is the time of the worker's start; it is set before the others are used.
 	began time.Time
 }
@@ -82,13 +82,13 @@ type life struct {
 // local reports whether the jobs are processes of the worker's own host.
 func (l *life) local() bool { return l.standalone != nil && l.standalone.Local }
 
-// stopAt returns when the worker gives its runs back; zero for never.
-func (l *life) stopAt() time.Time {
+// giveBackAt returns when the worker gives its runs back; zero for never.
+func (l *life) giveBackAt() time.Time {
 	until := l.standalone.Until
 	if until.IsZero() {
 		return until
 	}
-	return until.Add(-min(stopBefore, until.Sub(l.began)/4))
+	return until.Add(-min(giveBackBefore, until.Sub(l.began)/4))
 }
 
 // refuses returns why a stand-alone worker does not take a run now; empty if it does.
@@ -97,12 +97,12 @@ func (l *life) refuses(now time.Time, m codalab.Message) string {
 	switch {
 	case s == nil:
 		return ""
-	case l.stopping.Load():
-		return "the worker stops"
+	case l.givingBack.Load():
+		return "the worker ends"
 	case l.runsLeft() <= l.claiming.Load():
 		return "the worker has taken all the runs that it may take"
 	case !s.Until.IsZero() && m.Resources != nil && m.Bundle.Metadata.String("request_time") != "" &&
-		now.Add(time.Duration(m.Resources.Time)*time.Second).After(l.stopAt()):
+		now.Add(time.Duration(m.Resources.Time)*time.Second).After(l.giveBackAt()):
 		return "the worker ends before the run's time limit"
 	}
 	return ""
@@ -140,7 +140,7 @@ func (l *life) describe(now time.Time, in *codalab.CheckIn) {
 	}
 	in.ExitAfterNumRuns, in.IsTerminating, in.Preemptible = l.runsLeft(), l.ending.Load(), s.Preemptible
 	if !s.Until.IsZero() {
-		in.SecondsLeft = max(int64(l.stopAt().Sub(now).Seconds()), 1)
+		in.SecondsLeft = max(int64(l.giveBackAt().Sub(now).Seconds()), 1)
 	}
 }
 
@@ -155,11 +155,11 @@ type ender struct {
 	now     func() time.Time
 }
 
-// run ends the worker with errStopped or ErrLost, or returns when ctx ends.
+// run ends the worker with errEnded or ErrLost, or returns when ctx ends.
 func (e *ender) run(ctx context.Context) error {
-	stop := e.standalone.Stop
-	var idle, stopped, told time.Time // since when
-	tick := time.NewTicker(stopLookEvery)
+	signal := e.standalone.GiveBack
+	var idle, began, told time.Time // since when
+	tick := time.NewTicker(checkEndEvery)
 	defer tick.Stop()
 	for {
 		now := e.now()
@@ -169,17 +169,17 @@ func (e *ender) run(ctx context.Context) error {
 			idle = now
 		}
 		switch {
-		case !stopped.IsZero() && (live == 0 || now.Sub(stopped) > e.standalone.Patience):
+		case !began.IsZero() && (live == 0 || now.Sub(began) > e.standalone.Patience):
 			e.log.InfoContext(ctx, "the worker ends", slog.Int("runs", live))
-			return errStopped
-		case !stopped.IsZero() && now.Sub(told) >= stopAgain:
+			return errEnded
+		case !began.IsZero() && now.Sub(told) >= giveBackAgain:
 			told = now
-			e.giveBack(now.Sub(stopped) > e.standalone.Patience/2)
-		case !stopped.IsZero():
-		case e.mustStop(now, stop):
-			stopped, told = now, now
-			e.log.InfoContext(ctx, "the worker stops; its runs go back to the server", slog.Int("runs", live))
-			e.stopping.Store(true)
+			e.giveBack(now.Sub(began) > e.standalone.Patience/2)
+		case !began.IsZero():
+		case e.mustGiveBack(now, signal):
+			began, told = now, now
+			e.log.InfoContext(ctx, "the worker gives its runs back to the server, and then ends", slog.Int("runs", live))
+			e.givingBack.Store(true)
 			e.tellEnding(true)
 			e.giveBack(false)
 		case live == 0 && e.isLost(now, answered):
@@ -192,16 +192,16 @@ func (e *ender) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("watch: %w", ctx.Err())
-		case <-stop: // nil once it is closed
-			stop = nil
+		case <-signal: // nil once it is closed
+			signal = nil
 		case <-tick.C:
 		}
 	}
 }
 
-// mustStop reports whether the worker has to give its runs back now.
-func (e *ender) mustStop(now time.Time, stop <-chan struct{}) bool {
-	return stop == nil && e.standalone.Stop != nil || !e.standalone.Until.IsZero() && now.After(e.stopAt())
+// mustGiveBack reports whether the worker has to give its runs back now.
+func (e *ender) mustGiveBack(now time.Time, signal <-chan struct{}) bool {
+	return signal == nil && e.standalone.GiveBack != nil || !e.standalone.Until.IsZero() && now.After(e.giveBackAt())
 }
 
 // isLost reports whether a worker that ends when it is idle waits in vain for a server, which answered last at
@@ -227,7 +227,7 @@ func (e *ender) leave(ctx context.Context) error {
 	}
 	if len(e.board.view.live()) == 0 {
 		e.log.InfoContext(ctx, "the worker has nothing to do, and ends")
-		return errStopped
+		return errEnded
 	}
 	e.tellEnding(false)
 	return nil
@@ -239,7 +239,7 @@ func (e *ender) tellEnding(ending bool) {
 	e.board.reports.hurry(true)
 }
 
-// giveBack tells all rows that the worker stops; with leave, that it waits for no results any more.
+// giveBack tells all rows that the worker gives its runs back; with leave, that it waits for no results any more.
 func (e *ender) giveBack(leave bool) {
 	for _, bundle := range e.board.view.live() {
 		e.inbox.put(bundle, func(n *plan.News) { n.GiveBack, n.Leave = true, n.Leave || leave })

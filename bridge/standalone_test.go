@@ -16,17 +16,18 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// standalone makes the site's bridge a stand-alone worker, and returns what stops it.
-func (s *site) standalone(change func(w *bridge.Standalone)) (stop chan struct{}) {
-	stop = make(chan struct{})
+// standalone makes the site's bridge a stand-alone worker, and returns the channel that makes it
+// give its runs back and end.
+func (s *site) standalone(change func(w *bridge.Standalone)) (giveBack chan struct{}) {
+	giveBack = make(chan struct{})
 	s.queue.Identity, s.queue.Tag, s.queue.Default = "lab(7)", "", true
 	s.alter = func(b *bridge.Bridge) {
-		b.Standalone = &bridge.Standalone{Local: true, Remote: "lab-w", Stop: stop, Patience: 24 * time.Second}
+		b.Standalone = &bridge.Standalone{Local: true, Remote: "lab-w", GiveBack: giveBack, Patience: 24 * time.Second}
 		if change != nil {
 			change(b.Standalone)
 		}
 	}
-	return stop
+	return giveBack
 }
 
 // last is the newest check-in.
@@ -44,13 +45,13 @@ func (s *site) run(bundle string) codalab.RunReport {
 }
 
 // The runs go back to the server, which may give them to another worker at once.
-func TestWorkerThatIsStoppedGivesItsRunsBackAndEnds(t *testing.T) {
+func TestEndingWorkerGivesItsRunsBack(t *testing.T) {
 	t.Parallel()
 	atSite(t, func(s *site) {
-		stop := s.standalone(nil)
+		giveBack := s.standalone(nil)
 		bundle := s.startWith("sleep 1000", plan.Running)
-		close(stop)
-		s.within(10*time.Second, "the worker stops", func() bool { return s.last().IsTerminating })
+		close(giveBack)
+		s.within(10*time.Second, "the worker ends", func() bool { return s.last().IsTerminating })
 		s.offer(bundleID(2), "true") // the server sent it before it knew
 		taken := false
 		s.within(20*time.Second, "the run was given back", func() bool {
@@ -61,19 +62,19 @@ func TestWorkerThatIsStoppedGivesItsRunsBackAndEnds(t *testing.T) {
 		s.within(10*time.Second, "its row is gone", func() bool { return len(s.rows()) == 0 })
 		s.stopsItself()
 		if taken {
-			t.Error("a worker that stops has taken a run")
+			t.Error("a worker that ends has taken a run")
 		}
 	})
 }
 
-// Without results nobody has a use for the run's end, so results that are nearly delivered are waited for.
-func TestWorkerThatIsStoppedDeliversWhatHasEnded(t *testing.T) {
+// Without results nobody has a use for the run's end, so a worker waits for results that are nearly collected.
+func TestEndingWorkerCollectsResultsOfEndedCommands(t *testing.T) {
 	t.Parallel()
 	atSite(t, func(s *site) {
-		stop := s.standalone(nil)
+		giveBack := s.standalone(nil)
 		bundle := s.startWith("sleep 5", plan.Running)
 		s.within(10*time.Second, "the command has ended", func() bool { return s.rows()[bundle].Phase != plan.Running })
-		close(stop)
+		close(giveBack)
 		if run := s.result(10*time.Second, bundle); run.State != codalab.StateFinalizing || run.FailureMessage != nil {
 			t.Errorf("the run ended with %+v", run)
 		}
@@ -83,10 +84,10 @@ func TestWorkerThatIsStoppedDeliversWhatHasEnded(t *testing.T) {
 func TestWorkerEndsWithoutAnAnswerOfTheServer(t *testing.T) {
 	t.Parallel()
 	atSite(t, func(s *site) {
-		stop := s.standalone(nil)
+		giveBack := s.standalone(nil)
 		s.startWith("sleep 1000", plan.Running)
 		s.server.setDown(true)
-		close(stop)
+		close(giveBack)
 		began := time.Now()
 		s.stopsItself()
 		if took := time.Since(began); took > 29*time.Second {

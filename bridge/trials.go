@@ -32,7 +32,7 @@ func (t *trials) askQueue(ctx context.Context, queue string) plan.Canary {
 // tell the bundle's fault from the queue's: then the job is submitted, and its refusal is judged.
 func (t *trials) tooLarge(ctx context.Context, r plan.Row) string {
 	q, ok := t.queues[r.Queue]
-	if q.Nodes = t.offers.nodeSizes(r.Queue); !ok || q.Fits(r.Resources) {
+	if q.Nodes = t.capacity.nodeSizes(r.Queue); !ok || q.Fits(r.Resources) {
 		return ""
 	}
 	return t.refusal(q, r, func(request sbatch.Request) (refusal string, answered bool) {
@@ -67,7 +67,7 @@ const (
 type trials struct {
 	scheduler sbatch.Scheduler
 	queues    map[string]plan.Queue
-	offers    *offers
+	capacity  *capacity
 	now       func() time.Time
 
 	mu     sync.Mutex

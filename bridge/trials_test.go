@@ -35,10 +35,10 @@ func (s *smallSite) Try(ctx context.Context, r sbatch.Request) error {
 func TestOnlyAnswersOfSlurmAreRemembered(t *testing.T) {
 	t.Parallel()
 	slurm := &smallSite{silent: 1}
-	offered := &offers{}
-	offered.init()
-	offered.setNodes(nil, map[string]sbatch.NodeSizes{"cpu": {{CPUs: 8, Memory: 1 << 30}}})
-	tried := trials{scheduler: slurm, queues: map[string]plan.Queue{"cpu": {Name: "cpu"}}, offers: offered, now: time.Now}
+	known := &capacity{}
+	known.init()
+	known.setNodes(nil, map[string]sbatch.NodeSizes{"cpu": {{CPUs: 8, Memory: 1 << 30}}})
+	tried := trials{scheduler: slurm, queues: map[string]plan.Queue{"cpu": {Name: "cpu"}}, capacity: known, now: time.Now}
 	row := plan.Row{Bundle: "0x1", Queue: "cpu", Run: &codalab.RunBundle{}}
 	row.Resources = codalab.Resources{CPUs: 1, Memory: 300 << 30}
 

@@ -51,12 +51,12 @@ func TestRecordedAnswersAreReadWhole(t *testing.T) {
 	if diff := cmp.Diff([]codalab.MessageType{"run", "write", "read", "read", "mark_finalized", "kill", "run", "netcat", "netcat", "run"}, types); diff != "" {
 		t.Error(diff)
 	}
-	common := codalab.Resources{CPUs: 1, DockerImage: "codalab/default-cpu:latest", Memory: 2 << 30, Network: true, Tag: "mannrec"}
+	common := codalab.Resources{CPUs: 1, ImageReference: "codalab/default-cpu:latest", Memory: 2 << 30, Network: true, Tag: "mannrec"}
 	floats, nan := common, common
 	floats.Time, floats.Disk = 60, 1_610_612_736
 	nan.Invalid = `The server sent "NaN" for --request-time, which is not between 0 and 3153600000.`
 	want := []codalab.Resources{
-		{CPUs: 1, DockerImage: "codalab/default-cpu:latest", Memory: 100 << 20, Disk: 10 << 20, Network: true, Tag: "tag=rec"}, floats, nan,
+		{CPUs: 1, ImageReference: "codalab/default-cpu:latest", Memory: 100 << 20, Disk: 10 << 20, Network: true, Tag: "tag=rec"}, floats, nan,
 	}
 	if diff := cmp.Diff(want, requests); diff != "" {
 		t.Error(diff)

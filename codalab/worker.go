@@ -88,9 +88,9 @@ type RunReport struct {
 	ContainerTimeTotal  float64 `json:"container_time_total"`
 	ContainerTimeUser   float64 `json:"container_time_user"`
 	ContainerTimeSystem float64 `json:"container_time_system"`
-	// DockerImage is the image's pinned reference, once it is known.
-	DockerImage *string `json:"docker_image"`
-	State       State   `json:"state"`
+	// PinnedReference is the image's, once it is known.
+	PinnedReference *string `json:"docker_image"`
+	State           State   `json:"state"`
 	// Remote names the run's place: a worker or a host.
 	Remote         string  `json:"remote"`
 	ExitCode       *int    `json:"exitcode"`
@@ -211,19 +211,19 @@ type RunDependency struct {
 }
 
 // Resources is a run's requests, in a run message. Time is in seconds, Memory and Disk are in
-// bytes; 0 means no limit. DockerImage is the image's reference. Decoded numbers are between 0 and
+// bytes; 0 means no limit. ImageReference is the reference of the image. Decoded numbers are between 0 and
 // MaxCount, MaxSeconds or MaxBytes.
 type Resources struct {
-	CPUs         int64  `json:"cpus"`
-	GPUs         int64  `json:"gpus"`
-	DockerImage  string `json:"docker_image"`
-	Time         int64  `json:"time"`
-	Memory       int64  `json:"memory"`
-	Disk         int64  `json:"disk"`
-	Network      bool   `json:"network"`
-	Tag          string `json:"tag"`
-	TagExclusive bool   `json:"tag_exclusive"`
-	RunsLeft     *int64 `json:"runs_left"`
+	CPUs           int64  `json:"cpus"`
+	GPUs           int64  `json:"gpus"`
+	ImageReference string `json:"docker_image"`
+	Time           int64  `json:"time"`
+	Memory         int64  `json:"memory"`
+	Disk           int64  `json:"disk"`
+	Network        bool   `json:"network"`
+	Tag            string `json:"tag"`
+	TagExclusive   bool   `json:"tag_exclusive"`
+	RunsLeft       *int64 `json:"runs_left"`
 	// Invalid names the number that is out of range; empty if all are in range. A server does not send it.
 	Invalid string `json:"invalid,omitempty"`
 }

@@ -169,7 +169,7 @@ func fullRows() []row {
 			group, image := "readers", "x"
 			in := codalab.CheckIn{Tag: "x", GroupName: &group, CPUs: 1, Dependencies: [][2]string{{s.data, ""}}, Hostname: "h", Instance: "i"}
 			run := reportOf(s.run, codalab.StateRunning)
-			run.DockerImage, run.FailureMessage = &image, &image
+			run.PinnedReference, run.FailureMessage = &image, &image
 			in.Reports = []codalab.RunReport{run}
 			return "/workers/w/checkin", in
 		}},

@@ -109,7 +109,7 @@ func TestWorkerThatDoesNotAnswerIsNamed(t *testing.T) {
 			w.checkIn(reportOf(uuid, codalab.StateRunning))
 			time.Sleep(5 * time.Second)
 		}
-		(<-got).says(404, "Worker w, which has bundle "+uuid+", did not answer within 1m0s.")
+		(<-got).says(404, "Worker w, which has bundle "+uuid+", did not reply within 1m0s.")
 		if took := time.Since(start); took != time.Minute {
 			t.Errorf("it took %v", took)
 		}

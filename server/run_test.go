@@ -24,7 +24,7 @@ func TestRunFromCreatedToReady(t *testing.T) {
 	if m.Bundle.UUID != uuid || m.Bundle.State != codalab.StateStarting || m.Bundle.Command != "cat in" {
 		t.Fatalf("run message %+v", m.Bundle)
 	}
-	want := codalab.Resources{CPUs: 1, DockerImage: "codalab/default-cpu:latest", Time: 3600, Memory: 2 << 30, Disk: 10 << 20, Network: true, Tag: "tag=cpu"}
+	want := codalab.Resources{CPUs: 1, ImageReference: "codalab/default-cpu:latest", Time: 3600, Memory: 2 << 30, Disk: 10 << 20, Network: true, Tag: "tag=cpu"}
 	if diff := cmp.Diff(want, *m.Resources); diff != "" {
 		t.Error(diff)
 	}
@@ -47,7 +47,7 @@ func TestRunFromCreatedToReady(t *testing.T) {
 	}
 
 	running, digest := reportOf(uuid, codalab.StateRunning), "image@sha256:1"
-	running.DockerImage, running.ContainerTimeTotal, running.DiskUtilization = &digest, 2.5, 77
+	running.PinnedReference, running.ContainerTimeTotal, running.DiskUtilization = &digest, 2.5, 77
 	running.CPUUsage, running.MemoryUsage, running.MemoryMax = 0.5, 0.25, 1<<29
 	s.put(uuid, "filename=bundle.tar.gz&finalize_on_success=0&store=", tarGz(t, map[string]string{"stdout": "hello\n", "stderr": ""})).ok()
 	done := make(chan []codalab.Message)
@@ -118,7 +118,7 @@ func TestReportsSteerNoTerminal(t *testing.T) {
 	s, w, uuid := claimedRun(t, func(c *server.Config) { c.Hold = 20 * time.Millisecond })
 	hostile, failure, image := "a\x1b[2J\nb\u202e", "no\x1b[2J\nmemory\u202e", "x@sha256:\x1b"
 	run := reportOf(uuid, codalab.StateRunning)
-	run.RunStatus, run.Remote, run.DockerImage, run.JobHandle = hostile, hostile, &image, hostile
+	run.RunStatus, run.Remote, run.PinnedReference, run.JobHandle = hostile, hostile, &image, hostile
 	w.checkIn(run)
 	m := s.bundle("alice", uuid).Metadata
 	run.State, run.FailureMessage = codalab.StateFinalizing, &failure

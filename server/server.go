@@ -63,8 +63,8 @@ func (c Config) withDefaults() Config {
 	c.WorkerTimeout = cmp.Or(c.WorkerTimeout, time.Minute)
 	c.PasswordCost = cmp.Or(c.PasswordCost, DefaultPasswordCost())
 	c.TransferTimeout = cmp.Or(c.TransferTimeout, 5*time.Minute)
-	c.Site.CPUImage = cmp.Or(c.Site.CPUImage, "codalab/default-cpu")
-	c.Site.GPUImage = cmp.Or(c.Site.GPUImage, "codalab/default-gpu")
+	c.Site.DefaultCPUImage = cmp.Or(c.Site.DefaultCPUImage, "codalab/default-cpu")
+	c.Site.DefaultGPUImage = cmp.Or(c.Site.DefaultGPUImage, "codalab/default-gpu")
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}

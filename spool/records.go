@@ -57,10 +57,10 @@ type Spec struct {
 	MemoryBytes int64   `json:"memory_bytes"`
 	DiskBytes   int64   `json:"disk_bytes"`
 	Seconds     float64 `json:"seconds"`
-	// KillSeconds is the time from the TERM that stops the command until the KILL; 0 means package
+	// KillGraceSeconds is the time from the TERM that stops the command until the KILL; 0 means package
 	// container's default.
-	KillSeconds float64 `json:"kill_seconds,omitempty"`
-	Network     bool    `json:"network"`
+	KillGraceSeconds float64 `json:"kill_seconds,omitempty"`
+	Network          bool    `json:"network"`
 	// ShmBytes is the size of the container's /dev/shm; 0 means half of the memory.
 	ShmBytes int64 `json:"shm_bytes,omitempty"`
 	// Scratch is a directory on the node's own disk.
@@ -215,7 +215,7 @@ type Cause string
 // The causes of an end.
 const (
 	CauseSucceeded Cause = "succeeded"
-	CauseUser      Cause = "user"     // exit status, kill, a wrong image name
+	CauseUser      Cause = "user"     // exit status, kill, a wrong reference of an image
 	CauseLimit     Cause = "limit"    // time, memory, disk
 	CausePlatform  Cause = "platform" // a node, a disk, Slurm, this software
 )
@@ -233,7 +233,7 @@ type Exit struct {
 	// Note is a sentence about a difference from a usual run, for example a reason for its length; usually
 	// empty.
 	Note string `json:"note,omitempty"`
-	// Terminated is set if the worker was told to stop (TERM: scancel, preemption, Slurm's time limit)
+	// Terminated is set if the job got TERM (from scancel, a preemption or Slurm's time limit)
 	// before the command had ended.
 	Terminated bool `json:"terminated,omitempty"`
 	// NotStarted is set if the command certainly never began: its container could not be prepared or set

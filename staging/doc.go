@@ -1,4 +1,4 @@
-// Package staging brings a bundle's inputs to the shared disk before its job exists, and delivers
+// Package staging brings a bundle's inputs to the shared disk before its job exists, and collects
 // its results after its end, so that no allocation waits for a download or an upload. Both may be
 // repeated at any time: data that is already on the disk is found immediately.
 //

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -102,7 +101,7 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 	overLimit := context.Cause(limited) // a limit that a watcher sees from now on is none of the command's
 	own := childrenCPU().minus(cpu)
 	if err != nil {
-		r.Log.ErrorContext(ctx, "cannot run the container", slog.Any("error", err), slog.String("image", cmp.Or(r.spec.SIF, r.spec.PinnedReference)))
+		r.Log.ErrorContext(ctx, "cannot run the container", slog.Any("error", err), slog.String("sif", r.spec.SIF), slog.String("reference", r.spec.PinnedReference))
 	}
 	r.usage.containerEnded(time.Now())
 	terminated := wasTerminated(ctx, limited, got)
@@ -198,13 +197,13 @@ func (r *attemptRun) prepare() (c container.Container, err error) {
 		MemoryBytes:     r.spec.MemoryBytes,
 		ShmBytes:        r.spec.ShmBytes,
 		PrivateDir:      r.private.dir,
-		Grace:           time.Duration(max(r.spec.KillSeconds, 0) * float64(time.Second)),
+		KillGrace:       time.Duration(max(r.spec.KillGraceSeconds, 0) * float64(time.Second)),
 	}
 	err = openFiles(root, r.spec.Inputs, &c)
 	return c, err
 }
 
-// openFiles opens the container's image and output files.
+// openFiles opens the SIF, if it is used in place, and the output files.
 func openFiles(root *os.Root, in spool.Inputs, c *container.Container) (err error) {
 	defer func() {
 		if err != nil {
@@ -240,7 +239,7 @@ func openSIF(in spool.Inputs) (*os.File, error) {
 	case errors.Is(err, unix.ELOOP):
 		return nil, &userError{fmt.Sprintf("The image %s has a new symbolic link in its path: run the bundle again.", in.SIF)}
 	case err != nil:
-		return nil, fmt.Errorf("open the image %s: %w", in.SIF, err)
+		return nil, fmt.Errorf("open the SIF %s: %w", in.SIF, err)
 	}
 	f := os.NewFile(uintptr(fd), in.SIF)
 	info, err := f.Stat()

@@ -89,7 +89,7 @@ func (e ending) verdict(spec spool.Spec) spool.Exit {
 	case e.exit.Code == 0:
 		out.Cause = spool.CauseSucceeded
 	case e.terminated:
-		out.Cause, out.Failure = spool.CausePlatform, "The job was told to stop before the command had ended."
+		out.Cause, out.Failure = spool.CausePlatform, "The job was terminated before the command had ended."
 	case e.exit.Signal != 0:
 		out.Cause = spool.CauseUser
 		out.Failure = fmt.Sprintf("Exit code %d: %s (signal %d).", e.exit.Code, syscall.Signal(e.exit.Signal), e.exit.Signal)
@@ -139,7 +139,7 @@ func (e ending) explainNotRun() (spool.Cause, string) {
 	case errors.As(e.err, &request):
 		return spool.CauseUser, codalab.Sentence(request.Error())
 	case e.terminated:
-		return spool.CausePlatform, "The job was told to stop before the command began."
+		return spool.CausePlatform, "The job was terminated before the command began."
 	case e.notStarted():
 		return spool.CausePlatform, codalab.Sentence("node " + e.node + ": " + e.err.Error())
 	default:

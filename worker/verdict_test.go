@@ -48,9 +48,9 @@ func TestVerdictNamesTheCauseOfTheEnd(t *testing.T) {
 		"killed, not for its memory":  {ending: ending{exit: exited(137)}, cause: spool.CauseUser, failure: "Exit code 137: killed (signal 9)."},
 		"no room left":                {ending: ending{exit: exited(1), diskFull: true}, cause: spool.CauseUser, failure: "Exit code 1, and the disk of the working directory is full."},
 		"no room left, not needed":    {ending: ending{diskFull: true}, cause: spool.CauseSucceeded},
-		"told to stop":                {ending: ending{exit: exited(143), terminated: true}, cause: spool.CausePlatform, failure: "The job was told to stop before the command had ended.", terminated: true},
-		"told to stop, ended well":    {ending: ending{terminated: true}, cause: spool.CauseSucceeded, terminated: true},
-		"told before it began":        {ending: ending{err: errors.New("x"), terminated: true}, cause: spool.CausePlatform, failure: "The job was told to stop before the command began.", terminated: true},
+		"terminated":                  {ending: ending{exit: exited(143), terminated: true}, cause: spool.CausePlatform, failure: "The job was terminated before the command had ended.", terminated: true},
+		"terminated, ended well":      {ending: ending{terminated: true}, cause: spool.CauseSucceeded, terminated: true},
+		"terminated before it began":  {ending: ending{err: errors.New("x"), terminated: true}, cause: spool.CausePlatform, failure: "The job was terminated before the command began.", terminated: true},
 		"no shell":                    {ending: ending{err: fmt.Errorf("run: %w", container.ErrNoShell)}, cause: spool.CauseUser, failure: "The image has no shell: neither /bin/bash nor /bin/sh.", notStarted: true},
 		"the bundle's own dependency": {ending: ending{err: &userError{"Two dependencies."}}, cause: spool.CauseUser, failure: "Two dependencies."},
 		"the container cannot be set up": {

@@ -97,7 +97,7 @@ func (w Worker) begin(ctx context.Context, specPath string) (*attemptRun, error)
 		return nil, fmt.Errorf("%w: attempt %d of %s was begun on %s by job %s", ErrTaken, spec.Attempt, spec.Bundle, standing.Node, standing.Job)
 	}
 	w.Log = w.Log.With(slog.String("bundle", spec.Bundle), slog.Int("attempt", spec.Attempt))
-	w.Log.InfoContext(ctx, "begun", slog.String("node", w.Node), slog.String("image", spec.PinnedReference))
+	w.Log.InfoContext(ctx, "begun", slog.String("node", w.Node), slog.String("reference", spec.PinnedReference))
 	return &attemptRun{
 		Worker:  w,
 		spec:    spec,
@@ -139,7 +139,7 @@ func (w Worker) checkSpec(s spool.Spec) error {
 	case s.Runtime.IsEngine() && s.SIF == "" && s.PinnedReference == "":
 		return errors.New("no image")
 	case !filepath.IsAbs(s.SIF) && (s.SIF != "" || !s.Runtime.IsEngine()):
-		return fmt.Errorf("the image %q is not an absolute path", s.SIF)
+		return fmt.Errorf("the SIF %q is not an absolute path", s.SIF)
 	case s.Command == "":
 		return errors.New("no command")
 	}

@@ -403,10 +403,10 @@ func TestUnrecordedEndIsAnError(t *testing.T) {
 
 func TestTimeBetweenTERMAndKILLIsTheQueues(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, t.TempDir(), func(s *spool.Spec) { s.KillSeconds = 600 })
+	s := newSite(t, t.TempDir(), func(s *spool.Spec) { s.KillGraceSeconds = 600 })
 	var grace time.Duration
 	w := newWorker(t, func(ctx context.Context, c container.Container) (container.Exit, error) {
-		grace = c.KillAfter()
+		grace = c.KillGraceOrDefault()
 		return succeeds(ctx, c)
 	})
 	_, err := w.Run(t.Context(), s.attempt.SpecPath())

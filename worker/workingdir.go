@@ -103,7 +103,7 @@ func (r *attemptRun) copyResults(ctx context.Context) error {
 }
 
 // errTerminated is the cause when TERM ended the copy.
-var errTerminated = errors.New("the job was told to stop")
+var errTerminated = errors.New("the job was terminated")
 
 // isOutputLink reports whether an entry of the local working directory is the link to an output
 // file.

@@ -175,7 +175,7 @@ func TestResultsThatCannotBeCopiedAreSaidToBeLost(t *testing.T) {
 			},
 			false, spool.CauseUser, "Exit code 3. Only 1 of the results could be copied from the disk of node n1", 2 * time.Minute,
 		},
-		"told to stop meanwhile": {succeeds, true, spool.CausePlatform, "Only 1 of the results could be copied from the disk of node n1: the job was told to stop.", 15 * time.Second},
+		"terminated during the copy": {succeeds, true, spool.CausePlatform, "Only 1 of the results could be copied from the disk of node n1: the job was terminated.", 15 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -21,7 +21,7 @@ import (
 // Runtime runs containers.
 type Runtime interface {
 	// Run runs the command and waits for its end. Processes that the command left behind end with
-	// it. If ctx ends first, every process of the container gets TERM, and after Grace the
+	// it. If ctx ends first, every process of the container gets TERM, and after KillGrace the
 	// remaining ones get KILL; Run still returns the command's Exit. If the image does not have the
 	// program, or it cannot be executed, the exit status is 127 or 126, as in a shell.
 	//
@@ -83,9 +83,9 @@ type Container struct {
 	// MemoryBytes limits the memory of an engine's container; zero means no limit. The containers
 	// of other runtimes are in the caller's cgroup, which limits them.
 	MemoryBytes int64
-	// Grace is the time between TERM and KILL after the end of Run's context; zero means two
+	// KillGrace is the time between TERM and KILL after the end of Run's context; zero means two
 	// seconds.
-	Grace time.Duration
+	KillGrace time.Duration
 	// OnStart, if not nil, is called when the container is set up and its command begins. It is
 	// called once, or twice if package runner tries a second runtime.
 	OnStart func(Running) `json:"-"`
@@ -140,8 +140,8 @@ func ExitOf(code int) Exit {
 // Shells lists the shells for a ShellCommand, in the order of preference.
 func Shells() []string { return []string{"/bin/bash", "/bin/sh"} }
 
-// KillAfter returns Grace, or its default.
-func (c Container) KillAfter() time.Duration { return cmp.Or(c.Grace, 2*time.Second) }
+// KillGraceOrDefault returns KillGrace, or its default.
+func (c Container) KillGraceOrDefault() time.Duration { return cmp.Or(c.KillGrace, 2*time.Second) }
 
 // WorkingDir returns Dir, or its default.
 func (c Container) WorkingDir() string { return cmp.Or(c.Dir, "/") }

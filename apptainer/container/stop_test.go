@@ -22,7 +22,7 @@ func TestFidelityEndOfContextTerminatesEveryProcess(t *testing.T) {
 	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		work := userDir(t)
 		c := w.shellImage(t)
-		c.Grace = 20 * time.Second
+		c.KillGrace = 20 * time.Second
 		c.Binds = []container.Bind{{Source: work, Target: "/work"}}
 		c.ShellCommand = `
 setsid sh -c 'trap "echo daemon saved >/work/daemon; exit" TERM; touch /work/ready; while :; do sleep 0.01; done' &
@@ -47,7 +47,7 @@ func TestFidelityProcessThatIgnoresTermIsKilledAfterItsGrace(t *testing.T) {
 	t.Parallel()
 	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		c := w.shellImage(t)
-		c.Grace = 50 * time.Millisecond
+		c.KillGrace = 50 * time.Millisecond
 		c.ShellCommand = `trap '' TERM; echo begun; echo kept >&2; while :; do sleep 0.01; done`
 		r := w.start(t, c)
 		r.awaitBegun()
@@ -61,7 +61,7 @@ func TestFidelityProcessThatIgnoresTermIsKilledAfterItsGrace(t *testing.T) {
 func TestKillOfAStoppingContainersPid1IsItsEnd(t *testing.T) {
 	t.Parallel()
 	r := start(t, container.Container{
-		SIF: shellImage(t), Grace: time.Hour, ShellCommand: `trap 'echo told' TERM; echo begun; while :; do sleep 0.01; done`,
+		SIF: shellImage(t), KillGrace: time.Hour, ShellCommand: `trap 'echo told' TERM; echo begun; while :; do sleep 0.01; done`,
 	})
 	r.awaitBegun()
 	must(t, r.cmd.Process.Signal(syscall.SIGTERM))
@@ -229,7 +229,7 @@ func TestFidelityTermToEveryProcessOfTheJobLosesNoExitStatus(t *testing.T) {
 	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		work := userDir(t)
 		c := w.shellImage(t)
-		c.Grace = 20 * time.Second
+		c.KillGrace = 20 * time.Second
 		c.Binds = []container.Bind{{Source: work, Target: "/work"}}
 		c.ShellCommand = `trap 'while ! test -e /work/go; do sleep 0.01; done; cat /usr/shipped; exit 5' TERM; echo begun; while :; do sleep 0.01; done`
 		r := w.start(t, c)

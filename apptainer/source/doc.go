@@ -1,6 +1,6 @@
 // Package source parses references to images, and reads the images.
 //
-// [ParseReference] parses a name as Docker and Apptainer do. It means an image in a registry, in an
+// [ParseReference] parses a reference as Docker and Apptainer do. It means an image in a registry, in an
 // archive of docker save or in an OCI layout, or a SIF. [Source.Resolve] finds the digest of one
 // platform's manifest, with the logins, mirrors and certificates of the site. [Source.Refresh]
 // checks the result again with other logins, without counting as a pull. [Source.Open] reads the

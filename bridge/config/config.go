@@ -174,10 +174,10 @@ func (c Config) Plan() map[string]plan.Queue {
 			DefaultTime: q.DefaultTime.Duration, MaxTime: q.MaxTime.Duration, TimeGrace: q.TimeGrace.Duration, KillGrace: q.KillGrace.Duration,
 			MemoryOverhead: q.MemoryOverhead.Bytes, MaxInFlight: q.MaxInFlight, RetryBegun: q.RetryBegun,
 			Path: q.Path, Scratch: q.Scratch, WorkingDirDisk: q.WorkingDirDisk, Runtime: q.Runtime, ResultsMode: q.ResultsMode,
-			CPUImage:     cmp.Or(q.DefaultImage, c.Image.DefaultCPU),
-			GPUImage:     cmp.Or(q.DefaultImage, c.Image.DefaultGPU),
-			Architecture: string(q.Architecture.Foreign()),
-			Extra:        q.sbatchOptions(),
+			DefaultCPUImage: cmp.Or(q.DefaultImage, c.Image.DefaultCPU),
+			DefaultGPUImage: cmp.Or(q.DefaultImage, c.Image.DefaultGPU),
+			Architecture:    string(q.Architecture.Foreign()),
+			Extra:           q.sbatchOptions(),
 		}
 	}
 	return queues
@@ -213,13 +213,13 @@ func (c Config) WorkerFor(a Architecture) string {
 	return ""
 }
 
-// DefaultImages returns the images of a queue's bundles that name none. The first is
+// DefaultImages returns the references for a queue's bundles that name no image. The first is
 // for bundles without GPUs.
 func (c Config) DefaultImages(q *Queue) []string {
 	if q.DefaultImage != "" {
 		return []string{q.DefaultImage}
 	}
-	return []string{cmp.Or(c.Image.DefaultCPU, plan.DefaultCPUImage), cmp.Or(c.Image.DefaultGPU, plan.DefaultGPUImage)}
+	return []string{cmp.Or(c.Image.DefaultCPU, plan.CodaLabCPUImage), cmp.Or(c.Image.DefaultGPU, plan.CodaLabGPUImage)}
 }
 
 // QueueNames returns the names of the queues, sorted.

@@ -108,8 +108,8 @@ func bridgeKeys() []Key {
 
 func imageKeys() []Key {
 	return []Key{
-		{Name: "image.default_cpu", Type: Text, Otherwise: "the server's choice, else `" + plan.DefaultCPUImage + "`", Meaning: "The image of bundles that name none and need no GPU. It overrides the server's choice ([Images](operators/reference.md#images))."},
-		{Name: "image.default_gpu", Type: Text, Otherwise: "the server's choice, else `" + plan.DefaultGPUImage + "`", Meaning: "The same for bundles with GPUs."},
+		{Name: "image.default_cpu", Type: Text, Otherwise: "the server's choice, else `" + plan.CodaLabCPUImage + "`", Meaning: "The image of bundles that name none and need no GPU. It overrides the server's choice ([Images](operators/reference.md#images))."},
+		{Name: "image.default_gpu", Type: Text, Otherwise: "the server's choice, else `" + plan.CodaLabGPUImage + "`", Meaning: "The same for bundles with GPUs."},
 		{Name: "image.remember", Type: Time, Default: `"1m"`, Meaning: "How long the bridge remembers which image a tag stands for."},
 		{Name: "image.offline", Type: Flag, Default: "false", Meaning: "With `true` the bridge asks no registry: bundles can use only the images that you have [brought in](operators/day-to-day.md#images-beforehand)."},
 		{Name: "image.roots", Type: List, Otherwise: none, Meaning: "Directories with SIFs and archives that every bundle may use as an image, by path."},
@@ -168,7 +168,7 @@ func queueKeys() []Key {
 		{Name: "queue.NAME.default_time", Type: Time, Otherwise: "`max_time`", Meaning: "The time limit of bundles that ask for none.", Comment: "for bundles that ask for no time"},
 		{Name: "queue.NAME.max_time", Type: Time, Otherwise: none, Meaning: "The largest time limit that a bundle may ask for.", Comment: "no bundle may ask for more: the partition's limit"},
 		{Name: "queue.NAME.time_grace", Type: Time, Default: `"2m"`, Meaning: "The time that is added for Slurm's time limit, so that the worker's own limit comes first."},
-		{Name: "queue.NAME.kill_grace", Type: Time, Otherwise: "`2s`", Meaning: "How long a command may go on after it is told to stop (TERM), for example to write a checkpoint; KILL follows ([Checkpoints](operators/reference.md#checkpoints))."},
+		{Name: "queue.NAME.kill_grace", Type: Time, Otherwise: "`2s`", Meaning: "How long a command may go on after TERM, for example to write a checkpoint; KILL follows ([Checkpoints](operators/reference.md#checkpoints))."},
 		{Name: "queue.NAME.memory_overhead", Type: Bytes, Default: `"64m"`, Meaning: "The memory that is added to `request_memory` for `--mem`."},
 		{Name: "queue.NAME.max_in_flight", Type: Count, Otherwise: noBound, Meaning: "How many jobs of the queue may be in Slurm at a time."},
 		{Name: "queue.NAME.retry_begun", Type: Text, Default: `"never"`, Meaning: "`never` or `on_platform`: whether a bundle that has begun may begin again after its node failed."},

@@ -29,8 +29,8 @@ func (s *Status) addHolds() {
 	case !s.Running:
 		hold("No bridge runs on this ledger.")
 	case s.Starting, last == nil:
-	case s.Late:
-		hold("%s.", LateSentence)
+	case s.Old:
+		hold("%s.", OldSentence)
 	default:
 		if last.Observed.IsZero() {
 			hold("Slurm has not been seen as a whole since the bridge started: until then nothing is submitted, cancelled or removed.")
@@ -55,8 +55,8 @@ func (s *Status) addHolds() {
 		for _, queue := range slices.Sorted(maps.Keys(last.Server)) {
 			hold("The server does not take the check-ins of queue %s: %s.", queue, termtext.Line(last.Server[queue]))
 		}
-		if len(last.Unheard) > 0 {
-			hold("The server has not answered a check-in of queue %s since the bridge started.", strings.Join(last.Unheard, ", "))
+		if len(last.UnansweredQueues) > 0 {
+			hold("The server has not answered a check-in of queue %s since the bridge started.", strings.Join(last.UnansweredQueues, ", "))
 		}
 		if len(last.LateQueues) > 0 {
 			hold("The server takes the reports of queue %s too slowly: no bundle of it is claimed until it hears of each run in time.", strings.Join(last.LateQueues, ", "))

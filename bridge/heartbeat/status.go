@@ -18,8 +18,8 @@ type Status struct {
 	// bridge has not said anything of itself yet.
 	Running  bool `json:"running"`
 	Starting bool `json:"starting,omitempty"`
-	// Late is set if the bridge's last heartbeat is more than a minute old.
-	Late bool `json:"late,omitempty"`
+	// Old is set if the bridge's last heartbeat is more than a minute old.
+	Old bool `json:"late,omitempty"`
 	// WrittenAt is the time at which the bridge wrote this, if its ledger cannot be read on this host; zero
 	// otherwise.
 	WrittenAt time.Time `json:"written_at,omitzero"`
@@ -68,8 +68,8 @@ type Waiting struct {
 	Status  string    `json:"run_status"`
 }
 
-// LateSentence says that a heartbeat is too old; it has no full stop.
-const LateSentence = "The bridge's last heartbeat is old: the bridge hangs, was killed, or cannot write to the shared directory"
+// OldSentence says that a heartbeat is too old; it has no full stop.
+const OldSentence = "The bridge's last heartbeat is old: the bridge hangs, was killed, or cannot write to the shared directory"
 
 // Add adds what the rows and the disk show. resting counts the rows of each queue that are done
 // and not among the rows.

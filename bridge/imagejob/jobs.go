@@ -66,9 +66,9 @@ func (j Jobs) Convert(ctx context.Context, p Puller, img source.Image, dst strin
 	var short *memoryError
 	for _, extraMiB := range j.memories() {
 		err = j.convertWith(ctx, p.Settings(), img, pulled, dst, extraMiB, progress)
-		var answer *sbatch.Error
-		if short != nil && errors.As(err, &answer) && !answer.Transient() {
-			return source.NewImageError(img.Reference.String(), fmt.Errorf("%w; Slurm refused a job with more memory: %w", short, answer), false)
+		var refused *sbatch.Error
+		if short != nil && errors.As(err, &refused) && !refused.Transient() {
+			return source.NewImageError(img.Reference.String(), fmt.Errorf("%w; Slurm refused a job with more memory: %w", short, refused), false)
 		}
 		if !errors.As(err, &short) {
 			return err
@@ -107,7 +107,7 @@ func (j Jobs) convertWith(ctx context.Context, s Settings, img, pulled source.Im
 		return fmt.Errorf("convert in a job: %w", err)
 	}
 	_ = writeRecord(work, jobName, submitted{id, request.Name}) // only a later cancelEarlier reads it
-	w := waiting{Jobs: j, id: id, dir: work, asked: request.MemoryMiB, image: img.Reference.String(), progress: progress}
+	w := waiting{Jobs: j, id: id, dir: work, asked: request.MemoryMiB, reference: img.Reference.String(), progress: progress}
 	if err := w.wait(ctx); err != nil {
 		if ctx.Err() != nil {
 			err = errors.Join(err, j.cancel(ctx, id, request.Name))

@@ -33,11 +33,11 @@ const (
 type waiting struct {
 	Jobs
 
-	id       sbatch.JobID
-	asked    int64 // MiB of memory
-	dir      string
-	image    string
-	progress func(Progress)
+	id        sbatch.JobID
+	asked     int64 // MiB of memory
+	dir       string
+	reference string // of the image
+	progress  func(Progress)
 }
 
 // wait returns when the job has made the SIF, or failed to make it.
@@ -95,7 +95,7 @@ func (w *waiting) unfinished(state string) error {
 	if state == string(sbatch.StateTimeout) {
 		advice = "raise image.time in the bridge's configuration"
 	}
-	return fmt.Errorf("job %s for the conversion of image %q ended as %s without a result: %s", w.id, w.image, state, advice)
+	return fmt.Errorf("job %s for the conversion of image %q ended as %s without a result: %s", w.id, w.reference, state, advice)
 }
 
 // failure returns the error for an ended job without a SIF: its memory, if that is Slurm's reason, or
@@ -142,7 +142,7 @@ func (w *waiting) readFiles() (done bool, err error) {
 	var r result
 	if err := readRecord(w.dir, resultName, &r); err == nil {
 		if r.Error != "" {
-			return !r.Killed, source.NewImageError(w.image, errors.New(r.Error), r.Transient)
+			return !r.Killed, source.NewImageError(w.reference, errors.New(r.Error), r.Transient)
 		}
 		// The disk may show the SIF later than the result.
 		_, err := os.Stat(filepath.Join(w.dir, sifName))

@@ -57,7 +57,7 @@ var reasons = []struct {
 	{plan.Collecting, "the attempt ended: succeeded"},
 	{plan.Collecting, "try 1 failed: PUT /bundles/contents/blob/: cannot reach the server: connection refused"},
 	{plan.Finalizing, "the results are with the server: 97.7k in 3 entries"},
-	{plan.Done, "the server acknowledged the result"},
+	{plan.Done, "the server acknowledged the verdict"},
 }
 
 // used returns the number of bytes of the file that are used.

@@ -15,7 +15,7 @@ const trimEvery = time.Minute
 
 // KeepTrimmed pins the kept images once more, and then trims the cache each minute until ctx ends.
 // It skips a pass while ready is false: before the bridge has seen Slurm as a whole it is not
-// known which pins are over. After a trim it forgets the names of images that the cache no longer
+// known which pins are over. After a trim it forgets the references of images that the cache no longer
 // has. im is nil for a cache without images.
 func KeepTrimmed(ctx context.Context, ready func() bool, c *cache.Cache, im *images.Images, logger *slog.Logger) {
 	if im != nil {
@@ -46,7 +46,7 @@ func KeepTrimmed(ctx context.Context, ready func() bool, c *cache.Cache, im *ima
 		}
 		if t.Removed > 0 && im != nil {
 			if err := forgetReferences(ctx, c, &im.References); err != nil {
-				logger.WarnContext(ctx, "names of images that are gone were not forgotten", slog.Any("error", err))
+				logger.WarnContext(ctx, "references of images that are gone were not forgotten", slog.Any("error", err))
 			}
 		}
 	}

@@ -195,9 +195,9 @@ func (w *world) answer(a *arguments) error {
 		n.Fenced = &plan.Fencing{Attempt: attempt, Failure: o.Failure, Gone: o.Gone}
 		switch {
 		case a.flag("ours"):
-			n.Fenced.Standing = spool.Started{Token: "bridge", Fenced: true}
+			n.Fenced.Started = spool.Started{Token: "bridge", Fenced: true}
 		case o.Failure == "":
-			n.Fenced.Standing = spool.Started{Token: fmt.Sprintf("worker-%d", attempt), Node: cmp.Or(a.get("node"), "n1"), Job: cmp.Or(a.get("job"), "7")}
+			n.Fenced.Started = spool.Started{Token: fmt.Sprintf("worker-%d", attempt), Node: cmp.Or(a.get("node"), "n1"), Job: cmp.Or(a.get("job"), "7")}
 		}
 	case plan.Cancel:
 		n.Cancelled = &o

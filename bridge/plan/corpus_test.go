@@ -47,7 +47,7 @@ func variants() map[string]func(*plan.Row) {
 		},
 		"low":         func(r *plan.Row) { r.DiskLow = "the disk is nearly full" },
 		"dropped":     func(r *plan.Row) { r.Dropped = true },
-		"undelivered": func(r *plan.Row) { r.Uncollected = true },
+		"uncollected": func(r *plan.Row) { r.Uncollected = true },
 		"other queue": func(r *plan.Row) { r.Queue = "gone" },
 		"releasing":   func(r *plan.Row) { r.Releasing = true },
 		"vanished":    func(r *plan.Row) { r.Begun, r.Exit, r.RecordsGoneSince, r.NoJobSince = nil, nil, epoch, epoch },
@@ -147,7 +147,7 @@ func everyNews() map[string]plan.News {
 		news["old confirmation of "+string(state)] = plan.News{Confirmed: &plan.Confirmation{Asked: epoch.Add(-time.Second), State: state}}
 	}
 	news["an unanswered check-in"] = plan.News{Unanswered: true}
-	news["the worker stops"], news["the worker leaves"] = plan.News{GiveBack: true}, plan.News{GiveBack: true, Leave: true}
+	news["the worker gives back"], news["the worker leaves"] = plan.News{GiveBack: true}, plan.News{GiveBack: true, Leave: true}
 	news["staged again"] = plan.News{Restaged: true}
 	for name, s := range map[string]plan.Submission{
 		"a job": {Job: 7}, "refusal": {Refused: true, Words: "no"}, "refusal of the site's": {Refused: true, OfSite: true, Words: "no"}, "refusal of the queue": {Refused: true, OfSite: true, OfQueue: true, Words: "no"}, "refusal for now": {Refused: true, Retry: true, Words: "busy"}, "nonsense": {Words: "?"},
@@ -168,7 +168,7 @@ func everyNews() map[string]plan.News {
 	news["not fenced"] = fencing(*started())
 	news["fencing failed"] = plan.News{Fenced: &plan.Fencing{Attempt: 1, Failure: "no space left on device"}}
 	news["nothing to fence"] = plan.News{Fenced: &plan.Fencing{Attempt: 1, Failure: "no such directory", Gone: true}}
-	news["another attempt's fencing"] = plan.News{Fenced: &plan.Fencing{Attempt: 7, Standing: spool.Started{Fenced: true}}}
+	news["another attempt's fencing"] = plan.News{Fenced: &plan.Fencing{Attempt: 7, Started: spool.Started{Fenced: true}}}
 	return news
 }
 

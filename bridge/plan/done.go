@@ -6,9 +6,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// acknowledged ends the reporting. The results stay for a while, because the server may offer the bundle
-// again or lose its end.
-func (d *decision) acknowledged(reason string) {
+// endReporting ends the reporting: the server has acknowledged the verdict, or no longer has the bundle. The
+// results stay for a while, because the server may offer the bundle again or lose its end.
+func (d *decision) endReporting(reason string) {
 	d.enter(Done, reason)
 	d.row.KeepUntil = d.now.Add(d.policy.KeepAfterAck)
 	d.row.DueAt = d.nextCheck()
@@ -76,7 +76,7 @@ func (d *decision) reportEndAgain() {
 		d.finalize(reason + ": the verdict is reported again")
 		return
 	}
-	d.enter(Collecting, reason+": the results are delivered again")
+	d.enter(Collecting, reason+": the results are collected again")
 }
 
 // mayBeMisread reports whether the bridge may report the end again to a server that shows a failed run as
@@ -98,7 +98,7 @@ func unsettled(c Confirmation) bool {
 	if c.Failure != "" {
 		return !c.Final && !c.Gone
 	}
-	return heldByWorker(c.State) ||
+	return withWorker(c.State) ||
 		c.State == codalab.StateStaged || c.State == codalab.StateStarting || c.State == codalab.StateFinalizing
 }
 

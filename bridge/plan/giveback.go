@@ -6,24 +6,24 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// A stand-alone worker that has to stop gives its runs back: the server stages them again, for another
+// A stand-alone worker that has to end gives its runs back: the server stages them again, for another
 // worker (codalab/worker/worker.py: restage_bundles). The bridge stops their commands first. It collects the
 // results of a run whose command has ended by itself, unless the worker has to leave before that.
 
-// applyGiveBack applies the news that the worker stops.
+// applyGiveBack applies the news that the worker gives its runs back.
 func (d *decision) applyGiveBack() {
 	if !d.news.GiveBack || d.row.Dropped {
 		return
 	}
-	v := Verdict{Cause: spool.CausePlatform, Failure: "The worker was told to stop.", Restage: true}
+	v := Verdict{Cause: spool.CausePlatform, Failure: "The worker gives the bundle back.", Restage: true}
 	switch d.row.Phase {
 	case Collecting:
 		if d.news.Leave {
-			d.giveBack(v, "the worker stops before the results are delivered: given back to the server")
+			d.giveBack(v, "the worker ends before the results are collected: given back to the server")
 		}
 	case Finalizing, Done: // the server has the results
 	case Claiming, Staging, Submitting, Queued, Running, Stopping:
-		d.setStopVerdict(v, "the worker stops: the bundle goes back to the server")
+		d.setStopVerdict(v, "the worker ends: the bundle is to be given back to the server")
 	}
 }
 
@@ -62,7 +62,7 @@ func (d *decision) restaging() {
 		d.tryLater(c.Failure)
 	case !d.askedSince(*c):
 		d.row.DueAt = d.now.Add(restagedPause)
-	case !heldByWorker(c.State):
+	case !withWorker(c.State):
 		d.dropRow("the server has the bundle " + string(c.State))
 	case !c.Carried:
 		d.row.ReportCount++

@@ -46,7 +46,7 @@ func newsNames(n plan.News) []string {
 	add(n.Found != nil, "found job")
 	add(n.DiskLow != nil, "disk")
 	add(n.Unanswered, "unanswered check-in")
-	add(n.GiveBack, "stop of the worker")
+	add(n.GiveBack, "give-back of the worker")
 	add(n.Restaged, "staged again")
 	for _, m := range n.Messages {
 		add(true, "message "+string(m.Type))

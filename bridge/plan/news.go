@@ -12,7 +12,7 @@ import (
 // News is everything that arrived about one row since its last decision. A field is nil or empty if
 // nothing of its kind arrived.
 type News struct {
-	// GiveBack is set when a worker that stops gives its runs back to the server. Leave is set too if it
+	// GiveBack is set when a stand-alone worker gives its runs back to the server. Leave is set too if it
 	// does not wait for results any more.
 	GiveBack bool `json:",omitempty"`
 	Leave    bool `json:",omitempty"`
@@ -129,8 +129,8 @@ type Canary struct {
 // Fencing is the outcome of fencing an attempt.
 type Fencing struct {
 	Attempt int
-	// Standing is the attempt's started record after the fencing.
-	Standing spool.Started
+	// Started is the attempt's started record after the fencing.
+	Started spool.Started `json:"Standing"`
 	// Failure is the error of reading the record; empty for none. Gone is set if the attempt's directory
 	// is no longer on the disk.
 	Failure string

@@ -223,14 +223,14 @@ func (d *decision) applyMessages() {
 			d.offeredAgain()
 		case codalab.MessageMarkFinalized:
 			if d.row.Phase == Finalizing {
-				d.acknowledged("the server acknowledged the result")
+				d.endReporting("the server acknowledged the verdict")
 			}
-		default: // package bridge answers reads and writes; unknown messages change no row
+		default: // package bridge replies to reads and does writes; unknown messages change no row
 		}
 	}
 }
 
-// applyLocation notes the place where the server wants the results. The server makes a new place each
+// applyLocation notes the location at which the server wants the results. The server makes a new one each
 // time it gives a bundle to a worker.
 func (d *decision) applyLocation(offered *codalab.RunBundle) {
 	if offered == nil || offered.Location == nil || d.row.Run.Location != nil && *d.row.Run.Location == *offered.Location {
@@ -241,7 +241,7 @@ func (d *decision) applyLocation(offered *codalab.RunBundle) {
 	d.row.Run = &run
 }
 
-// offeredAgain answers a run message for a bundle that has a row: the server has lost the
+// offeredAgain applies an offer of a bundle that has a row: the server has lost the
 // claim, or was restored from an older copy.
 func (d *decision) offeredAgain() {
 	switch {
@@ -256,7 +256,7 @@ func (d *decision) offeredAgain() {
 	case d.row.Phase == Done, d.row.Phase == Finalizing && d.row.Begun != nil:
 		// The server may have lost the results too.
 		d.wantEffect(Claim)
-		d.enter(Collecting, "the server offered the bundle again after its end: the results are delivered again")
+		d.enter(Collecting, "the server offered the bundle again after its end: the results are collected again")
 	case d.row.Phase == Finalizing: // the verdict may be lost: Confirm asks the server soon
 		d.wantEffect(Claim)
 		d.row.Reason = "the server offered the bundle again: claimed again"
@@ -330,10 +330,10 @@ func (d *decision) applyFencing(c Fencing) {
 	switch {
 	case c.Failure == "":
 		d.row.RecordsGoneSince = time.Time{}
-		if d.row.Begun == nil && !c.Standing.Fenced {
+		if d.row.Begun == nil && !c.Started.Fenced {
 			d.row.RecordsReadAt = time.Time{} // a reading that missed the start may have missed the end
 		}
-		d.applyStarted(c.Standing)
+		d.applyStarted(c.Started)
 	case !c.Gone:
 	case d.row.RecordsGoneSince.IsZero():
 		d.row.RecordsGoneSince = d.now

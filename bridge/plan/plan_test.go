@@ -60,7 +60,7 @@ func rowIn(phase plan.Phase) plan.Row {
 	r := plan.NewRow(epoch, "cpu", codalab.Message{
 		Type:      codalab.MessageRun,
 		Bundle:    &codalab.RunBundle{UUID: uuid, OwnerID: "1", Command: "true", Metadata: codalab.Metadata{}},
-		Resources: &codalab.Resources{CPUs: 2, Memory: 2 << 30, DockerImage: "python:3"},
+		Resources: &codalab.Resources{CPUs: 2, Memory: 2 << 30, ImageReference: "python:3"},
 	})
 	r.Phase, r.PhaseSince, r.Reason, r.Version = phase, epoch, "the test begins here", 1
 	at := slices.Index(plan.Phases(), phase)
@@ -191,7 +191,7 @@ func answered(s plan.Submission) plan.News {
 }
 
 func fencing(standing spool.Started) plan.News {
-	return plan.News{Fenced: &plan.Fencing{Attempt: 1, Standing: standing}}
+	return plan.News{Fenced: &plan.Fencing{Attempt: 1, Started: standing}}
 }
 
 func told(messages ...codalab.Message) plan.News { return plan.News{Messages: messages} }

@@ -119,9 +119,10 @@ type Queue struct {
 	ShmBytes int64
 	// ResultsMode decides the place of a bundle's results.
 	ResultsMode spool.ResultsMode
-	// CPUImage and GPUImage are the images of bundles that name none, for runs without and with GPUs;
-	// empty for the server's choice.
-	CPUImage, GPUImage string
+	// DefaultCPUImage and DefaultGPUImage are the references for bundles that name no image, without and with
+	// GPUs; empty for the server's choice.
+	DefaultCPUImage string `json:"CPUImage"`
+	DefaultGPUImage string `json:"GPUImage"`
 	// Architecture is that of the queue's nodes, in Go's spelling; empty for the bridge's own.
 	Architecture string
 	// Worker is the path of the cl-worker for nodes of another architecture; empty for the

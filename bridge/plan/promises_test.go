@@ -167,7 +167,7 @@ func TestI4UnbegunBundleIsTriedElsewhereBounded(t *testing.T) {
 	b := given(t, rowIn(plan.Queued), ended, func(r *plan.Row) {
 		r.Attempt.Number, r.FailedAttempts, r.OutputTail = 3, 2, "exec: cl-worker: not found"
 	})
-	b.at(late).decide(plan.News{Fenced: &plan.Fencing{Attempt: 3, Standing: spool.Started{Fenced: true}}})
+	b.at(late).decide(plan.News{Fenced: &plan.Fencing{Attempt: 3, Started: spool.Started{Fenced: true}}})
 	b.is(plan.Finalizing).verdict(spool.CausePlatform, "The node of Slurm job 7 failed before it began")
 }
 
@@ -238,7 +238,7 @@ func TestI7ExitRecordOutranksSlurm(t *testing.T) {
 		foreign.Token = "token-2"
 		given(t, rowIn(plan.Running)).at(late).decide(read(late, started(), foreign)).is(plan.Running)
 	})
-	t.Run("and a worker that was told to stop leaves it to Slurm to say why", func(t *testing.T) {
+	t.Run("and a terminated job leaves the reason to Slurm", func(t *testing.T) {
 		t.Parallel()
 		stopped := exit(143)
 		stopped.Terminated = true

@@ -30,7 +30,7 @@ func (r Row) Report(worker string) codalab.RunReport {
 		report.Remote = node
 	}
 	if r.Staged != nil && r.Staged.PinnedReference != "" {
-		report.DockerImage = &r.Staged.PinnedReference
+		report.PinnedReference = &r.Staged.PinnedReference
 	}
 	if r.Job.ID != 0 && !r.Standalone {
 		report.JobHandle = r.Job.ID.String()
@@ -178,7 +178,7 @@ func (r Row) activity() string {
 		return "Uploading results."
 	case Finalizing:
 		if r.GivesBack() {
-			return "The worker was told to stop; the bundle waits for another one."
+			return "The worker gives the bundle back; it waits for another worker."
 		}
 		return "Finalizing bundle."
 	case Done:

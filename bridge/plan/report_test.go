@@ -166,7 +166,7 @@ func TestReportTellsUsageAndVerdict(t *testing.T) {
 	r.Verdict = &plan.Verdict{Cause: spool.CauseUser, ExitCode: &code, Failure: "It failed."}
 	run = r.Report("ann-cpu")
 	if run.ContainerTimeTotal != 3 || run.ContainerTimeUser != 2 || run.DiskUtilization != 7 ||
-		*run.ExitCode != 3 || *run.FailureMessage != "It failed." || *run.DockerImage != "a/b@sha256:1" || run.BundleStart != float64(epoch.Unix()) {
+		*run.ExitCode != 3 || *run.FailureMessage != "It failed." || *run.PinnedReference != "a/b@sha256:1" || run.BundleStart != float64(epoch.Unix()) {
 		t.Errorf("report of an ended bundle: %+v", run)
 	}
 }

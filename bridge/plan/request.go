@@ -70,11 +70,11 @@ func (p Policy) Request(r Row) sbatch.Request {
 // submission returns text that tells a row's submission from all others, of this bridge and of others.
 func (p Policy) submission(r Row) string { return fmt.Sprintf("%s.%d", p.Bridge, r.Generation) }
 
-// The images of bundles that name none, if neither the site nor the server names one
+// The references for bundles that name no image, if neither the site nor the server names one
 // (codalab/lib/codalab_manager.py: init_config, "workers").
 const (
-	DefaultCPUImage = "codalab/default-cpu:latest"
-	DefaultGPUImage = "codalab/default-gpu:latest"
+	CodaLabCPUImage = "codalab/default-cpu:latest"
+	CodaLabGPUImage = "codalab/default-gpu:latest"
 )
 
 // ImageReference returns the reference of the image for a row's bundle. If the bundle names none, the
@@ -82,39 +82,39 @@ const (
 // _get_docker_image); the queue's image has priority over that.
 func (p Policy) ImageReference(r Row) string {
 	q, res := p.Queues[r.Queue], r.Resources
-	site, fallback := q.CPUImage, DefaultCPUImage
+	site, fallback := q.DefaultCPUImage, CodaLabCPUImage
 	if res.GPUs > 0 {
-		site, fallback = q.GPUImage, DefaultGPUImage
+		site, fallback = q.DefaultGPUImage, CodaLabGPUImage
 	}
-	if asked := r.Run.Metadata.String("request_docker_image"); asked != "" {
-		if res.DockerImage == asked+":latest" { // the server added the tag; a file's name has none
-			return asked
+	if requested := r.Run.Metadata.String("request_docker_image"); requested != "" {
+		if res.ImageReference == requested+":latest" { // the server added the tag; a file's name has none
+			return requested
 		}
 		site = ""
 	}
-	return cmp.Or(site, res.DockerImage, fallback)
+	return cmp.Or(site, res.ImageReference, fallback)
 }
 
 // Spec returns the specification for the worker of a row's current attempt.
 func (p Policy) Spec(r Row) spool.Spec {
 	q, res := p.Queues[r.Queue], r.Resources
 	s := spool.Spec{
-		Bundle:         r.Bundle,
-		Attempt:        r.Attempt.Number,
-		SubmissionName: string(r.SubmissionName),
-		Submission:     p.submission(r),
-		Command:        r.Run.Command,
-		RunDir:         p.Layout.RunDir(r.Bundle, r.OnDisk),
-		WorkingDirDisk: q.WorkingDirDisk,
-		GPUs:           int(res.GPUs),
-		MemoryBytes:    res.Memory,
-		DiskBytes:      res.Disk,
-		Seconds:        q.commandLimit(res).Seconds(),
-		KillSeconds:    q.KillGrace.Seconds(),
-		Network:        res.Network,
-		ShmBytes:       q.ShmBytes,
-		Scratch:        q.Scratch,
-		Runtime:        q.Runtime,
+		Bundle:           r.Bundle,
+		Attempt:          r.Attempt.Number,
+		SubmissionName:   string(r.SubmissionName),
+		Submission:       p.submission(r),
+		Command:          r.Run.Command,
+		RunDir:           p.Layout.RunDir(r.Bundle, r.OnDisk),
+		WorkingDirDisk:   q.WorkingDirDisk,
+		GPUs:             int(res.GPUs),
+		MemoryBytes:      res.Memory,
+		DiskBytes:        res.Disk,
+		Seconds:          q.commandLimit(res).Seconds(),
+		KillGraceSeconds: q.KillGrace.Seconds(),
+		Network:          res.Network,
+		ShmBytes:         q.ShmBytes,
+		Scratch:          q.Scratch,
+		Runtime:          q.Runtime,
 	}
 	if r.Staged != nil {
 		s.Inputs = *r.Staged

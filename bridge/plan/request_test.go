@@ -31,7 +31,7 @@ func TestJobRunsTheWorkerOfItsQueue(t *testing.T) {
 // A bundle's own choice counts; without one the queue's has priority over the server's.
 func TestImageOfABundleThatNamesNone(t *testing.T) {
 	t.Parallel()
-	site := plan.Queue{CPUImage: "site/cpu:1", GPUImage: "site/gpu:1"}
+	site := plan.Queue{DefaultCPUImage: "site/cpu:1", DefaultGPUImage: "site/gpu:1"}
 	for name, c := range map[string]struct {
 		queue               plan.Queue
 		asked, server, want string
@@ -45,7 +45,7 @@ func TestImageOfABundleThatNamesNone(t *testing.T) {
 		"none":                 {plan.Queue{}, "", "", "codalab/default-cpu:latest", 0},
 		"none for GPUs":        {plan.Queue{}, "", "", "codalab/default-gpu:latest", 1},
 	} {
-		r := plan.Row{Queue: "q", Resources: codalab.Resources{DockerImage: c.server, GPUs: c.gpus}, Run: &codalab.RunBundle{
+		r := plan.Row{Queue: "q", Resources: codalab.Resources{ImageReference: c.server, GPUs: c.gpus}, Run: &codalab.RunBundle{
 			Metadata: codalab.Metadata{"request_docker_image": c.asked},
 		}}
 		if got := (plan.Policy{Queues: map[string]plan.Queue{"q": c.queue}}).ImageReference(r); got != c.want {
@@ -206,8 +206,8 @@ func TestSpecIsWhatTheWorkerIsTold(t *testing.T) {
 	p.Queues["cpu"] = q
 	for asked, want := range map[int64]float64{60: 60, 3600: 3480} {
 		r.Resources.Time = asked
-		if got := p.Spec(r); got.Seconds != want || got.KillSeconds != 600 {
-			t.Errorf("with a grace for checkpoints, %d s asked for: limit %v s, grace %v s", asked, got.Seconds, got.KillSeconds)
+		if got := p.Spec(r); got.Seconds != want || got.KillGraceSeconds != 600 {
+			t.Errorf("with a grace for checkpoints, %d s asked for: limit %v s, grace %v s", asked, got.Seconds, got.KillGraceSeconds)
 		}
 	}
 }

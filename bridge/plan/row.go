@@ -291,10 +291,10 @@ func (r Row) CancelsJob() bool {
 }
 
 // Same reports whether the ledger stores the same for both rows. It ignores their versions.
-func (r Row) Same(other Row) bool { return r.kept() == other.kept() }
+func (r Row) Same(other Row) bool { return r.stored() == other.stored() }
 
-// kept returns the part of the row that the ledger stores.
-func (r Row) kept() Row {
+// stored returns the part of the row that the ledger stores.
+func (r Row) stored() Row {
 	r.Version, r.Status, r.Progress = 0, nil, ""
 	return r
 }

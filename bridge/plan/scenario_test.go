@@ -31,7 +31,7 @@ var rewrite = flag.Bool("rewrite", false, "rewrite what the scenarios and docs/c
 //	crash clock=-2h              the clock is set during that
 //	message kill|run|…           a message of the server's
 //	unanswered                   a check-in that reported the verdict got no answer
-//	stop; leave                  the worker stops; it waits for no results any more
+//	give-back; leave             the worker gives its runs back; it waits for no results any more
 //	restaged                     the server has answered the check-in that gave the bundle back
 //	slurm job=7 state=… [name=…] [comment=ours]
 //	                             a whole snapshot; none: without the bridge's job; away: no answer, or half of one

@@ -100,7 +100,7 @@ func (w *world) fields(r plan.Row) []field {
 		{"verdict", verdictWords(r.Verdict)},
 		{"reports", number(int64(r.ReportCount))},
 		{"keep_until", moment(r.KeepUntil)},
-		{"undelivered", yes(r.Uncollected)},
+		{"uncollected", yes(r.Uncollected)},
 		{"dropped", yes(r.Dropped)},
 		{"releasing", yes(r.Releasing)},
 		{"avoids", r.SickNodes},

@@ -11,19 +11,19 @@ import (
 )
 
 func (d *decision) claiming() {
-	answer, asked := d.news.Claimed, d.news.Confirmed
+	claim, confirmed := d.news.Claimed, d.news.Confirmed
 	switch {
-	case answer != nil && answer.Failure == "" && answer.Accepted:
+	case claim != nil && claim.Failure == "" && claim.Accepted:
 		d.claimed("the server confirmed the claim")
-	case answer != nil && answer.Gone:
-		d.dropRow("the claim was refused: " + answer.Failure)
-	case answer != nil && answer.Failure != "" && !answer.Final:
-		d.tryLater(answer.Failure)
-	case answer != nil:
-		d.row.LastFailure = answer.Failure
+	case claim != nil && claim.Gone:
+		d.dropRow("the claim was refused: " + claim.Failure)
+	case claim != nil && claim.Failure != "" && !claim.Final:
+		d.tryLater(claim.Failure)
+	case claim != nil:
+		d.row.LastFailure = claim.Failure
 		d.wantEffect(Confirm)
-	case asked != nil && !asked.Asked.Before(d.row.ReofferedAt):
-		d.notClaimed(*asked)
+	case confirmed != nil && !confirmed.Asked.Before(d.row.ReofferedAt):
+		d.notClaimed(*confirmed)
 	case !d.waiting():
 		d.wantEffect(Claim)
 	}
@@ -33,7 +33,7 @@ func (d *decision) claiming() {
 func (d *decision) claimed(reason string) {
 	d.row.Times.Preparing = d.now
 	if stop := d.row.StopVerdict; stop != nil && stop.Restage {
-		d.giveBack(*stop, "the worker stops: given back to the server")
+		d.giveBack(*stop, "the worker ends: given back to the server")
 		return
 	}
 	if refusal := d.queue.refusal(d.row); refusal != "" {
@@ -75,8 +75,8 @@ func (d *decision) notClaimed(c Confirmation) {
 	}
 }
 
-// dropRow ends a row whose bundle belongs to another worker, or was deleted. It does not answer an offer
-// in the same news, because the server repeats the offer.
+// dropRow ends a row whose bundle belongs to another worker, or was deleted. It does not claim a bundle
+// that the same news offers, because the server repeats the offer.
 func (d *decision) dropRow(reason string) {
 	d.enter(Done, reason)
 	d.row.Dropped = true
@@ -117,29 +117,29 @@ func (d *decision) staging() {
 		return // Batch decides when it is submitted
 	}
 	d.applyDiskSpace()
-	answer := d.news.Staged
-	if answer != nil || d.news.Progress != "" {
+	end := d.news.Staged
+	if end != nil || d.news.Progress != "" {
 		d.row.Progress = d.news.Progress
 	}
 	switch {
-	case answer == nil:
+	case end == nil:
 		if !d.waiting() && d.row.DiskLow == "" {
 			d.wantEffect(Stage)
 		}
-	case answer.Failure == "":
-		inputs := answer.Inputs
+	case end.Failure == "":
+		inputs := end.Inputs
 		d.row.Staged = &inputs
 		d.row.DueAt, d.row.Retry, d.row.Progress, d.row.DiskLow = time.Time{}, Retry{}, "", ""
 		d.row.Reason = noted("image and dependencies are ready", d.row.Notes())
-	case answer.Final && !answer.Full || d.stagingPatienceOver(answer.Outcome):
+	case end.Final && !end.Full || d.stagingPatienceOver(end.Outcome):
 		cause := spool.CausePlatform
-		if answer.Final && !answer.Full {
+		if end.Final && !end.Full {
 			cause = spool.CauseUser
 		}
-		d.endWithoutResults(Verdict{Cause: cause, Failure: codalab.Sentence(answer.Failure)}, "staging failed")
+		d.endWithoutResults(Verdict{Cause: cause, Failure: codalab.Sentence(end.Failure)}, "staging failed")
 	default:
-		d.tryLater(answer.Failure)
-		if later := d.now.Add(min(answer.After, longestRegistryPause)); later.After(d.row.DueAt) {
+		d.tryLater(end.Failure)
+		if later := d.now.Add(min(end.After, longestRegistryPause)); later.After(d.row.DueAt) {
 			d.row.DueAt = later
 		}
 	}

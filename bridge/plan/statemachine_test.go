@@ -244,7 +244,7 @@ var promised = [][2]string{
 	{"I3", "Missing knowledge changes no state; absence needs proof."},
 	{"I4", "An attempt begins at most once, and is fenced before the next one."},
 	{"I5", "An orphan job is cancelled after a grace; a bridge with an old ledger touches nothing."},
-	{"I6", "A result is delivered, its verdict is reported until the server has it, and its files are kept after that."},
+	{"I6", "The results are collected, the verdict is reported until the server has it, and the files stay for a while after that."},
 	{"I7", "A reported verdict never changes; before the report, the exit record outranks Slurm's word."},
 	{"I8", "Every phase has an answer to all news."},
 	{"I10", "Trouble of a site, a queue or a node is no verdict on a bundle, and a bundle's mistake is no trouble of a queue."},

@@ -295,9 +295,9 @@ func truth(e plan.Effect, now time.Time) plan.News {
 	case plan.ReadRecords:
 		n.Records = &plan.Records{Attempt: e.Row.Attempt.Number, Read: now, Records: spool.Records{Started: e.Row.Begun, Exit: e.Row.Exit}}
 	case plan.Fence:
-		n.Fenced = &plan.Fencing{Attempt: e.Row.Attempt.Number, Standing: spool.Started{Fenced: true}}
+		n.Fenced = &plan.Fencing{Attempt: e.Row.Attempt.Number, Started: spool.Started{Fenced: true}}
 		if e.Row.Begun != nil {
-			n.Fenced.Standing = *e.Row.Begun
+			n.Fenced.Started = *e.Row.Begun
 		}
 	case plan.Cancel:
 		n.Cancelled = &plan.Outcome{}

@@ -21,7 +21,7 @@ func killVerdict(message string) Verdict {
 }
 
 // fromSlurm returns the verdict that follows from the job's state. The attempt has no exit record, or one
-// that says only that the worker was told to stop.
+// that says only that the job was terminated.
 func (d *decision) fromSlurm() Verdict {
 	job := d.row.Job
 	ran := "before it began"

@@ -54,7 +54,7 @@ func (d *decision) running() {
 }
 
 // concludedByWorker ends the attempt with its exit record's verdict, if there is a record, and reports
-// whether it did. A worker that was told to stop does not know the reason; then it waits for Slurm's
+// whether it did. The worker of a terminated job does not know the reason; then the row waits for Slurm's
 // state of the ended job.
 func (d *decision) concludedByWorker() bool {
 	exit := d.row.Exit

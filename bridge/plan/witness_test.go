@@ -26,7 +26,7 @@ func TestExitStatusOfTheJobIsTheSecondWitness(t *testing.T) {
 		"an end of the worker's own":      {sbatch.StateFailed, "123:0", spool.CausePlatform, -1, noRecord},
 		"a crash of the worker":           {sbatch.StateFailed, "2:0", spool.CausePlatform, -1, noRecord},
 		"closed by an administrator":      {sbatch.StateCompleted, "", spool.CausePlatform, -1, noRecord},
-		"told to stop":                    {sbatch.StateCancelled, "3:0", spool.CauseUser, -1, "was cancelled outside CodaLab"},
+		"terminated":                      {sbatch.StateCancelled, "3:0", spool.CauseUser, -1, "was cancelled outside CodaLab"},
 		"a node that failed all the same": {sbatch.StateNodeFail, "1:0", spool.CausePlatform, -1, "The node of Slurm job 7 failed"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -76,7 +76,7 @@ func (w *world) command(line []string) error {
 		err = w.message(&a)
 	case "unanswered":
 		w.stepNews().Unanswered = true
-	case "stop":
+	case "give-back":
 		w.stepNews().GiveBack = true
 	case "leave":
 		w.stepNews().GiveBack, w.stepNews().Leave = true, true

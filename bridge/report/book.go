@@ -14,11 +14,11 @@ type Urgency int
 // The urgencies, the least first.
 const (
 	None Urgency = iota
-	// Words is news that can wait for seconds, such as a new sentence.
+	// Words is a change that can wait for seconds, such as a new sentence.
 	Words
 	// Old is a report that has to be repeated.
 	Old
-	// Urgent is a run's new state, a verdict, or news of the identity itself.
+	// Urgent is a run's new state, a verdict, or a change of the identity itself.
 	Urgent
 )
 
@@ -40,12 +40,12 @@ type queue struct {
 	unanswered map[int64]*unansweredCheckIn
 	size       size
 	runs       map[string]*run
-	// news names the runs that have something new to report, or whose last report may be lost.
+	// unreported names the runs that have something new to report, or whose last report may be lost.
 	// aging has the last reports of the other live runs, the oldest first.
-	news  map[string]struct{}
-	aging *list.List // of *report
-	// asked is the bundle whose standing was compared last.
-	asked string
+	unreported map[string]struct{}
+	aging      *list.List // of *report
+	// compared is the bundle that Prove compared last.
+	compared string
 	// changed is set if the identity itself has something to tell.
 	changed bool
 }
@@ -75,7 +75,7 @@ func (b *Book) of(name string) *queue {
 	if q == nil {
 		q = &queue{
 			unanswered: map[int64]*unansweredCheckIn{}, size: size{most: MostBytes, ceiling: MostBytes},
-			runs: map[string]*run{}, news: map[string]struct{}{}, aging: list.New(),
+			runs: map[string]*run{}, unreported: map[string]struct{}{}, aging: list.New(),
 		}
 		b.queues[name] = q
 	}
@@ -116,7 +116,7 @@ func (b *Book) Forget(row *plan.Row) {
 		q.unlist(r.last)
 	}
 	delete(q.runs, row.Bundle)
-	delete(q.news, row.Bundle)
+	delete(q.unreported, row.Bundle)
 }
 
 // Announce notes that a queue's identity has something to tell, which is urgent.
@@ -153,7 +153,7 @@ func (b *Book) Settle(bundle string, messages []codalab.Message) {
 	}
 }
 
-// index puts a run into news or takes it out, and takes the last report of a run that is not live
+// index puts a run into unreported or takes it out, and takes the last report of a run that is not live
 // any more out of aging.
 func (q *queue) index(r *run) {
 	last, live := r.last, r.row.Reportable() && r.row.Phase != plan.Finalizing
@@ -161,9 +161,9 @@ func (q *queue) index(r *run) {
 		q.unlist(last)
 	}
 	if r.row.Reportable() && (last == nil || worthReporting(last.row, r.row) || live && last.place == nil) {
-		q.news[r.row.Bundle] = struct{}{}
+		q.unreported[r.row.Bundle] = struct{}{}
 	} else {
-		delete(q.news, r.row.Bundle)
+		delete(q.unreported, r.row.Bundle)
 	}
 }
 

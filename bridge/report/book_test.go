@@ -184,7 +184,7 @@ func TestNothingIsLeftOfAForgottenRun(t *testing.T) {
 	r.answered(r.checkIn("0x1 running"))
 	r.show(row)
 	r.Forget(&row)
-	if q := r.of("cpu"); len(q.runs)+len(q.news)+q.aging.Len()+len(q.unanswered) != 0 {
-		t.Errorf("left: %d runs, %d with news, %d that age, %d check-ins", len(q.runs), len(q.news), q.aging.Len(), len(q.unanswered))
+	if q := r.of("cpu"); len(q.runs)+len(q.unreported)+q.aging.Len()+len(q.unanswered) != 0 {
+		t.Errorf("left: %d runs, %d unreported, %d that age, %d check-ins", len(q.runs), len(q.unreported), q.aging.Len(), len(q.unanswered))
 	}
 }

@@ -77,7 +77,7 @@ func (q *queue) carry(row *plan.Row, now time.Time) carriedReport {
 		last.place = q.aging.PushBack(last)
 	}
 	r.last = last
-	delete(q.news, row.Bundle)
+	delete(q.unreported, row.Bundle)
 	return carriedReport{last, before}
 }
 
@@ -87,7 +87,7 @@ func (b *Book) ReportsLate(queue string, now time.Time) bool {
 	return oldest != nil && now.Sub(oldest.Value.(*report).at) >= lateReport //nolint:forcetypeassert // aging has nothing else
 }
 
-// Pending returns the greatest urgency of a queue's reports, and whether news waits for the answer to a
+// Pending returns the greatest urgency of a queue's reports, and whether a change waits for the answer to a
 // check-in. A new state that waits for the newest check-in without a proof is urgent, too: our server answers
 // an older check-in when a newer one comes.
 func (b *Book) Pending(queue string, now time.Time) (most Urgency, blocked bool) {

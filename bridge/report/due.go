@@ -15,7 +15,7 @@ type due struct {
 	// not been reported; else in old if its last report is RefreshEvery old, or may be lost; else in
 	// words, for a new sentence.
 	verdicts, states, old, words []*run
-	// blocked counts the runs whose news has to wait: a check-in that is not answered yet carries
+	// blocked counts the runs whose report has to wait: a check-in that is not answered yet carries
 	// their last report.
 	blocked int
 	// stuck counts those of them with a new state whose last report the newest check-in carries, if
@@ -27,7 +27,7 @@ type due struct {
 // and not with the number of rows.
 func (b *Book) due(q *queue, now time.Time) due {
 	var d due
-	for bundle := range q.news {
+	for bundle := range q.unreported {
 		r := q.runs[bundle]
 		row, last := r.row, r.last
 		switch {
@@ -53,7 +53,7 @@ func (b *Book) due(q *queue, now time.Time) due {
 			break
 		}
 		bundle := last.row.Bundle
-		if _, news := q.news[bundle]; !news && last.carrier == 0 && !b.Acknowledged(bundle) {
+		if _, more := q.unreported[bundle]; !more && last.carrier == 0 && !b.Acknowledged(bundle) {
 			d.old = append(d.old, q.runs[bundle])
 		}
 	}
@@ -105,7 +105,7 @@ func bytesOf(report *codalab.RunReport) int {
 	if report.JobHandle != "" {
 		n += len(`,"job_handle":""`) + len(report.JobHandle)
 	}
-	for _, words := range []*string{report.DockerImage, report.FailureMessage} {
+	for _, words := range []*string{report.PinnedReference, report.FailureMessage} {
 		if words != nil {
 			n += len(*words)
 		}

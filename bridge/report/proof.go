@@ -12,14 +12,14 @@ import (
 func (b *Book) Unproven(queue string) []string {
 	q := b.of(queue)
 	var bundles []string
-	for bundle := range q.news {
+	for bundle := range q.unreported {
 		r := q.runs[bundle]
 		if last := r.last; last != nil && last.carrier != 0 && last.provable && r.row.State() != last.row.State() {
 			bundles = append(bundles, bundle)
 		}
 	}
 	slices.Sort(bundles)
-	next, found := slices.BinarySearch(bundles, q.asked)
+	next, found := slices.BinarySearch(bundles, q.compared)
 	if found {
 		next++
 	}
@@ -30,7 +30,7 @@ func (b *Book) Unproven(queue string) []string {
 // proves that the server has applied the report. Then newer reports of the bundle are urgent.
 func (b *Book) Prove(queue, bundle string, shown codalab.Standing) bool {
 	q := b.of(queue)
-	q.asked = bundle
+	q.compared = bundle
 	r := q.runs[bundle]
 	if r == nil || r.last == nil || r.last.carrier == 0 || shown.State != r.last.row.State() || shown.RunStatus != r.last.row.RunStatus() {
 		return false

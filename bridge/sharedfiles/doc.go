@@ -3,7 +3,7 @@
 //
 // # Sweep
 //
-// A bridge removes a bundle's files itself, a while after the server has its result. Some files stay behind
+// A bridge removes a bundle's files itself, a while after the server has its verdict. Some files stay behind
 // after a crash, after the ledger was restored from an old copy, or if a writer came too late. A Sweeper finds
 // the files that no bundle and no job needs, with a reason for each, and removes them.
 //

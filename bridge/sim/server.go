@@ -260,7 +260,7 @@ func (b *bundle) identity() codalab.Identity {
 }
 
 func offerOf(b *bundle) codalab.Message {
-	r := codalab.Resources{CPUs: b.wants.cpus, Memory: 1 << 30, DockerImage: "python:3", Tag: b.wants.queue}
+	r := codalab.Resources{CPUs: b.wants.cpus, Memory: 1 << 30, ImageReference: "python:3", Tag: b.wants.queue}
 	if b.wants.bad {
 		r.CPUs, r.GPUs = 1, 8 // none in this partition
 	}

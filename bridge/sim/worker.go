@@ -198,13 +198,13 @@ func (wk *worker) signal(kill bool) {
 		if !wk.owns {
 			return // begin sees it
 		}
-		wk.attempt.noteCause("told to stop by Slurm")
+		wk.attempt.noteCause("terminated by Slurm")
 		wk.attempt.limited = true
 		wk.at(w.dice.duration(ofWorkers, 10*time.Millisecond, 5*time.Second), func() {
 			code := 143
 			wk.leave(spool.Exit{
 				Token: wk.token, Cause: spool.CausePlatform, ExitCode: &code, Terminated: true,
-				Failure: "The job was told to stop before the command had ended.",
+				Failure: "The job was terminated before the command had ended.",
 			}, slurmtest.End{Code: code})
 		})
 	}

@@ -75,7 +75,7 @@ func written(t *testing.T, where string) string {
 	}
 	code := 3
 	c := plan.Row{Bundle: gone, Queue: "cpu", Attempt: plan.Attempt{Number: 1, Begun: &spool.Started{Node: "n1"}}, Verdict: &plan.Verdict{Cause: spool.CauseUser, ExitCode: &code}}
-	decide(&c, plan.Done, "the server acknowledged the result")
+	decide(&c, plan.Done, "the server acknowledged the verdict")
 	if err := book.Delete(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ TIME                       ATTEMPT  JOB   PHASE       REASON
 				gone: `0x99000000000000000000000000000000 is done and forgotten; this was its history:
 
 TIME                       ATTEMPT  JOB  PHASE  REASON
-2026-11-20 11:26:00 +0000  1        -    done   the server acknowledged the result
+2026-11-20 11:26:00 +0000  1        -    done   the server acknowledged the verdict
 `,
 			} {
 				got, err := command(t, "explain", bundle, "--ledger", where)

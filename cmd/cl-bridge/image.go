@@ -59,7 +59,7 @@ func imagePull(p program.Process) *cobra.Command {
 		})
 	cmd.Flags().StringVar(&r.Architecture, "arch", "", "the nodes' `architecture`, such as amd64 or arm64, if not this host's")
 	cmd.Flags().StringVar(&r.Queue, "queue", "", "the architecture of this `queue`'s nodes; without IMAGE, only its default images")
-	cmd.Flags().StringVar(&r.As, "as", "", "keep the one IMAGE under this `name`, for bundles that request the name")
+	cmd.Flags().StringVar(&r.As, "as", "", "keep the one IMAGE for bundles that request it by this `reference`")
 	completeArchitectures(cmd)
 	if err := cmd.RegisterFlagCompletionFunc("queue", completeQueues(p)); err != nil {
 		panic(err) // the flag was added above

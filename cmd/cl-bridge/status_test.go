@@ -54,7 +54,7 @@ func TestStatusSaysHowTheBridgeStands(t *testing.T) {
 	u.Slurm = "observe: slurm_load_jobs error: Unable to contact slurm controller"
 	u.SlurmSince, u.SlurmNext = noon.Add(-time.Minute), noon.Add(time.Minute)
 	u.Server = map[string]string{"cpu": "POST /workers: connection refused"}
-	u.Unheard, u.LateQueues = []string{"gpu", "old"}, []string{"new"}
+	u.UnansweredQueues, u.LateQueues = []string{"gpu", "old"}, []string{"new"}
 	if err := held.Renew(t.Context(), heartbeat.Status{Last: &u}); err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +227,7 @@ func TestStatusOfABridgeThatHasJustStartedSaysNothingUntrue(t *testing.T) {
 	held = take()
 	wants("it has the lease", starting, "login1")
 	now := heartbeat.Heartbeat{Host: "login2", Started: noon, At: noon}
-	now.Unheard = []string{"cpu"}
+	now.UnansweredQueues = []string{"cpu"}
 	renew(held, now)
 	wants("nothing has answered", []string{"runs on login2", "! Slurm has not been seen as a whole since the bridge started", "! The server has not answered a check-in of queue cpu since"})
 }

@@ -147,7 +147,7 @@ func TestStatusAndExplainWorkOnAnotherLoginNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows := []plan.Row{{Bundle: gone, Queue: "cpu", Phase: plan.Done, Reason: "the server acknowledged the result", DecidedAt: noon}}
+	rows := []plan.Row{{Bundle: gone, Queue: "cpu", Phase: plan.Done, Reason: "the server acknowledged the verdict", DecidedAt: noon}}
 	if err := book.Save(t.Context(), rows); err != nil {
 		t.Fatal(err)
 	}
@@ -176,8 +176,8 @@ func TestStatusAndExplainWorkOnAnotherLoginNode(t *testing.T) {
 	for args, want := range map[string]string{
 		"status":              "runs on " + host,
 		"explain 0x99":        gone + " is done and forgotten; this was its history:",
-		"explain " + gone:     "the server acknowledged the result",
-		"explain 0x99 --json": `"reason": "the server acknowledged the result"`,
+		"explain " + gone:     "the server acknowledged the verdict",
+		"explain 0x99 --json": `"reason": "the server acknowledged the verdict"`,
 	} {
 		if out, err := s.onAnotherHost(t, append(strings.Fields(args), "--config", s.config)...); err != nil || !strings.Contains(out, want) {
 			t.Errorf("%s on another host: %v, no %q in\n%s", args, err, want, out)

@@ -107,7 +107,7 @@ func (w *standalone) engineImages(made assembly.Parts) *engineimages.Images {
 		Engine: *w.engine, Source: made.Images.Converter.Source,
 		MaxImageBytes: w.maxImage.bytes, MaxStoreBytes: w.maxImages.bytes,
 		Remember: made.Images.Remember, AtOnce: made.Images.AtOnce,
-		State: w.engineRecords, Home: w.dirs.Own(), Over: pins.HomesOver(w.dirs.Own(), made.Over), Now: w.Now,
+		RecordsPath: w.engineRecords, Home: w.dirs.Own(), Over: pins.HomesOver(w.dirs.Own(), made.Over), Now: w.Now,
 	}
 }
 

@@ -121,7 +121,7 @@ func (w *standalone) findMachine() error {
 }
 
 // adjust makes a stand-alone worker of a bridge.
-func (w *standalone) adjust(made assembly.Parts, stop <-chan struct{}) {
+func (w *standalone) adjust(made assembly.Parts, giveBack <-chan struct{}) {
 	b := made.Bridge
 	q := b.Policy.Queues[queueName]
 	q.Identity, q.Tag, q.ShmBytes = w.dirs.ID, w.tag, w.shmGB<<30
@@ -143,14 +143,14 @@ func (w *standalone) adjust(made assembly.Parts, stop <-chan struct{}) {
 	}
 	b.Standalone = &bridge.Standalone{
 		Local: w.slurm == nil, Patience: w.patience(), Remote: w.remote(), Preemptible: w.preemptible, CheckInPause: seconds(w.checkInSeconds),
-		ExitWhenIdle: w.exitWhenIdle, IdleFor: seconds(w.idleSeconds), Until: w.until, Stop: stop,
+		ExitWhenIdle: w.exitWhenIdle, IdleFor: seconds(w.idleSeconds), Until: w.until, GiveBack: giveBack,
 	}
 	if w.exitAfterRuns < codalab.UnlimitedRuns {
 		b.Standalone.MostRuns = w.exitAfterRuns
 	}
 }
 
-// A worker that stops has to end before it is killed: in a Slurm job 30 s after Slurm has told it to stop
+// A worker that gives its runs back has to end before it is killed: in a Slurm job 30 s after TERM
 // (slurm.conf(5): KillWait), elsewhere after a minute and a half (systemd-system.conf(5):
 // DefaultTimeoutStopSec).
 const (

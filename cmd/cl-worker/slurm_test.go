@@ -154,7 +154,7 @@ func TestCommandHasItsGraceAfterTERM(t *testing.T) {
 	t.Parallel()
 	testenv.Slurm(t)
 	x := prepare(t, "trap 'sleep 2.5; echo saved > checkpoint; exit 5' TERM; echo ready > began; while :; do sleep 0.05; done",
-		func(_ string, s *spool.Spec) { s.KillSeconds = 60 })
+		func(_ string, s *spool.Spec) { s.KillGraceSeconds = 60 })
 	job := x.allocate("--mem=120M")
 	x.awaitCommand()
 	x.slurm("", "scancel", "--batch", "--signal=TERM", job)

@@ -200,11 +200,11 @@ func (w *standalone) taken(by lease.Holder) error {
 func (w *standalone) serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stop := make(chan struct{})
+	giveBack := make(chan struct{})
 	a := assembly.Assembly{
 		Process: w.Process, Config: w.config, Log: w.log, Client: w.client, LedgerLocked: true,
 		ImageCache: w.dirs.Images(), ImageCacheSize: w.maxImages.bytes, Neighbours: workdir.Workers(w.dirs.WorkDir),
-		Adjust: func(made assembly.Parts) { w.adjust(made, stop) },
+		Adjust: func(made assembly.Parts) { w.adjust(made, giveBack) },
 	}
 	if w.engine != nil {
 		a.Beside = append(a.Beside, func(ctx context.Context) { w.keepTrimmed(ctx) })
@@ -214,7 +214,7 @@ func (w *standalone) serve(ctx context.Context) error {
 		detached, end := context.WithCancel(context.WithoutCancel(ctx))
 		done := make(chan struct{})
 		var signals sync.WaitGroup
-		signals.Go(func() { passSignalsOn(signalled, stop, done, end) })
+		signals.Go(func() { passSignalsOn(signalled, giveBack, done, end) })
 		defer func() {
 			close(done)
 			signals.Wait()
@@ -263,15 +263,15 @@ func (w *standalone) serveHere(ctx context.Context, a assembly.Assembly) (err er
 	return err
 }
 
-// passSignalsOn closes stop at the first signal, which ends ctx: the runs go back to the server. It ends the
+// passSignalsOn closes giveBack at the first signal, which ends ctx: the worker gives its runs back. It ends the
 // work at the second one, and the program is left to the third one. It returns when done is closed.
-func passSignalsOn(ctx context.Context, stop chan<- struct{}, done <-chan struct{}, end func()) {
+func passSignalsOn(ctx context.Context, giveBack chan<- struct{}, done <-chan struct{}, end func()) {
 	select {
 	case <-ctx.Done():
 	case <-done:
 		return
 	}
-	close(stop)
+	close(giveBack)
 	again := make(chan os.Signal, 1)
 	signal.Notify(again, syscall.SIGTERM, os.Interrupt, syscall.SIGHUP)
 	defer signal.Stop(again)
@@ -294,7 +294,7 @@ func (w *standalone) cleanUp(ctx context.Context, err error) {
 		w.log.WarnContext(ctx, "the worker's files were not removed", slog.String("error", err.Error()))
 		return
 	case left > 0:
-		w.log.InfoContext(ctx, "runs go on, or wait to be delivered; a worker of the same --id takes them up", slog.Int("runs", left))
+		w.log.InfoContext(ctx, "runs go on, or have results to collect; a worker of the same --id takes them up", slog.Int("runs", left))
 		return
 	case !w.deleteWorkDir:
 		return

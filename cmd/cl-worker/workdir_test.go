@@ -96,7 +96,7 @@ func TestOutputOfALocalWorkingDirectoryIsLive(t *testing.T) {
 
 func TestWhatAnEndedCommandHadWrittenLocallyComesHome(t *testing.T) {
 	t.Parallel()
-	t.Run("told to stop", func(t *testing.T) {
+	t.Run("terminated", func(t *testing.T) {
 		t.Parallel()
 		x := prepare(t, `trap 'echo saved > partial; exit 9' TERM; echo ready; while :; do sleep 0.05; done`, onNodesDisk).start()
 		x.await("the command has begun", func() bool { return strings.Contains(x.file("stdout"), "ready") })

@@ -42,8 +42,8 @@ func TestI7JobRequeuedByRootIsOneVerdict(t *testing.T) {
 	if state := ended(t, s, bundle); state != "failed" {
 		t.Errorf("state %s, want failed", state)
 	}
-	if got := field(t, s, bundle, "failure_message"); !strings.Contains(got, "told to stop before the command had ended") {
-		t.Errorf("failure_message %q does not say that the job was told to stop", got)
+	if got := field(t, s, bundle, "failure_message"); !strings.Contains(got, "terminated before the command had ended") {
+		t.Errorf("failure_message %q does not say that the job was terminated", got)
 	}
 	if n := len(begins(t, s, bundle)); n != 1 {
 		t.Errorf("the bundle began %d times", n)

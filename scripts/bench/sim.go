@@ -117,7 +117,7 @@ func benchRow(i int, phase plan.Phase) plan.Row {
 			UUID: fmt.Sprintf("0x%012x%020x", i+1, i), OwnerID: "1", Command: "python train.py --lr 0.1",
 			Metadata: codalab.Metadata{"name": "train", "request_gpus": 1, "description": "a run of the benchmark"},
 		},
-		Resources: &codalab.Resources{CPUs: 1, Memory: 1 << 30, DockerImage: "python:3"},
+		Resources: &codalab.Resources{CPUs: 1, Memory: 1 << 30, ImageReference: "python:3"},
 	})
 	r.Phase, r.Reason = phase, "the benchmark begins here"
 	if phase == plan.Staging {

@@ -46,20 +46,20 @@ type Config struct {
 
 // CheckIns serves workers: their check-ins, claims and doorbells.
 type CheckIns struct {
-	config    Config
-	adoptions adoptions
+	config Config
+	walks  resultsWalks
 }
 
 // New returns CheckIns.
 func New(c Config) *CheckIns {
 	return &CheckIns{
-		config:    c,
-		adoptions: adoptions{byName: map[string]*adoption{}, missing: map[string]time.Time{}},
+		config: c,
+		walks:  resultsWalks{byName: map[string]*resultsWalk{}, missing: map[string]time.Time{}},
 	}
 }
 
 // Wait waits until no results are being counted. No check-in may begin after it is called.
-func (s *CheckIns) Wait() { s.adoptions.wait() }
+func (s *CheckIns) Wait() { s.walks.wait() }
 
 // Routes returns the routes for workers.
 func (s *CheckIns) Routes() []rest.Route {
@@ -88,7 +88,7 @@ func (s *CheckIns) checkIn(w http.ResponseWriter, r *http.Request, u store.User)
 	}
 	key, reports := plan.Worker{User: u.ID, ID: r.PathValue("worker")}, in.Reports
 	ofSite := u.Root() || u.IsWorker
-	if err := s.checkOffer(key, &in, ofSite); err != nil {
+	if err := s.boundCheckIn(key, &in, ofSite); err != nil {
 		return err
 	}
 	c, changed, err := s.config.Hub.BeginCheckIn(key, in, group, s.config.Now())
@@ -125,8 +125,8 @@ const (
 	maxNodes        = 100  // sizes of one worker; runs that fit only further ones are refused by the worker
 )
 
-// checkOffer bounds a check-in, or refuses it.
-func (s *CheckIns) checkOffer(key plan.Worker, in *codalab.CheckIn, ofSite bool) error {
+// boundCheckIn bounds a check-in, or refuses it.
+func (s *CheckIns) boundCheckIn(key plan.Worker, in *codalab.CheckIn, ofSite bool) error {
 	for _, text := range []string{key.ID, in.Tag, in.Hostname, in.Instance} {
 		if len(text) > rest.MaxWorkerText {
 			return rest.Refuse(http.StatusBadRequest, "A worker's id, tag, host name and instance may have %d bytes each", rest.MaxWorkerText)
@@ -143,7 +143,7 @@ func (s *CheckIns) checkOffer(key plan.Worker, in *codalab.CheckIn, ofSite bool)
 	return nil
 }
 
-// servedGroup returns the uuid of the group whose runs a worker offers to take; empty if it names
+// servedGroup returns the uuid of the group whose runs a worker takes; empty if it names
 // none. Its user must be a member of the group.
 func (s *CheckIns) servedGroup(ctx context.Context, u store.User, in codalab.CheckIn) (string, error) {
 	if rest.Deref(in.GroupName) == "" {
@@ -269,7 +269,7 @@ func (s *CheckIns) startBundle(w http.ResponseWriter, r *http.Request, u store.U
 	granted := false
 	b, err := s.config.Store.Change(r.Context(), uuid, func(b *store.Bundle) error {
 		var next plan.Bundle
-		next, granted = stored.Plan(*b).Claim(key, start, s.config.Hub.Info(key).Preemptible)
+		next, granted = stored.Plan(*b).Claim(key, start, s.config.Hub.LastCheckIn(key).Preemptible)
 		stored.Become(b, next)
 		return nil
 	})

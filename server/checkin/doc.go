@@ -8,9 +8,9 @@
 // # A disk shared with workers
 //
 // With Config.SharedDisk, a worker may report that it shares the store's disk. A run message
-// then tells it the paths of the contents of each parent, and names an empty results directory
+// then tells it the location of each parent, and an empty location for the results
 // that belongs to this assignment of the bundle. When the worker reports the end of the run,
-// and has uploaded no contents, the server adopts the results: it flushes and counts what is
+// and has uploaded no contents, the server takes the results: it flushes and counts what is
 // in that directory and makes it the bundle's contents. Only then does it apply and
 // acknowledge the report. After a crash before that point the worker reports again.
 package checkin

@@ -22,7 +22,7 @@ func (s *CheckIns) applyReports(ctx context.Context, c *hub.CheckIn, reports []c
 	for _, report := range fresh {
 		byRun[report.UUID] = report
 	}
-	adopted, err := s.adopt(ctx, key, byRun)
+	taken, err := s.takeResults(ctx, key, byRun)
 	if err != nil {
 		return nil, err
 	}
@@ -41,8 +41,8 @@ func (s *CheckIns) applyReports(ctx context.Context, c *hub.CheckIn, reports []c
 			return nil
 		}
 		next := stored.Plan(*b)
-		if size, ok := adopted[b.ResultsName()]; ok {
-			next = next.Adopt(b.ResultsName(), size)
+		if size, ok := taken[b.LocationName()]; ok {
+			next = next.TakeResults(b.LocationName(), size)
 		}
 		stored.Become(b, next.ApplyReport(byRun[b.UUID], now, charged))
 		if before != b.State {

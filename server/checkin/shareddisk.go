@@ -14,12 +14,12 @@ import (
 
 // sharesDisk reports whether a worker may read and write on the store's disk.
 func (s *CheckIns) sharesDisk(key plan.Worker) bool {
-	return s.config.SharedDisk && s.config.Hub.Info(key).SharedFileSystem
+	return s.config.SharedDisk && s.config.Hub.LastCheckIn(key).SharedFileSystem
 }
 
-// addLocations adds to a run message the paths of a run's inputs and of its results directory,
-// which it creates (codalab/server/bundle_manager.py: _try_start_bundle,
-// _construct_run_message). A parent without contents has no path.
+// addLocations adds to a run message the locations of a run's inputs and of its results. It creates the
+// latter (codalab/server/bundle_manager.py: _try_start_bundle,
+// _construct_run_message). A parent without contents has none.
 func (s *CheckIns) addLocations(ctx context.Context, m *codalab.RunBundle, b store.Bundle) error {
 	uuids := make([]string, 0, len(m.Dependencies))
 	for _, d := range m.Dependencies {
@@ -34,26 +34,26 @@ func (s *CheckIns) addLocations(ctx context.Context, m *codalab.RunBundle, b sto
 			m.Dependencies[i].Location = &dir
 		}
 	}
-	results, err := s.config.Store.MakeResults(b)
-	m.Location = &results
+	location, err := s.config.Store.MakeLocation(b)
+	m.Location = &location
 	return err
 }
 
-// adoptions are the walks through results that workers have written into the store. A walk
+// resultsWalks are the walks through results that workers have written into the store. A walk
 // flushes and counts the files, so that the results can become a bundle's contents. With many
 // files it takes longer than a check-in may wait, so it goes on beyond the check-in that began
 // it.
-type adoptions struct {
+type resultsWalks struct {
 	walks sync.WaitGroup
 
 	mu     sync.Mutex
-	byName map[string]*adoption
+	byName map[string]*resultsWalk
 	// missing has the times at which the server first found no results, by directory.
 	missing map[string]time.Time
 }
 
-// adoption is one walk. Its other fields are set before done is closed.
-type adoption struct {
+// resultsWalk is one walk. Its other fields are set before done is closed.
+type resultsWalk struct {
 	done  chan struct{}
 	size  int64
 	found bool
@@ -61,18 +61,18 @@ type adoption struct {
 }
 
 const (
-	// adoptWait is the time for which a check-in waits for walks. Its worker reports the end again
+	// walkPatience is the time for which a check-in waits for walks. Its worker reports the end again
 	// later.
-	adoptWait = 2 * time.Second
-	// adoptLate is the time within which a network disk must show the results of a command that has
+	walkPatience = 2 * time.Second
+	// showPatience is the time within which a network disk must show the results of a command that has
 	// run. After that the run has none.
-	adoptLate = time.Minute
+	showPatience = time.Minute
 )
 
-// adopt looks for the results of the runs whose end a worker reports. It removes from reports
+// takeResults looks for the results of the runs whose end a worker reports. It removes from reports
 // the runs whose results are not complete yet. It returns the sizes of the results found, by
 // the name of their directory.
-func (s *CheckIns) adopt(ctx context.Context, key plan.Worker, reports map[string]codalab.RunReport) (map[string]int64, error) {
+func (s *CheckIns) takeResults(ctx context.Context, key plan.Worker, reports map[string]codalab.RunReport) (map[string]int64, error) {
 	var ended []string
 	for uuid, run := range reports {
 		if run.State == codalab.StateFinalizing {
@@ -87,16 +87,16 @@ func (s *CheckIns) adopt(ctx context.Context, key plan.Worker, reports map[strin
 	if err != nil {
 		return nil, err
 	}
-	under := map[string]*adoption{}
+	walking := map[string]*resultsWalk{}
 	for uuid, b := range bundles {
 		if plan.Worker(b.Worker) == key && b.State.OnWorker() && b.Contents == "" {
-			under[uuid] = s.adoptions.begin(s.config.Store, b)
+			walking[uuid] = s.walks.begin(s.config.Store, b)
 		}
 	}
 	sizes := map[string]int64{}
-	timer := time.NewTimer(adoptWait)
+	timer := time.NewTimer(walkPatience)
 	defer timer.Stop()
-	for uuid, a := range under {
+	for uuid, a := range walking {
 		select {
 		case <-a.done:
 		case <-timer.C:
@@ -104,33 +104,33 @@ func (s *CheckIns) adopt(ctx context.Context, key plan.Worker, reports map[strin
 			delete(reports, uuid)
 			continue
 		}
-		name := bundles[uuid].ResultsName()
+		name := bundles[uuid].LocationName()
 		ran := shares && (reports[uuid].ExitCode != nil || bundles[uuid].State == codalab.StateRunning)
-		switch late := s.adoptions.end(name, a.found || !ran, s.config.Now()); {
+		switch missing := s.walks.end(name, a.found || !ran, s.config.Now()); {
 		case a.err != nil:
-			failures.Log(ctx, s.config.Log, "adopt results of bundle "+uuid, a.err)
+			failures.Log(ctx, s.config.Log, "take results of bundle "+uuid, a.err)
 			delete(reports, uuid)
 		case a.found:
 			sizes[name] = a.size
-		case ran && late < adoptLate:
+		case ran && missing < showPatience:
 			delete(reports, uuid)
 		}
 	}
 	return sizes, nil
 }
 
-// begin returns the adoption of a run's results, and starts its walk unless it has begun.
-func (a *adoptions) begin(data *store.Store, b store.Bundle) *adoption {
+// begin returns the walk through a run's results, and starts it unless it has begun.
+func (a *resultsWalks) begin(data *store.Store, b store.Bundle) *resultsWalk {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	name := b.ResultsName()
+	name := b.LocationName()
 	if walk := a.byName[name]; walk != nil {
 		return walk
 	}
-	walk := &adoption{done: make(chan struct{})}
+	walk := &resultsWalk{done: make(chan struct{})}
 	a.byName[name] = walk
 	a.walks.Go(func() {
-		walk.size, walk.err = data.FlushResults(b)
+		walk.size, walk.err = data.FlushLocation(b)
 		walk.found = walk.err == nil
 		if errors.Is(walk.err, store.ErrNotFound) {
 			walk.err = nil // the run has left no results here
@@ -141,15 +141,15 @@ func (a *adoptions) begin(data *store.Store, b store.Bundle) *adoption {
 }
 
 // wait waits for the walks under way.
-func (a *adoptions) wait() {
+func (a *resultsWalks) wait() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.walks.Wait()
 }
 
-// end forgets an adoption, and returns the time for which the server has waited for results in vain; 0 if it
+// end forgets a walk, and returns the time for which the server has waited for results in vain; 0 if it
 // need not wait.
-func (a *adoptions) end(name string, settled bool, now time.Time) time.Duration {
+func (a *resultsWalks) end(name string, settled bool, now time.Time) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.byName, name)
@@ -160,9 +160,9 @@ func (a *adoptions) end(name string, settled bool, now time.Time) time.Duration 
 	if _, ok := a.missing[name]; !ok {
 		a.missing[name] = now
 	}
-	late := now.Sub(a.missing[name])
-	if late >= adoptLate {
+	missing := now.Sub(a.missing[name])
+	if missing >= showPatience {
 		delete(a.missing, name)
 	}
-	return late
+	return missing
 }

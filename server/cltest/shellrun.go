@@ -92,7 +92,7 @@ func (r *shellRun) runCommand() (code *int, failure string) {
 	if err := os.MkdirAll(r.dir, 0o755); err != nil {
 		return nil, err.Error()
 	}
-	if strings.HasPrefix(r.resources.DockerImage, "nosuch") {
+	if strings.HasPrefix(r.resources.ImageReference, "nosuch") {
 		return nil, "Failed to download Docker image: must be real number, not ImageNotFound"
 	}
 	for _, d := range r.bundle.Dependencies {

@@ -163,7 +163,7 @@ func (s *Makers) copyDependencies(ctx context.Context, b store.Bundle, to *os.Ro
 			return err
 		}
 		// Contents that the server itself has stored do not change. A worker may still write to its results.
-		linked := p.Metadata.String("link_url") == "" && p.Contents != p.ResultsName()
+		linked := p.Metadata.String("link_url") == "" && p.Contents != p.LocationName()
 		c := copier{ctx: ctx, from: from, to: to, room: room, linked: linked, left: &entries}
 		err = errors.Join(c.copyTarget(at, path.Join(store.ContentsPath, d.ChildPath)), from.Close())
 		switch {

@@ -56,15 +56,15 @@ func (s *Running) ask(ctx context.Context, b store.Bundle, m codalab.Message) (h
 	case errors.Is(err, hub.ErrAway):
 		err = s.AwayRefusal(b)
 	case errors.Is(err, hub.ErrBusy):
-		err = refuseNow("The worker that has bundle %s has to answer %d other requests first. Try again later.", b.UUID, hub.MostReads)
+		err = refuseNow("The worker that has bundle %s has to reply to %d other requests first. Try again later.", b.UUID, hub.MostRequests)
 	case errors.Is(err, hub.ErrSlow):
-		err = refuseNow("Worker %s, which has bundle %s, did not answer within %s.", b.Worker.ID, b.UUID, hub.ReadTimeout)
+		err = refuseNow("Worker %s, which has bundle %s, did not reply within %s.", b.Worker.ID, b.UUID, hub.ReplyTimeout)
 	}
 	return reply, err
 }
 
-// requestedRead returns the read to which a worker's request replies.
-func (s *Running) requestedRead(r *http.Request, u store.User, reply codalab.ReadReply) (*hub.Read, error) {
+// requestOf returns the hub's request to which a worker's HTTP request replies.
+func (s *Running) requestOf(r *http.Request, u store.User, reply codalab.ReadReply) (*hub.Request, error) {
 	if reply.ErrorCode != 0 && (reply.ErrorCode < 400 || reply.ErrorCode > 599) {
 		return nil, rest.Refuse(http.StatusBadRequest, "An error_code is between 400 and 599")
 	}
@@ -72,7 +72,7 @@ func (s *Running) requestedRead(r *http.Request, u store.User, reply codalab.Rea
 	if err != nil {
 		return nil, rest.Refuse(http.StatusNotFound, "Not found: '%s'", r.URL.Path)
 	}
-	found := s.hub.ClaimRead(plan.Worker{User: u.ID, ID: r.PathValue("worker")}, id)
+	found := s.hub.TakeRequest(plan.Worker{User: u.ID, ID: r.PathValue("worker")}, id)
 	if found == nil {
 		return nil, rest.Refuse(http.StatusForbidden, "Not your socket ID!")
 	}
@@ -85,7 +85,7 @@ func (s *Running) reply(w http.ResponseWriter, r *http.Request, u store.User) er
 	if err := rest.ReadJSON(w, r, &in); err != nil {
 		return err
 	}
-	found, err := s.requestedRead(r, u, in)
+	found, err := s.requestOf(r, u, in)
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (s *Running) replyData(_ http.ResponseWriter, r *http.Request, u store.User
 	if json.Unmarshal([]byte(header), &in) != nil {
 		return rest.Refuse(http.StatusBadRequest, "Header message should be in JSON format.")
 	}
-	found, err := s.requestedRead(r, u, in)
+	found, err := s.requestOf(r, u, in)
 	if err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (s *Running) replyData(_ http.ResponseWriter, r *http.Request, u store.User
 	case <-ctx.Done(): // the caller is done, or the worker has gone
 		return nil
 	case <-found.Abandoned():
-		return rest.Refuse(http.StatusGone, "No client waits for this answer any more")
+		return rest.Refuse(http.StatusGone, "No client waits for this reply any more")
 	}
 }
 

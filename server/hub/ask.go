@@ -16,16 +16,16 @@ import (
 // are elsewhere now.
 var ErrMoved = errors.New("the bundle has stopped running")
 
-// MostReads bounds the reads that wait for the replies of one worker. Whoever may read a bundle may cause
+// MostRequests bounds the requests that wait for the replies of one worker. Whoever may read a bundle may cause
 // some, and the worker gets all of them in one answer.
-const MostReads = 200
+const MostRequests = 200
 
-// ErrBusy means that MostReads reads wait for the worker's replies.
-var ErrBusy = errors.New("the worker has to answer other requests first")
+// ErrBusy means that MostRequests requests wait for the worker's replies.
+var ErrBusy = errors.New("the worker has to reply to other requests first")
 
 const (
-	// ReadTimeout is the time within which a worker must reply to a read.
-	ReadTimeout = time.Minute
+	// ReplyTimeout is the time within which a worker must reply to a request.
+	ReplyTimeout = time.Minute
 	// AwayAfter is the time within which a worker with a message must check in; after it the worker counts
 	// as away. CodaLab's own worker checks in every 5 s, after a check-in that is held for up to 5 s, and
 	// when its doorbell rings (codalab/worker/main.py: --checkin-frequency-seconds).
@@ -35,8 +35,8 @@ const (
 // ErrAway means that the worker of a run has not checked in lately.
 var ErrAway = errors.New("the worker is away")
 
-// ErrSlow means that a worker has not replied within ReadTimeout.
-var ErrSlow = errors.New("the worker does not answer")
+// ErrSlow means that a worker has not replied within ReplyTimeout.
+var ErrSlow = errors.New("the worker does not reply")
 
 // RefusedError is the reply of a worker that cannot do what it was asked.
 type RefusedError struct {
@@ -46,9 +46,9 @@ type RefusedError struct {
 
 func (e *RefusedError) Error() string { return fmt.Sprintf("status %d: %s", e.Code, e.Message) }
 
-// Read is a request to a worker for files of a running bundle, or to talk with its container. The hub's
-// lock guards sent.
-type Read struct {
+// Request is a read or netcat message to a worker: for files of a running bundle, or to talk with its
+// container. The hub's lock guards sent.
+type Request struct {
 	worker  *worker
 	message codalab.Message
 	sent    time.Time
@@ -57,7 +57,7 @@ type Read struct {
 	abandoned chan struct{}
 }
 
-// Reply is a worker's reply to a Read.
+// Reply is a worker's reply to a Request.
 type Reply struct {
 	codalab.ReadReply
 	// Data is the reply's stream; nil if it has none. Done says that no more of it is needed; nil without Data.
@@ -68,13 +68,13 @@ type Reply struct {
 }
 
 // Kind returns the type of the message to which the worker replies.
-func (r *Read) Kind() codalab.MessageType { return r.message.Type }
+func (r *Request) Kind() codalab.MessageType { return r.message.Type }
 
 // Reply gives the reply to the caller of Ask. It is called once.
-func (r *Read) Reply(reply Reply) { r.replies <- reply }
+func (r *Request) Reply(reply Reply) { r.replies <- reply }
 
 // Abandoned is closed when no caller waits for the reply any more.
-func (r *Read) Abandoned() <-chan struct{} { return r.abandoned }
+func (r *Request) Abandoned() <-chan struct{} { return r.abandoned }
 
 // away reports whether the worker is known to be away.
 func (h *Hub) away(key plan.Worker, now time.Time) bool { return h.Silent(key, now) > h.timeout }
@@ -87,11 +87,11 @@ func (h *Hub) Ask(ctx context.Context, key plan.Worker, m codalab.Message, now f
 	if h.away(key, asked) {
 		return Reply{}, ErrAway
 	}
-	r, err := h.addRead(m)
+	r, err := h.addRequest(m)
 	if err != nil {
 		return Reply{}, err
 	}
-	away, timeout := time.NewTimer(AwayAfter), time.NewTimer(ReadTimeout)
+	away, timeout := time.NewTimer(AwayAfter), time.NewTimer(ReplyTimeout)
 	defer away.Stop()
 	defer timeout.Stop()
 	for err == nil {
@@ -108,7 +108,7 @@ func (h *Hub) Ask(ctx context.Context, key plan.Worker, m codalab.Message, now f
 			err = ctx.Err()
 		}
 	}
-	h.dropRead(r)
+	h.dropRequest(r)
 	return Reply{}, err
 }
 
@@ -128,57 +128,57 @@ func (r Reply) checked() (Reply, error) {
 	return r, nil
 }
 
-// addRead queues a message for the worker that has the bundle. It fails with ErrMoved if none has it any
+// addRequest queues a message for the worker that has the bundle. It fails with ErrMoved if none has it any
 // more, or with ErrBusy.
-func (h *Hub) addRead(m codalab.Message) (*Read, error) {
+func (h *Hub) addRequest(m codalab.Message) (*Request, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	w := h.holders[m.UUID]
+	w := h.workerOf[m.UUID]
 	switch {
 	case w == nil:
 		return nil, ErrMoved
-	case len(w.reads) >= MostReads:
+	case len(w.requests) >= MostRequests:
 		return nil, ErrBusy
 	}
-	h.nextRead++
-	m.SocketID = h.nextRead
-	r := &Read{
+	h.nextRequest++
+	m.SocketID = h.nextRequest
+	r := &Request{
 		worker: w, message: m,
 		replies: make(chan Reply, 1), abandoned: make(chan struct{}),
 	}
-	w.reads[h.nextRead] = r
+	w.requests[h.nextRequest] = r
 	h.notify(w)
 	return r, nil
 }
 
-// ClaimRead returns the Read to which a worker replies, by its message's SocketID, and removes it; nil if
+// TakeRequest returns the Request to which a worker replies, by its message's SocketID, and removes it; nil if
 // there is none.
-func (h *Hub) ClaimRead(key plan.Worker, id int64) *Read {
+func (h *Hub) TakeRequest(key plan.Worker, id int64) *Request {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w, ok := h.workers[key]
 	if !ok {
 		return nil
 	}
-	r := w.reads[id]
-	delete(w.reads, id)
+	r := w.requests[id]
+	delete(w.requests, id)
 	return r
 }
 
-// dropRead removes a Read for which no caller waits any more.
-func (h *Hub) dropRead(r *Read) {
+// dropRequest removes a Request for which no caller waits any more.
+func (h *Hub) dropRequest(r *Request) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(r.worker.reads, r.message.SocketID)
+	delete(r.worker.requests, r.message.SocketID)
 	close(r.abandoned)
 }
 
-// dropReads ends the reads of a bundle that has stopped running. The caller holds the hub's
+// dropRequests ends the requests for a bundle that has stopped running. The caller holds the hub's
 // lock.
-func (w *worker) dropReads(uuid string) {
-	for id, r := range w.reads {
+func (w *worker) dropRequests(uuid string) {
+	for id, r := range w.requests {
 		if r.message.UUID == uuid {
-			delete(w.reads, id)
+			delete(w.requests, id)
 			r.replies <- Reply{moved: true}
 		}
 	}
@@ -218,7 +218,7 @@ func (h *Hub) Tell(ctx context.Context, key plan.Worker, m codalab.Message, now 
 func (h *Hub) addWrite(m codalab.Message) (r *write, drop func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	w := h.holders[m.UUID]
+	w := h.workerOf[m.UUID]
 	if w == nil {
 		return nil, nil
 	}

@@ -26,10 +26,10 @@ func (c *CheckIn) Worker() plan.Worker { return c.worker.key }
 func (c *CheckIn) End() {
 	c.hub.mu.Lock()
 	defer c.hub.mu.Unlock()
-	if c.worker.checkIn != c {
+	if c.worker.held != c {
 		return
 	}
-	c.worker.checkIn = nil
+	c.worker.held = nil
 	if c.worker.hasUnsent() {
 		c.hub.ring(c.worker)
 	}
@@ -42,7 +42,7 @@ func (w *worker) hasUnsent() bool {
 			return true
 		}
 	}
-	for _, r := range w.reads {
+	for _, r := range w.requests {
 		if r.sent.IsZero() {
 			return true
 		}
@@ -70,7 +70,7 @@ func (c *CheckIn) Wait(ctx context.Context, end <-chan time.Time) (again bool, e
 func (c *CheckIn) HasBell() bool {
 	c.hub.mu.Lock()
 	defer c.hub.mu.Unlock()
-	return c.worker.info.Instance == "" && c.hub.Bells.has(c.worker.key.ID)
+	return c.worker.last.Instance == "" && c.hub.Bells.has(c.worker.key.ID)
 }
 
 const (
@@ -91,25 +91,25 @@ type Duty struct {
 	order int64 // older duties are sent first
 }
 
-// Due returns the duties, and the reads and writes that are due, and records that they are sent now. A
-// check-in that is over gets none.
-func (c *CheckIn) Due(now time.Time) (duties []Duty, reads []codalab.Message) {
+// Due returns the duties, and the messages of the requests and writes, that are due, and records that they
+// are sent now. A check-in that is over gets none.
+func (c *CheckIn) Due(now time.Time) (duties []Duty, messages []codalab.Message) {
 	c.hub.mu.Lock()
 	defer c.hub.mu.Unlock()
-	if c.worker.checkIn != c {
+	if c.worker.held != c {
 		return nil, nil
 	}
-	for _, r := range c.worker.reads {
+	for _, r := range c.worker.requests {
 		if r.message.Type == codalab.MessageNetcat && !r.sent.IsZero() {
 			continue // a second one could do something twice
 		}
 		if resendDue(r.sent, now, resendAfter) {
 			r.sent = now
-			reads = append(reads, r.message)
+			messages = append(messages, r.message)
 		}
 	}
 	for _, r := range c.worker.writes {
-		reads = append(reads, r.message)
+		messages = append(messages, r.message)
 		close(r.sent)
 	}
 	c.worker.writes = nil
@@ -127,7 +127,7 @@ func (c *CheckIn) Due(now time.Time) (duties []Duty, reads []codalab.Message) {
 	for _, d := range duties {
 		c.worker.duties[d.UUID].sent = now
 	}
-	return duties, reads
+	return duties, messages
 }
 
 func resendDue(sent, now time.Time, every time.Duration) bool {
@@ -156,7 +156,7 @@ func (c *CheckIn) ReportsToStore(reports []codalab.RunReport, now time.Time) []c
 	var fresh []codalab.RunReport
 	ends := 0
 	for _, report := range reports {
-		if c.hub.holders[report.UUID] != w {
+		if c.hub.workerOf[report.UUID] != w {
 			if ends++; report.State != codalab.StateFinalizing || ends > mostEnds {
 				continue
 			}
@@ -186,7 +186,7 @@ func (c *CheckIn) AcceptReport(uuid string) bool {
 func (c *CheckIn) NoteStored(report codalab.RunReport, now time.Time) {
 	c.hub.mu.Lock()
 	defer c.hub.mu.Unlock()
-	if w := c.worker; c.hub.holders[report.UUID] == w {
+	if w := c.worker; c.hub.workerOf[report.UUID] == w {
 		w.stored[report.UUID] = storedReport{report, now}
 	}
 }

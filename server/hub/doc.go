@@ -23,7 +23,7 @@
 // # Promises
 //
 //   - No method but Ask, Tell, CheckIn.Wait, Bells.Wait and Bell.Serve blocks. All are safe for concurrent use.
-//   - Memory is bounded by the check-ins, runs, reads and doorbells that the limits allow.
+//   - Memory is bounded by the check-ins, runs, requests and doorbells that the limits allow.
 //   - Of two programs that use one worker id at the same time, one is refused (codalab.CheckIn.Instance).
 //   - The report of an older check-in does not replace that of a newer one (CheckIn.AcceptReport).
 package hub

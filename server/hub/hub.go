@@ -20,31 +20,31 @@ type Hub struct {
 	timeout time.Duration
 	started time.Time
 
-	mu      sync.Mutex
-	workers map[plan.Worker]*worker
-	holders map[string]*worker // by bundle: the worker that has it
-	// roomier is set when some worker may have more room than at the last call of TakeOffers.
-	roomier  bool
-	nextRead int64
-	nextDuty int64
-	stopped  bool
+	mu       sync.Mutex
+	workers  map[plan.Worker]*worker
+	workerOf map[string]*worker // by bundle: the worker that has it
+	// roomier is set when some worker may have more room than at the last call of TakeCapacities.
+	roomier     bool
+	nextRequest int64
+	nextDuty    int64
+	stopped     bool
 }
 
 // worker is one worker. The hub's lock guards it.
 type worker struct {
 	key       plan.Worker
 	known     bool            // has checked in since the server started
-	info      codalab.CheckIn // its last check-in, without runs
+	last      codalab.CheckIn // its last check-in, without reports
 	group     string          // the uuid of the group that it serves; empty if it serves none
 	seen      time.Time
-	checkIn   *CheckIn         // the one that is held; nil for none
+	held      *CheckIn         // the check-in that is held; nil for none
 	arrivals  int64            // check-ins so far
-	applied   map[string]int64 // by run: the order of the last check-in whose report of it was stored
-	runs      map[string]heldRun
+	applied   map[string]int64 // by run: the order of the last check-in whose report of it was applied
+	runs      map[string]trackedRun
 	used      codalab.Resources // by all of runs
 	unclaimed int64             // the number of runs that the worker has not claimed
 	duties    map[string]*Duty
-	reads     map[int64]*Read
+	requests  map[int64]*Request
 	writes    []*write
 	stored    map[string]storedReport // the last report of each run
 }
@@ -55,7 +55,7 @@ func New(timeout time.Duration, now time.Time) *Hub {
 	return &Hub{
 		Bells:   &Bells{ofID: map[string]map[*Bell]bool{}, ofAddress: map[string]int{}},
 		timeout: timeout, started: now,
-		workers: map[plan.Worker]*worker{}, holders: map[string]*worker{},
+		workers: map[plan.Worker]*worker{}, workerOf: map[string]*worker{},
 	}
 }
 
@@ -65,8 +65,8 @@ func (h *Hub) worker(key plan.Worker) *worker {
 	w, ok := h.workers[key]
 	if !ok {
 		w = &worker{
-			key: key, seen: h.started, runs: map[string]heldRun{}, duties: map[string]*Duty{},
-			reads: map[int64]*Read{}, stored: map[string]storedReport{}, applied: map[string]int64{},
+			key: key, seen: h.started, runs: map[string]trackedRun{}, duties: map[string]*Duty{},
+			requests: map[int64]*Request{}, stored: map[string]storedReport{}, applied: map[string]int64{},
 		}
 		h.workers[key] = w
 	}
@@ -114,12 +114,12 @@ func (h *Hub) BeginCheckIn(key plan.Worker, in codalab.CheckIn, group string, no
 	defer h.mu.Unlock()
 	w := h.worker(key)
 	connected := h.connected(w, now)
-	over := w.info.IsTerminating && len(w.runs) == 0
-	if connected && !over && w.info.Instance != "" && w.info.Instance != in.Instance {
-		return nil, false, &InUseError{w.info.Hostname}
+	over := w.last.IsTerminating && len(w.runs) == 0
+	if connected && !over && w.last.Instance != "" && w.last.Instance != in.Instance {
+		return nil, false, &InUseError{w.last.Hostname}
 	}
 	c = &CheckIn{hub: h, worker: w, wake: make(chan struct{}, 1), over: make(chan struct{})}
-	changed = !connected || group != w.group || !sameOffer(w.info, in)
+	changed = !connected || group != w.group || !sameCapacity(w.last, in)
 	h.roomier = h.roomier || changed
 	for _, run := range in.Reports {
 		if one, ok := w.runs[run.UUID]; ok {
@@ -128,24 +128,24 @@ func (h *Hub) BeginCheckIn(key plan.Worker, in codalab.CheckIn, group string, no
 		}
 	}
 	in.Reports = nil
-	w.known, w.info, w.group, w.seen = true, in, group, now
-	if w.checkIn != nil {
-		close(w.checkIn.over)
+	w.known, w.last, w.group, w.seen = true, in, group, now
+	if w.held != nil {
+		close(w.held.over)
 	}
 	w.arrivals++
 	c.order = w.arrivals
 	if h.stopped {
 		close(c.over)
-		w.checkIn = nil
+		w.held = nil
 	} else {
-		w.checkIn = c
+		w.held = c
 	}
 	return c, changed, nil
 }
 
-// sameOffer reports whether two check-ins offer the same resources. It ignores free disk, which changes
+// sameCapacity reports whether two check-ins tell the same capacity. It ignores free disk, which changes
 // all the time.
-func sameOffer(a, b codalab.CheckIn) bool {
+func sameCapacity(a, b codalab.CheckIn) bool {
 	return a.Tag == b.Tag && a.TagExclusive == b.TagExclusive && a.CPUs == b.CPUs && a.GPUs == b.GPUs &&
 		a.MemoryBytes == b.MemoryBytes && a.IsTerminating == b.IsTerminating && a.ExitAfterNumRuns == b.ExitAfterNumRuns && a.Closed == b.Closed && slices.Equal(a.Nodes, b.Nodes)
 }
@@ -156,9 +156,9 @@ func (h *Hub) Stop() {
 	defer h.mu.Unlock()
 	h.stopped = true
 	for _, w := range h.workers {
-		if w.checkIn != nil {
-			close(w.checkIn.over)
-			w.checkIn = nil
+		if w.held != nil {
+			close(w.held.over)
+			w.held = nil
 		}
 	}
 	h.Bells.stop()
@@ -166,12 +166,12 @@ func (h *Hub) Stop() {
 
 // notify wakes a worker's held check-in or, if there is none, rings its doorbell. The caller holds h.mu.
 func (h *Hub) notify(w *worker) {
-	if w.checkIn == nil {
+	if w.held == nil {
 		h.ring(w)
 		return
 	}
 	select {
-	case w.checkIn.wake <- struct{}{}:
+	case w.held.wake <- struct{}{}:
 	default: // it has been woken already
 	}
 }
@@ -183,12 +183,12 @@ func (h *Hub) ring(w *worker) {
 	}
 }
 
-// Info returns a worker's last check-in, without runs; a zero one if the worker is not known.
-func (h *Hub) Info(key plan.Worker) codalab.CheckIn {
+// LastCheckIn returns a worker's last check-in, without reports; a zero one if the worker is not known.
+func (h *Hub) LastCheckIn(key plan.Worker) codalab.CheckIn {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if w, ok := h.workers[key]; ok {
-		return w.info
+		return w.last
 	}
 	return codalab.CheckIn{}
 }
@@ -225,15 +225,15 @@ func (h *Hub) Connected(now time.Time) []codalab.WorkerInfo {
 // shown returns a worker as the server lists it.
 func (w *worker) shown() codalab.WorkerInfo {
 	one := codalab.WorkerInfo{
-		UserID: w.key.User, WorkerID: w.key.ID, CPUs: w.info.CPUs, GPUs: w.info.GPUs,
-		MemoryBytes: w.info.MemoryBytes, FreeDiskBytes: w.info.FreeDiskBytes, CheckInTime: w.seen.Unix(),
+		UserID: w.key.User, WorkerID: w.key.ID, CPUs: w.last.CPUs, GPUs: w.last.GPUs,
+		MemoryBytes: w.last.MemoryBytes, FreeDiskBytes: w.last.FreeDiskBytes, CheckInTime: w.seen.Unix(),
 		RunUUIDs:         slices.AppendSeq([]string{}, maps.Keys(w.runs)),
-		SharedFileSystem: w.info.SharedFileSystem, TagExclusive: w.info.TagExclusive, ExitAfterNumRuns: w.info.ExitAfterNumRuns,
-		IsTerminating: w.info.IsTerminating, Preemptible: w.info.Preemptible, CPUsInUse: w.used.CPUs, GPUsInUse: w.used.GPUs,
+		SharedFileSystem: w.last.SharedFileSystem, TagExclusive: w.last.TagExclusive, ExitAfterNumRuns: w.last.ExitAfterNumRuns,
+		IsTerminating: w.last.IsTerminating, Preemptible: w.last.Preemptible, CPUsInUse: w.used.CPUs, GPUsInUse: w.used.GPUs,
 	}
 	slices.Sort(one.RunUUIDs)
-	if w.info.Tag != "" {
-		one.Tag = new(w.info.Tag)
+	if w.last.Tag != "" {
+		one.Tag = new(w.last.Tag)
 	}
 	if w.group != "" {
 		one.GroupUUID = new(w.group)
@@ -248,12 +248,12 @@ type Counts struct{ Workers, CheckIns, Runs int }
 func (h *Hub) Counts(now time.Time) Counts {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	c := Counts{Runs: len(h.holders)}
+	c := Counts{Runs: len(h.workerOf)}
 	for _, w := range h.workers {
 		if h.connected(w, now) {
 			c.Workers++
 		}
-		if w.checkIn != nil {
+		if w.held != nil {
 			c.CheckIns++
 		}
 	}

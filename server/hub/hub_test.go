@@ -213,7 +213,7 @@ func TestDutyIsRepeatedUntilTheWorkerHasDoneIt(t *testing.T) {
 	}
 }
 
-func TestOfferIsWhatRunsLeaveOfAWorker(t *testing.T) {
+func TestCapacityIsWhatRunsLeaveOfAWorker(t *testing.T) {
 	t.Parallel()
 	h := New(time.Minute, start)
 	in := codalab.CheckIn{CPUs: 4, MemoryBytes: 8 << 30, ExitAfterNumRuns: 3, Nodes: []codalab.NodeSize{{CPUs: 2, MemoryBytes: 4 << 30}}, FreeDiskBytes: 7}
@@ -221,30 +221,30 @@ func TestOfferIsWhatRunsLeaveOfAWorker(t *testing.T) {
 	starting, running := run("0x1", codalab.StateStarting), run("0x2", codalab.StateRunning)
 	running.OwnerID, running.Metadata = "0xb", codalab.Metadata{"request_cpus": int64(2)}
 	track(h, starting, running)
-	offers, held, more := h.TakeOffers(start)
-	want := plan.Offer{
+	capacities, counts, more := h.TakeCapacities(start)
+	want := plan.Capacity{
 		Worker: key, Total: codalab.Resources{CPUs: 4, Memory: 8 << 30, Disk: 7}, Free: codalab.Resources{CPUs: 1, Memory: 4 << 30, Disk: 7},
 		Nodes: []codalab.Resources{{CPUs: 2, Memory: 4 << 30, Disk: 7}}, RunsLeft: 2, Running: 2, Dependencies: map[[2]string]bool{},
 	}
-	if diff := cmp.Diff([]plan.Offer{want}, offers); diff != "" || !more {
+	if diff := cmp.Diff([]plan.Capacity{want}, capacities); diff != "" || !more {
 		t.Errorf("more %v (-want +got):\n%s", more, diff)
 	}
-	if diff := cmp.Diff(plan.Held{"0xa": {All: 1}, "0xb": {All: 1, Others: 1}}, held); diff != "" {
-		t.Errorf("held (-want +got):\n%s", diff)
+	if diff := cmp.Diff(plan.RunCounts{"0xa": {All: 1}, "0xb": {All: 1, Others: 1}}, counts); diff != "" {
+		t.Errorf("counts (-want +got):\n%s", diff)
 	}
-	if _, _, more = h.TakeOffers(start); more || h.MoreRoom() {
+	if _, _, more = h.TakeCapacities(start); more || h.MoreRoom() {
 		t.Error("more room without a change")
 	}
 	if track(h, run("0x1", codalab.StateKilled)); !h.MoreRoom() {
 		t.Error("no more room after a run has ended")
 	}
-	if offers, _, _ = h.TakeOffers(start.Add(time.Minute + 1)); len(offers) != 0 {
-		t.Error("a silent worker offers room")
+	if capacities, _, _ = h.TakeCapacities(start.Add(time.Minute + 1)); len(capacities) != 0 {
+		t.Error("a silent worker has capacity")
 	}
 	in.IsTerminating = true
 	checkIn(t, h, in, start)
-	if offers, _, _ = h.TakeOffers(start); len(offers) != 0 {
-		t.Error("a worker that ends offers room")
+	if capacities, _, _ = h.TakeCapacities(start); len(capacities) != 0 {
+		t.Error("a worker that ends has capacity")
 	}
 }
 
@@ -270,7 +270,7 @@ func TestSilenceIsFound(t *testing.T) {
 	}
 	track(h, run("0x1", codalab.StateKilled), run("0x2", codalab.StateKilled), run("0x3", codalab.StateKilled))
 	h.Tick(at(3 * time.Minute))
-	if n := len(h.workers) + len(h.holders); n != 0 {
+	if n := len(h.workers) + len(h.workerOf); n != 0 {
 		t.Errorf("it remembers %d things of a worker that has gone", n)
 	}
 }
@@ -314,11 +314,11 @@ func TestAskEndsWhenTheWorkerCannotAnswer(t *testing.T) {
 		begun = time.Now()
 		synctest.Wait()
 		c := checkIn(t, h, codalab.CheckIn{}, time.Now().Add(1))
-		if _, reads := c.Due(time.Now()); len(reads) != 1 {
-			t.Errorf("%d reads are due", len(reads))
+		if _, messages := c.Due(time.Now()); len(messages) != 1 {
+			t.Errorf("%d messages are due", len(messages))
 		}
-		if err := <-over; !errors.Is(err, ErrSlow) || time.Since(begun) != ReadTimeout {
-			t.Errorf("a worker that does not answer: %v after %s", err, time.Since(begun))
+		if err := <-over; !errors.Is(err, ErrSlow) || time.Since(begun) != ReplyTimeout {
+			t.Errorf("a worker that does not reply: %v after %s", err, time.Since(begun))
 		}
 		over = ask(t.Context(), h, "0x1", codalab.MessageRead)
 		synctest.Wait()
@@ -326,8 +326,8 @@ func TestAskEndsWhenTheWorkerCannotAnswer(t *testing.T) {
 		if err := <-over; !errors.Is(err, ErrMoved) {
 			t.Errorf("a bundle that ends: %v", err)
 		}
-		if n := len(c.worker.reads); n != 0 {
-			t.Errorf("%d reads are left", n)
+		if n := len(c.worker.requests); n != 0 {
+			t.Errorf("%d requests are left", n)
 		}
 		time.Sleep(2 * time.Minute)
 		if err := <-ask(t.Context(), h, "0x1", codalab.MessageRead); !errors.Is(err, ErrAway) {
@@ -353,7 +353,7 @@ func TestReadsAreRepeatedAndTalksAreNot(t *testing.T) {
 			}
 			for _, m := range due {
 				if want == 1 {
-					h.ClaimRead(key, m.SocketID).Reply(Reply{ReadReply: codalab.ReadReply{ErrorCode: 404, ErrorMessage: "none"}})
+					h.TakeRequest(key, m.SocketID).Reply(Reply{ReadReply: codalab.ReadReply{ErrorCode: 404, ErrorMessage: "none"}})
 				}
 			}
 		}
@@ -362,8 +362,8 @@ func TestReadsAreRepeatedAndTalksAreNot(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		stop()
-		if err := <-talk; !errors.Is(err, context.Canceled) || len(c.worker.reads) != 0 {
-			t.Errorf("%v, %d reads are left", err, len(c.worker.reads))
+		if err := <-talk; !errors.Is(err, context.Canceled) || len(c.worker.requests) != 0 {
+			t.Errorf("%v, %d requests are left", err, len(c.worker.requests))
 		}
 	})
 }
@@ -375,7 +375,7 @@ func TestOneWorkerHasABoundedNumberOfReads(t *testing.T) {
 		track(h, run("0x1", codalab.StateRunning))
 		ctx, stop := context.WithCancel(t.Context())
 		var all []<-chan error
-		for range MostReads {
+		for range MostRequests {
 			all = append(all, ask(ctx, h, "0x1", codalab.MessageRead))
 		}
 		synctest.Wait()

@@ -8,8 +8,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/plan"
 )
 
-// heldRun is a run that a worker has.
-type heldRun struct {
+// trackedRun is a run that a worker has.
+type trackedRun struct {
 	codalab.Resources
 	ownerID string
 	// starting is the time since which the run waits for the worker's claim; zero once it is claimed.
@@ -33,34 +33,34 @@ func (h *Hub) Track(bundles []plan.Bundle, resources func(codalab.Metadata) coda
 }
 
 func (h *Hub) trackOne(b plan.Bundle, r codalab.Resources) {
-	if old := h.holders[b.UUID]; old != nil && (old.key != b.Worker || !b.State.OnWorker()) {
+	if old := h.workerOf[b.UUID]; old != nil && (old.key != b.Worker || !b.State.OnWorker()) {
 		old.dropRun(b.UUID)
 		h.roomier = true
 		delete(old.duties, b.UUID)
 		delete(old.stored, b.UUID)
 		delete(old.applied, b.UUID)
-		delete(h.holders, b.UUID)
-		old.dropReads(b.UUID)
+		delete(h.workerOf, b.UUID)
+		old.dropRequests(b.UUID)
 	}
 	if !b.State.OnWorker() {
 		return
 	}
 	w := h.worker(b.Worker)
-	h.holders[b.UUID] = w
-	hold, want := heldRun{Resources: r, ownerID: b.OwnerID}, Duty{UUID: b.UUID}
+	h.workerOf[b.UUID] = w
+	run, want := trackedRun{Resources: r, ownerID: b.OwnerID}, Duty{UUID: b.UUID}
 	switch {
 	case b.State == codalab.StateStarting:
-		hold.starting = b.Assigned
+		run.starting = b.Assigned
 		want.Kind = codalab.MessageRun
 	case b.KillMessage != "":
 		want.Kind, want.KillMessage = codalab.MessageKill, b.KillMessage
 	}
-	hold.seen = w.runs[b.UUID].seen
+	run.seen = w.runs[b.UUID].seen
 	if b.State == codalab.StateWorkerOffline {
 		delete(w.stored, b.UUID) // also an unchanged report brings it back
 	}
 	w.dropRun(b.UUID)
-	w.addRun(b.UUID, hold)
+	w.addRun(b.UUID, run)
 	have := w.duties[b.UUID]
 	switch {
 	case want.Kind == "":
@@ -75,7 +75,7 @@ func (h *Hub) trackOne(b plan.Bundle, r codalab.Resources) {
 	}
 }
 
-func (w *worker) addRun(uuid string, run heldRun) {
+func (w *worker) addRun(uuid string, run trackedRun) {
 	w.runs[uuid] = run
 	w.used = plan.Plus(w.used, run.Resources)
 	if !run.starting.IsZero() {
@@ -95,48 +95,48 @@ func (w *worker) dropRun(uuid string) {
 	}
 }
 
-// TakeOffers returns the room of each connected worker, and the runs that all workers have. more is set if
+// TakeCapacities returns the room of each connected worker, and the runs that all workers have. more is set if
 // some worker may have more room than at the last call: then no run may take it before those that have
 // waited longer were tried.
-func (h *Hub) TakeOffers(now time.Time) (all []plan.Offer, held plan.Held, more bool) {
+func (h *Hub) TakeCapacities(now time.Time) (all []plan.Capacity, counts plan.RunCounts, more bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	more, h.roomier = h.roomier, false
-	held = plan.Held{}
+	counts = plan.RunCounts{}
 	for _, w := range h.workers {
 		for _, run := range w.runs {
-			held.Add(run.ownerID, w.key)
+			counts.Add(run.ownerID, w.key)
 		}
-		if h.connected(w, now) && !w.info.IsTerminating {
-			all = append(all, w.offer())
+		if h.connected(w, now) && !w.last.IsTerminating {
+			all = append(all, w.capacity())
 		}
 	}
-	return all, held, more
+	return all, counts, more
 }
 
-// offer returns the room of a worker.
-func (w *worker) offer() plan.Offer {
-	o := plan.Offer{
-		Worker: w.key, Group: w.group, Tag: w.info.Tag, Exclusive: w.info.TagExclusive, SharedDisk: w.info.SharedFileSystem,
-		Total:    codalab.Resources{CPUs: w.info.CPUs, GPUs: w.info.GPUs, Memory: w.info.MemoryBytes, Disk: w.info.FreeDiskBytes},
-		RunsLeft: w.info.ExitAfterNumRuns, SecondsLeft: w.info.SecondsLeft, Running: len(w.runs),
-		Closed: w.info.ExitAfterNumRuns <= 0, WhyClosed: w.info.Closed, Dependencies: map[[2]string]bool{},
+// capacity returns the capacity of a worker.
+func (w *worker) capacity() plan.Capacity {
+	c := plan.Capacity{
+		Worker: w.key, Group: w.group, Tag: w.last.Tag, Exclusive: w.last.TagExclusive, SharedDisk: w.last.SharedFileSystem,
+		Total:    codalab.Resources{CPUs: w.last.CPUs, GPUs: w.last.GPUs, Memory: w.last.MemoryBytes, Disk: w.last.FreeDiskBytes},
+		RunsLeft: w.last.ExitAfterNumRuns, SecondsLeft: w.last.SecondsLeft, Running: len(w.runs),
+		Closed: w.last.ExitAfterNumRuns <= 0, WhyClosed: w.last.Closed, Dependencies: map[[2]string]bool{},
 	}
-	if o.RunsLeft >= codalab.UnlimitedRuns {
-		o.RunsLeft = math.MaxInt64
+	if c.RunsLeft >= codalab.UnlimitedRuns {
+		c.RunsLeft = math.MaxInt64
 	}
-	o.RunsLeft -= w.unclaimed // the worker itself counts the claimed runs
-	for _, n := range w.info.Nodes {
-		o.Nodes = append(o.Nodes, codalab.Resources{CPUs: n.CPUs, GPUs: n.GPUs, Memory: n.MemoryBytes, Disk: o.Total.Disk})
+	c.RunsLeft -= w.unclaimed // the worker itself counts the claimed runs
+	for _, n := range w.last.Nodes {
+		c.Nodes = append(c.Nodes, codalab.Resources{CPUs: n.CPUs, GPUs: n.GPUs, Memory: n.MemoryBytes, Disk: c.Total.Disk})
 	}
-	o.Free = plan.Minus(o.Total, w.used)
-	for _, d := range w.info.Dependencies {
-		o.Dependencies[d] = true
+	c.Free = plan.Minus(c.Total, w.used)
+	for _, d := range w.last.Dependencies {
+		c.Dependencies[d] = true
 	}
-	return o
+	return c
 }
 
-// MoreRoom reports whether some worker may have more room than at the last call of TakeOffers.
+// MoreRoom reports whether some worker may have more room than at the last call of TakeCapacities.
 func (h *Hub) MoreRoom() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -165,7 +165,7 @@ func (h *Hub) Tick(now time.Time) (unclaimed, lost []string) {
 				lost = append(lost, uuid)
 			}
 		}
-		if gone && len(w.runs) == 0 && len(w.reads) == 0 && w.checkIn == nil {
+		if gone && len(w.runs) == 0 && len(w.requests) == 0 && w.held == nil {
 			delete(h.workers, w.key)
 		}
 	}

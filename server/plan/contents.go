@@ -13,8 +13,8 @@ func (b Bundle) Fill(contents string, size int64) Bundle {
 // Empty takes the contents from the bundle.
 func (b Bundle) Empty() Bundle { return b.Fill("", 0) }
 
-// Adopt gives a run on a worker the results that the worker has left on the shared disk.
-func (b Bundle) Adopt(results string, size int64) Bundle {
+// TakeResults gives a run on a worker the results that the worker has left on the shared disk.
+func (b Bundle) TakeResults(results string, size int64) Bundle {
 	if b.Contents != "" || !b.State.OnWorker() {
 		return b
 	}

@@ -31,7 +31,7 @@
 // # Matching
 //
 // Match goes through the waiting runs in fair order: the owner with the fewest runs on workers is next.
-// For each run it chooses a worker among the Offers, or gives the sentence that tells the owner why the
+// For each run it chooses a worker among the Capacities, or gives the sentence that tells the owner why the
 // run waits. The sentence mentions only workers that the owner may use.
 //
 // # Promises
@@ -41,6 +41,6 @@
 //   - A bundle that a worker has names that worker.
 //   - The metadata key data_size is DataSize wherever it is set.
 //   - Only the owner's own priorities order the runs of an owner. No priority passes another owner.
-//   - A worker gets no more runs than it offers room for. The one exception is a worker that refuses a
-//     run in its own words because no node of it is large enough (Offer.Nodes).
+//   - A worker gets no more runs than it has room for. The one exception is a worker that refuses a
+//     run in its own words because no node of it is large enough (Capacity.Nodes).
 package plan

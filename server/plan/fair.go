@@ -9,34 +9,34 @@ import (
 	"strings"
 )
 
-// Held counts the runs that workers have, by owner.
-type Held map[string]HeldRuns
+// RunCounts counts the runs that workers have, by owner.
+type RunCounts map[string]RunCount
 
-// HeldRuns counts the runs of one owner.
-type HeldRuns struct {
+// RunCount counts the runs of one owner.
+type RunCount struct {
 	All int
 	// Others counts those on workers of other users, which count against Quota.ParallelRuns.
 	Others int
 }
 
 // Add counts a run that a worker has.
-func (h Held) Add(ownerID string, on Worker) {
-	n := h[ownerID]
+func (c RunCounts) Add(ownerID string, on Worker) {
+	n := c[ownerID]
 	n.All++
 	if on.User != ownerID {
 		n.Others++
 	}
-	h[ownerID] = n
+	c[ownerID] = n
 }
 
 // fairOrder yields the runs in the order in which Match tries them. The next run belongs to the
-// owner with the fewest runs in held; if several owners have equally few, to the one whose next run is
-// oldest. The caller adds each run that it gives to a worker to held before it takes the next one. The
+// owner with the fewest runs in counts; if several owners have equally few, to the one whose next run is
+// oldest. The caller adds each run that it gives to a worker to counts before it takes the next one. The
 // runs of one owner come by priority, 0 by default, and then by age
 // (codalab/server/bundle_manager.py: _schedule_run_bundles_on_workers).
-func fairOrder(runs map[string]*Waiting, held Held) iter.Seq[*Waiting] {
+func fairOrder(runs map[string]*Waiting, counts RunCounts) iter.Seq[*Waiting] {
 	return func(yield func(*Waiting) bool) {
-		queue := owners{held: held}
+		queue := owners{counts: counts}
 		byOwner := map[string][]*Waiting{}
 		for run := range maps.Values(runs) {
 			byOwner[run.OwnerID] = append(byOwner[run.OwnerID], run)
@@ -71,7 +71,7 @@ type ownerRuns struct {
 
 // owners is a heap of owners. The next one in turn is the first.
 type owners struct {
-	held    Held
+	counts  RunCounts
 	waiting []ownerRuns
 }
 
@@ -81,7 +81,7 @@ func (o *owners) Swap(i, j int) { o.waiting[i], o.waiting[j] = o.waiting[j], o.w
 func (o *owners) Less(i, j int) bool {
 	a, b := o.waiting[i], o.waiting[j]
 	return cmp.Or(
-		cmp.Compare(o.held[a.ownerID].All, o.held[b.ownerID].All),
+		cmp.Compare(o.counts[a.ownerID].All, o.counts[b.ownerID].All),
 		a.runs[0].Created.Compare(b.runs[0].Created), strings.Compare(a.ownerID, b.ownerID),
 	) < 0
 }

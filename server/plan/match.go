@@ -34,12 +34,12 @@ func NewWaiting(b Bundle, resources codalab.Resources) *Waiting {
 	return w
 }
 
-// Match decides about waiting runs, by uuid, in fair order. offers has the room of all workers, held the
+// Match decides about waiting runs, by uuid, in fair order. capacities are those of all workers, counts the
 // runs that workers have, and quotas those of the runs' owners, by id.
-func Match(site Site, runs map[string]*Waiting, offers []Offer, held Held, quotas map[string]Quota) Decisions {
+func Match(site Site, runs map[string]*Waiting, capacities []Capacity, counts RunCounts, quotas map[string]Quota) Decisions {
 	d := Decisions{Workers: map[string]Worker{}, Failed: map[string]string{}, Status: map[string]string{}}
-	places := newPlaces(offers, held, quotas)
-	for run := range fairOrder(runs, places.held) {
+	places := newPlaces(capacities, counts, quotas)
+	for run := range fairOrder(runs, places.counts) {
 		if owner, known := quotas[run.OwnerID]; known {
 			if why := site.Refuses(run, owner); why != "" {
 				d.Failed[run.UUID] = why
@@ -47,11 +47,11 @@ func Match(site Site, runs map[string]*Waiting, offers []Offer, held Held, quota
 				continue
 			}
 		}
-		offer, why := places.choose(run)
+		capacity, why := places.choose(run)
 		switch {
-		case offer != nil:
-			places.give(offer, run)
-			d.Workers[run.UUID] = offer.Worker
+		case capacity != nil:
+			places.give(capacity, run)
+			d.Workers[run.UUID] = capacity.Worker
 		case why != run.Status:
 			d.Status[run.UUID] = why
 		default:

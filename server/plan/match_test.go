@@ -17,10 +17,10 @@ const root = "0"
 
 func TestChoose(t *testing.T) {
 	t.Parallel()
-	worker := func(user, id, tag string, exclusive bool, cpus, gpus int64) Offer {
+	worker := func(user, id, tag string, exclusive bool, cpus, gpus int64) Capacity {
 		r := codalab.Resources{CPUs: cpus, GPUs: gpus, Memory: 8 << 30, Disk: 1 << 40}
 		serves := Clientele{Everybody: user == root}
-		return Offer{Worker: Worker{User: user, ID: id}, Serves: serves, Tag: tag, Exclusive: exclusive, Total: r, Free: r, RunsLeft: 9}
+		return Capacity{Worker: Worker{User: user, ID: id}, Serves: serves, Tag: tag, Exclusive: exclusive, Total: r, Free: r, RunsLeft: 9}
 	}
 	busy := worker("me", "busy", "busy", true, 4, 0)
 	busy.Free.CPUs = 0
@@ -41,7 +41,7 @@ func TestChoose(t *testing.T) {
 	nodes.Nodes = []codalab.Resources{{CPUs: 64, Memory: 250 << 30, Disk: 1 << 40}, {CPUs: 8, GPUs: 4, Memory: 500 << 30, Disk: 1 << 40}}
 	small := worker("me", "small", "mixed", true, 640, 0)
 	small.Nodes = []codalab.Resources{{CPUs: 64, Memory: 8 << 30, Disk: 1 << 40}}
-	offers := []Offer{
+	capacities := []Capacity{
 		nodes, small, worker("me", "large", "mixed", true, 128, 0),
 		worker("me", "cpu", "cpu", true, 4, 0), worker("me", "open", "open", false, 8, 0), worker("me", "gpu", "gpu", true, 4, 2),
 		worker("0", "shared", "shared", true, 64, 0), worker("you", "yours", "yours", true, 4, 0),
@@ -76,7 +76,7 @@ func TestChoose(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test.want.Tag = test.queue
-			places := newPlaces(offers, nil, map[string]Quota{"me": {ParallelRuns: 1}})
+			places := newPlaces(capacities, nil, map[string]Quota{"me": {ParallelRuns: 1}})
 			o, why := places.choose(&Waiting{OwnerID: "me", Resources: test.want, Parents: map[[2]string]bool{{"0x1", ""}: true}})
 			if got := ""; o != nil {
 				got = o.Worker.ID
@@ -93,10 +93,10 @@ func TestChoose(t *testing.T) {
 // TestTooLargeRunIsToldWhatTheBestWorkersHave: of those that its owner may use.
 func TestTooLargeRunIsToldWhatTheBestWorkersHave(t *testing.T) {
 	t.Parallel()
-	var offers []Offer
+	var capacities []Capacity
 	worker := func(user, tag string, cpus, gpus, memory int64) {
 		r := codalab.Resources{CPUs: cpus, GPUs: gpus, Memory: memory << 30, Disk: cpus}
-		offers = append(offers, Offer{Worker: Worker{User: user}, Tag: tag, Exclusive: true, Total: r, Free: r, RunsLeft: 9})
+		capacities = append(capacities, Capacity{Worker: Worker{User: user}, Tag: tag, Exclusive: true, Total: r, Free: r, RunsLeft: 9})
 	}
 	worker("me", "cpu", 4, 0, 8)
 	worker("me", "cpu", 8, 1, 8)
@@ -112,7 +112,7 @@ func TestTooLargeRunIsToldWhatTheBestWorkersHave(t *testing.T) {
 	for i := range 30 {
 		worker("me", "q"+strconv.Itoa(10+i), 1, 8, 1)
 	}
-	places := newPlaces(offers, nil, nil)
+	places := newPlaces(capacities, nil, nil)
 	why := func(want codalab.Resources) string {
 		want.Memory <<= 30
 		_, why := places.choose(&Waiting{OwnerID: "me", Resources: want})
@@ -133,7 +133,7 @@ func TestTooLargeRunIsToldWhatTheBestWorkersHave(t *testing.T) {
 	}
 }
 
-func order(runs map[string]*Waiting, h Held) []string {
+func order(runs map[string]*Waiting, h RunCounts) []string {
 	var got []string
 	for p := range fairOrder(runs, h) {
 		got = append(got, p.UUID)
@@ -159,7 +159,7 @@ func TestPrioritiesAreAmongOneOwnersRuns(t *testing.T) {
 			&Waiting{UUID: "old", OwnerID: "a", Created: at(1)},
 			&Waiting{UUID: "between", OwnerID: "b", Priority: 9, Created: at(2)},
 			&Waiting{UUID: "can wait", OwnerID: "b", Priority: -1, Created: at(0)},
-		), Held{})
+		), RunCounts{})
 		want := []string{"between", "young and urgent", "can wait", "old"}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Fatalf("order (-want +got):\n%s", diff)
@@ -175,7 +175,7 @@ func TestOwnerWithFewerRunsOnWorkersIsNext(t *testing.T) {
 		name := "many" + strconv.Itoa(i)
 		runs[name] = &Waiting{UUID: name, OwnerID: "many", Created: at(int64(i))}
 	}
-	got := order(runs, Held{"many": {All: 1}})
+	got := order(runs, RunCounts{"many": {All: 1}})
 	if want := []string{"late", "many0", "later", "many1", "many2", "many3", "many4"}; !slices.Equal(got, want) {
 		t.Errorf("order %v", got)
 	}
@@ -194,17 +194,17 @@ func BenchmarkMatch(b *testing.B) {
 				Created: time.Unix(int64(i), 0), Parents: map[[2]string]bool{{id, ""}: true},
 			}
 		}
-		var offers []Offer
+		var capacities []Capacity
 		for i := range workers {
 			r := codalab.Resources{CPUs: 4, Memory: 16 << 30, Disk: 1 << 40}
-			offers = append(offers, Offer{Worker: Worker{User: root, ID: strconv.Itoa(i)}, Serves: Clientele{Everybody: true}, Tag: "cpu", Exclusive: true, Total: r, Free: r, RunsLeft: 99})
+			capacities = append(capacities, Capacity{Worker: Worker{User: root, ID: strconv.Itoa(i)}, Serves: Clientele{Everybody: true}, Tag: "cpu", Exclusive: true, Total: r, Free: r, RunsLeft: 99})
 		}
 		quotas := map[string]Quota{}
 		for i := range 20 {
 			quotas[strconv.Itoa(i)] = Quota{Time: 1, Disk: 1 << 50, ParallelRuns: all}
 		}
 		b.StartTimer()
-		if d := Match(Site{}, runs, offers, nil, quotas); len(d.Workers) != 4*workers {
+		if d := Match(Site{}, runs, capacities, nil, quotas); len(d.Workers) != 4*workers {
 			b.Fatalf("%d runs found a worker", len(d.Workers))
 		}
 	}
@@ -214,10 +214,10 @@ func BenchmarkMatch(b *testing.B) {
 func TestRunThatAsksForMoreTimeThanAWorkerHasGoesElsewhere(t *testing.T) {
 	t.Parallel()
 	r := codalab.Resources{CPUs: 4, Memory: 8 << 30, Disk: 1 << 40}
-	short := Offer{Worker: Worker{User: "me", ID: "a pilot"}, Tag: "cpu", Exclusive: true, Total: r, Free: r, RunsLeft: 9, SecondsLeft: 600}
-	steady := Offer{Worker: Worker{User: "me", ID: "steady"}, Tag: "cpu", Exclusive: true, Total: r, Free: r, RunsLeft: 9}
-	choose := func(asks bool, seconds int64, offers ...Offer) (string, string) {
-		places := newPlaces(offers, nil, map[string]Quota{"me": {ParallelRuns: 9}})
+	short := Capacity{Worker: Worker{User: "me", ID: "a pilot"}, Tag: "cpu", Exclusive: true, Total: r, Free: r, RunsLeft: 9, SecondsLeft: 600}
+	steady := Capacity{Worker: Worker{User: "me", ID: "steady"}, Tag: "cpu", Exclusive: true, Total: r, Free: r, RunsLeft: 9}
+	choose := func(asks bool, seconds int64, capacities ...Capacity) (string, string) {
+		places := newPlaces(capacities, nil, map[string]Quota{"me": {ParallelRuns: 9}})
 		o, why := places.choose(&Waiting{OwnerID: "me", AsksTime: asks, Resources: codalab.Resources{CPUs: 1, Tag: "cpu", Time: seconds}})
 		if o == nil {
 			return "", why
@@ -225,24 +225,24 @@ func TestRunThatAsksForMoreTimeThanAWorkerHasGoesElsewhere(t *testing.T) {
 		return o.Worker.ID, why
 	}
 	for _, test := range []struct {
-		asks      bool
-		seconds   int64
-		offers    []Offer
-		want, why string
+		asks       bool
+		seconds    int64
+		capacities []Capacity
+		want, why  string
 	}{
-		{true, 600, []Offer{short, steady}, "a pilot", ""},
-		{true, 601, []Offer{short, steady}, "steady", ""},
-		{true, 3600, []Offer{short}, "", "No worker of queue cpu runs for as long as 1h0m: they end before that."},
-		{false, 1 << 30, []Offer{short}, "a pilot", ""}, // its owner's quota, which says nothing of the run
+		{true, 600, []Capacity{short, steady}, "a pilot", ""},
+		{true, 601, []Capacity{short, steady}, "steady", ""},
+		{true, 3600, []Capacity{short}, "", "No worker of queue cpu runs for as long as 1h0m: they end before that."},
+		{false, 1 << 30, []Capacity{short}, "a pilot", ""}, // its owner's quota, which says nothing of the run
 	} {
-		if got, why := choose(test.asks, test.seconds, test.offers...); got != test.want || why != test.why {
+		if got, why := choose(test.asks, test.seconds, test.capacities...); got != test.want || why != test.why {
 			t.Errorf("asks %v, %d s: %q, %q, want %q, %q", test.asks, test.seconds, got, why, test.want, test.why)
 		}
 	}
 }
 
 // random returns waiting runs of three owners, and workers of two users, one of whom is root.
-func random(r *rand.Rand) (map[string]*Waiting, []Offer, map[string]Quota) {
+func random(r *rand.Rand) (map[string]*Waiting, []Capacity, map[string]Quota) {
 	runs, quotas := map[string]*Waiting{}, map[string]Quota{}
 	for i := range 1 + r.IntN(30) {
 		uuid := "0x" + strconv.Itoa(i)
@@ -251,11 +251,11 @@ func random(r *rand.Rand) (map[string]*Waiting, []Offer, map[string]Quota) {
 			Resources: codalab.Resources{CPUs: 1 + r.Int64N(4), GPUs: r.Int64N(2), Memory: r.Int64N(4) << 30, Tag: []string{"", "x", "y"}[r.IntN(3)]},
 		}
 	}
-	var offers []Offer
+	var capacities []Capacity
 	for i := range r.IntN(6) {
 		size := codalab.Resources{CPUs: r.Int64N(9), GPUs: r.Int64N(3), Memory: r.Int64N(9) << 30, Disk: 1}
 		user := []string{"a", root}[r.IntN(2)]
-		offers = append(offers, Offer{
+		capacities = append(capacities, Capacity{
 			Worker: Worker{user, strconv.Itoa(i)}, Serves: Clientele{Everybody: user == root}, Tag: []string{"", "x", "y"}[r.IntN(3)],
 			Exclusive: r.IntN(2) == 0, Total: size, Free: size, RunsLeft: r.Int64N(4),
 		})
@@ -263,19 +263,19 @@ func random(r *rand.Rand) (map[string]*Waiting, []Offer, map[string]Quota) {
 	for _, owner := range []string{"a", "b", "c"} {
 		quotas[owner] = Quota{Time: 1, Disk: 1 << 40, ParallelRuns: r.Int64N(4)}
 	}
-	return runs, offers, quotas
+	return runs, capacities, quotas
 }
 
-func TestMatchKeepsToOffersAndQuotas(t *testing.T) {
+func TestMatchKeepsToCapacitiesAndQuotas(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(7, 8))
 	assigned := 0
 	for range 1000 {
-		runs, offers, quotas := random(r)
-		d := Match(Site{}, runs, offers, nil, quotas)
+		runs, capacities, quotas := random(r)
+		d := Match(Site{}, runs, capacities, nil, quotas)
 		foreign := map[string]int64{}
-		for i := range offers {
-			o, got, n := offers[i], codalab.Resources{}, int64(0)
+		for i := range capacities {
+			o, got, n := capacities[i], codalab.Resources{}, int64(0)
 			for uuid, w := range d.Workers {
 				if w != o.Worker {
 					continue
@@ -312,15 +312,15 @@ func TestMatchDependsOnItsArgumentsOnly(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(9, 10))
 	for range 300 {
-		runs, offers, quotas := random(r)
-		held, given := Held{"a": {All: 1}}, slices.Clone(offers)
-		first := Match(Site{}, runs, offers, held, quotas)
-		again := Match(Site{}, runs, offers, held, quotas)
+		runs, capacities, quotas := random(r)
+		counts, given := RunCounts{"a": {All: 1}}, slices.Clone(capacities)
+		first := Match(Site{}, runs, capacities, counts, quotas)
+		again := Match(Site{}, runs, capacities, counts, quotas)
 		if diff := cmp.Diff(first, again); diff != "" {
 			t.Fatalf("(-first +again):\n%s", diff)
 		}
-		if diff := cmp.Diff(given, offers); diff != "" || len(held) != 1 || held["a"].All != 1 {
-			t.Fatalf("Match changes its arguments: %v %s", held, diff)
+		if diff := cmp.Diff(given, capacities); diff != "" || len(counts) != 1 || counts["a"].All != 1 {
+			t.Fatalf("Match changes its arguments: %v %s", counts, diff)
 		}
 	}
 }

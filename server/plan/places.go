@@ -11,11 +11,11 @@ import (
 
 // places has the workers to which Match may give runs.
 type places struct {
-	all   []*Offer
-	byTag map[string][]*Offer // those that serve this tag only, and by "" all others
+	all   []*Capacity
+	byTag map[string][]*Capacity // those that serve this tag only, and by "" all others
 	// permitted has Clientele.Permitted of each group's workers.
 	permitted []map[string]bool
-	held      Held
+	counts    RunCounts
 	quotas    map[string]Quota
 	// refused remembers why runs with these requests get no worker: the room of a worker only shrinks
 	// while Match runs.
@@ -31,55 +31,55 @@ type request struct {
 }
 
 // newPlaces copies what Match changes.
-func newPlaces(offers []Offer, held Held, quotas map[string]Quota) *places {
-	v := &places{byTag: map[string][]*Offer{}, held: maps.Clone(held), quotas: quotas, refused: map[request]string{}}
-	if v.held == nil {
-		v.held = Held{}
+func newPlaces(capacities []Capacity, counts RunCounts, quotas map[string]Quota) *places {
+	v := &places{byTag: map[string][]*Capacity{}, counts: maps.Clone(counts), quotas: quotas, refused: map[request]string{}}
+	if v.counts == nil {
+		v.counts = RunCounts{}
 	}
 	groups := map[[2]string]bool{} // by user and group: the workers of one have the same Permitted
-	for _, o := range offers {
+	for _, c := range capacities {
 		tag := ""
-		if o.Exclusive {
-			tag = o.Tag
+		if c.Exclusive {
+			tag = c.Tag
 		}
-		v.byTag[tag] = append(v.byTag[tag], &o)
-		v.all = append(v.all, &o)
-		key := [2]string{o.Worker.User, o.Group}
-		if len(o.Serves.Permitted) > 0 && !groups[key] {
+		v.byTag[tag] = append(v.byTag[tag], &c)
+		v.all = append(v.all, &c)
+		key := [2]string{c.Worker.User, c.Group}
+		if len(c.Serves.Permitted) > 0 && !groups[key] {
 			groups[key] = true
-			v.permitted = append(v.permitted, o.Serves.Permitted)
+			v.permitted = append(v.permitted, c.Serves.Permitted)
 		}
 	}
 	return v
 }
 
 // give gives a run to a worker.
-func (v *places) give(o *Offer, run *Waiting) {
-	o.deduct(run.Resources)
-	v.held.Add(run.OwnerID, o.Worker)
+func (v *places) give(c *Capacity, run *Waiting) {
+	c.deduct(run.Resources)
+	v.counts.Add(run.OwnerID, c.Worker)
 }
 
 // choose returns the best worker that takes a run, serves its queue and has room, or the reason why there
 // is none (codalab/server/bundle_manager.py: _filter_and_sort_workers).
-func (v *places) choose(run *Waiting) (*Offer, string) {
+func (v *places) choose(run *Waiting) (*Capacity, string) {
 	key := v.request(run)
 	if why, ok := v.refused[key]; ok {
 		return nil, why
 	}
 	tag := queueTag(run.Resources.Tag)
 	served := v.serving(run, tag)
-	others := v.held[run.OwnerID].Others
+	others := v.counts[run.OwnerID].Others
 	full := int64(others) >= v.quotas[run.OwnerID].ParallelRuns
-	mine := func(o *Offer) bool { return o.Worker.User == run.OwnerID || !full }
-	var best *Offer
-	for _, o := range served {
-		if o.hasRoom(run) && mine(o) && (best == nil || preferred(run, o, best)) {
-			best = o
+	mine := func(c *Capacity) bool { return c.Worker.User == run.OwnerID || !full }
+	var best *Capacity
+	for _, c := range served {
+		if c.hasRoom(run) && mine(c) && (best == nil || preferred(run, c, best)) {
+			best = c
 		}
 	}
-	if best == nil && !slices.ContainsFunc(served, func(o *Offer) bool { return o.Closed || o.largeEnough(run) }) {
+	if best == nil && !slices.ContainsFunc(served, func(c *Capacity) bool { return c.Closed || c.largeEnough(run) }) {
 		// The run would wait without end. It fails at once if a worker takes and refuses it.
-		if i := slices.IndexFunc(served, func(o *Offer) bool { return o.refusesItself(run) && mine(o) }); i >= 0 {
+		if i := slices.IndexFunc(served, func(c *Capacity) bool { return c.refusesItself(run) && mine(c) }); i >= 0 {
 			best = served[i]
 		}
 	}
@@ -87,8 +87,8 @@ func (v *places) choose(run *Waiting) (*Offer, string) {
 		return best, ""
 	}
 	why := v.whyWaiting(run, tag, served)
-	if full && slices.ContainsFunc(served, func(o *Offer) bool {
-		return o.Worker.User != run.OwnerID && !o.Closed && o.largeEnough(run) && o.lasts(run)
+	if full && slices.ContainsFunc(served, func(c *Capacity) bool {
+		return c.Worker.User != run.OwnerID && !c.Closed && c.largeEnough(run) && c.lasts(run)
 	}) {
 		why = fmt.Sprintf("%d of your runs are on workers, as many as your quota of parallel runs allows.", others)
 	}
@@ -99,7 +99,7 @@ func (v *places) choose(run *Waiting) (*Offer, string) {
 // request returns a run's key in refused.
 func (v *places) request(run *Waiting) request {
 	key := request{ownerID: run.OwnerID, Resources: run.Resources}
-	key.Resources.DockerImage = ""
+	key.Resources.ImageReference = ""
 	if !run.AsksTime {
 		key.Resources.Time = 0
 	}
@@ -115,19 +115,19 @@ func queueTag(queue string) string {
 }
 
 // serving returns the workers that take a run and serve its queue.
-func (v *places) serving(run *Waiting, tag string) []*Offer {
-	var served []*Offer
-	for _, o := range v.byTag[""] {
-		if (tag == "" || o.Tag == tag) && o.takes(run) {
-			served = append(served, o)
+func (v *places) serving(run *Waiting, tag string) []*Capacity {
+	var served []*Capacity
+	for _, c := range v.byTag[""] {
+		if (tag == "" || c.Tag == tag) && c.takes(run) {
+			served = append(served, c)
 		}
 	}
 	if tag == "" {
 		return served
 	}
-	for _, o := range v.byTag[tag] {
-		if o.takes(run) {
-			served = append(served, o)
+	for _, c := range v.byTag[tag] {
+		if c.takes(run) {
+			served = append(served, c)
 		}
 	}
 	return served

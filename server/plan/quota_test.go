@@ -36,10 +36,10 @@ func TestRunsThatRequestTooMuchFail(t *testing.T) {
 
 func TestRunThatRequestsNothingGetsWhatIsLeft(t *testing.T) {
 	t.Parallel()
-	site, m := Site{MaxDisk: 10 << 30, MaxTime: time.Hour, CPUImage: "cpu", GPUImage: "registry:5000/gpu"}, codalab.Metadata{}
+	site, m := Site{MaxDisk: 10 << 30, MaxTime: time.Hour, DefaultCPUImage: "cpu", DefaultGPUImage: "registry:5000/gpu"}, codalab.Metadata{}
 	owner := Quota{Disk: 3 << 30, DiskUsed: 1 << 30, Time: 60, TimeUsed: 50}
 	r := site.Resources(m)
-	if r.CPUs != 1 || r.Memory != 2<<30 || r.Disk != 10<<30 || r.Time != 3600 || r.DockerImage != "cpu:latest" {
+	if r.CPUs != 1 || r.Memory != 2<<30 || r.Disk != 10<<30 || r.Time != 3600 || r.ImageReference != "cpu:latest" {
 		t.Errorf("defaults: %+v", r)
 	}
 	if got := site.Cap(r, m, owner); !site.Caps(m) || got.Disk != 2<<30-1 || got.Time != 9 {
@@ -51,7 +51,7 @@ func TestRunThatRequestsNothingGetsWhatIsLeft(t *testing.T) {
 	}
 	m = codalab.Metadata{"request_disk": "1g", "request_time": "5m", "request_gpus": int64(1)}
 	r = site.Resources(m)
-	if got := site.Cap(r, m, owner); site.Caps(m) || got.Disk != 1<<30 || got.Time != 300 || got.DockerImage != "registry:5000/gpu:latest" {
+	if got := site.Cap(r, m, owner); site.Caps(m) || got.Disk != 1<<30 || got.Time != 300 || got.ImageReference != "registry:5000/gpu:latest" {
 		t.Errorf("requested: %+v", got)
 	}
 }
@@ -62,7 +62,7 @@ func TestImagesWithoutATagAreTheLatest(t *testing.T) {
 		"ubuntu": "ubuntu:latest", "ubuntu:22.04": "ubuntu:22.04", "host:5000/a/b": "host:5000/a/b:latest",
 		"/images/x.sif": "/images/x.sif", "oci:/images/x": "oci:/images/x", "a@sha256:01": "a@sha256:01",
 	} {
-		if got := (Site{}).Resources(codalab.Metadata{"request_docker_image": image}).DockerImage; got != want {
+		if got := (Site{}).Resources(codalab.Metadata{"request_docker_image": image}).ImageReference; got != want {
 			t.Errorf("%s: %s, want %s", image, got, want)
 		}
 	}
@@ -136,12 +136,12 @@ func TestQuotaOfParallelRunsHidesNoOtherReason(t *testing.T) {
 	} {
 		run := Bundle{UUID: "0xb", Type: codalab.TypeRun, State: codalab.StateStaged, OwnerID: "me", Metadata: codalab.Metadata{"request_memory": memory}}
 		waiting := NewWaiting(run, Site{}.Resources(run.Metadata))
-		worker := Offer{Worker: Worker{User: "lab", ID: "w"}, Serves: Clientele{Everybody: true}, RunsLeft: 9}
+		worker := Capacity{Worker: Worker{User: "lab", ID: "w"}, Serves: Clientele{Everybody: true}, RunsLeft: 9}
 		worker.Total = codalab.Resources{CPUs: 4, Memory: 8 << 30, Disk: 1 << 40}
 		worker.Free = worker.Total
-		held := Held{}
-		held.Add("me", worker.Worker)
-		d := Match(Site{}, map[string]*Waiting{run.UUID: waiting}, []Offer{worker}, held, map[string]Quota{"me": {ParallelRuns: 1, Disk: 1 << 40, Time: 1 << 40}})
+		counts := RunCounts{}
+		counts.Add("me", worker.Worker)
+		d := Match(Site{}, map[string]*Waiting{run.UUID: waiting}, []Capacity{worker}, counts, map[string]Quota{"me": {ParallelRuns: 1, Disk: 1 << 40, Time: 1 << 40}})
 		if got := d.Status[run.UUID]; !strings.Contains(got, want) {
 			t.Errorf("%s: %q, want %q", memory, got, want)
 		}

@@ -17,9 +17,9 @@ const (
 
 // whyWaiting explains to the owner why no worker takes a run. It tells only of workers that the owner
 // may use.
-func (v *places) whyWaiting(run *Waiting, tag string, served []*Offer) string {
+func (v *places) whyWaiting(run *Waiting, tag string, served []*Capacity) string {
 	if len(served) == 0 {
-		now := cmp.Or(v.queues(run, func(*Offer) bool { return true }), "none")
+		now := cmp.Or(v.queues(run, func(*Capacity) bool { return true }), "none")
 		if tag != "" {
 			return fmt.Sprintf("No worker serves queue %s (queues now served: %s).", tag, now)
 		}
@@ -29,15 +29,15 @@ func (v *places) whyWaiting(run *Waiting, tag string, served []*Offer) string {
 	if tag != "" {
 		worker += " of queue " + tag
 	}
-	largeEnough := func(o *Offer) bool { return o.largeEnough(run) }
-	if why := whyClosed(served); why != "" && !slices.ContainsFunc(served, func(o *Offer) bool { return largeEnough(o) && !o.Closed }) {
+	largeEnough := func(c *Capacity) bool { return c.largeEnough(run) }
+	if why := whyClosed(served); why != "" && !slices.ContainsFunc(served, func(c *Capacity) bool { return largeEnough(c) && !c.Closed }) {
 		if tag != "" {
 			return fmt.Sprintf("Queue %s takes no new bundles now: %s.", tag, why)
 		}
 		return fmt.Sprintf("The workers take no new bundles now: %s.", why)
 	}
-	large := slices.DeleteFunc(slices.Clone(served), func(o *Offer) bool { return !largeEnough(o) && !o.Closed })
-	if len(large) > 0 && !slices.ContainsFunc(large, func(o *Offer) bool { return o.lasts(run) }) {
+	large := slices.DeleteFunc(slices.Clone(served), func(c *Capacity) bool { return !largeEnough(c) && !c.Closed })
+	if len(large) > 0 && !slices.ContainsFunc(large, func(c *Capacity) bool { return c.lasts(run) }) {
 		return fmt.Sprintf("%s runs for as long as %s: they end before that.", worker, codalab.FormatDuration(time.Duration(run.Resources.Time)*time.Second))
 	}
 	if len(large) > 0 {
@@ -52,11 +52,11 @@ func (v *places) whyWaiting(run *Waiting, tag string, served []*Offer) string {
 
 // whyClosed returns why some of these workers take no runs now; empty if none says so. Of several reasons it
 // is always the same one, so that match need not write it at each pass.
-func whyClosed(workers []*Offer) string {
+func whyClosed(workers []*Capacity) string {
 	var reasons []string
-	for _, o := range workers {
-		if o.Closed && o.WhyClosed != "" {
-			reasons = append(reasons, o.WhyClosed)
+	for _, c := range workers {
+		if c.Closed && c.WhyClosed != "" {
+			reasons = append(reasons, c.WhyClosed)
 		}
 	}
 	if len(reasons) == 0 {
@@ -68,10 +68,10 @@ func whyClosed(workers []*Offer) string {
 // available spells what the best workers have. It leaves out a worker if another has at least as much of
 // each resource (codalab/server/bundle_manager.py: _get_resource_recommendations). Free disk changes all
 // the time, so it counts only for a run that requests disk.
-func available(run *Waiting, workers []*Offer) string {
+func available(run *Waiting, workers []*Capacity) string {
 	have := make([]codalab.Resources, 0, len(workers))
-	for _, o := range workers {
-		for _, size := range o.sizes() {
+	for _, c := range workers {
+		for _, size := range c.sizes() {
 			if run.Resources.Disk == 0 {
 				size.Disk = 0
 			}
@@ -97,11 +97,11 @@ func available(run *Waiting, workers []*Offer) string {
 }
 
 // queues names the queues of those workers that take a run and suit.
-func (v *places) queues(run *Waiting, suits func(*Offer) bool) string {
+func (v *places) queues(run *Waiting, suits func(*Capacity) bool) string {
 	var tags []string
-	for _, o := range v.all {
-		if o.Tag != "" && suits(o) && o.takes(run) {
-			tags = append(tags, o.Tag)
+	for _, c := range v.all {
+		if c.Tag != "" && suits(c) && c.takes(run) {
+			tags = append(tags, c.Tag)
 		}
 	}
 	slices.Sort(tags)

@@ -44,9 +44,9 @@ func (b Bundle) ApplyReport(report codalab.RunReport, now time.Time, charged boo
 // other users' terminals show the texts.
 func plainReport(report codalab.RunReport) codalab.RunReport {
 	report.RunStatus, report.Remote, report.JobHandle = termtext.OneLine(report.RunStatus), termtext.OneLine(report.Remote), termtext.OneLine(report.JobHandle)
-	if report.DockerImage != nil {
-		image := termtext.OneLine(*report.DockerImage)
-		report.DockerImage = &image
+	if report.PinnedReference != nil {
+		reference := termtext.OneLine(*report.PinnedReference)
+		report.PinnedReference = &reference
 	}
 	if report.FailureMessage != nil {
 		message := termtext.Escape(*report.FailureMessage)
@@ -78,8 +78,8 @@ func (b *Bundle) copyReport(report codalab.RunReport, now time.Time, charged boo
 	if b.Contents == "" { // otherwise data_size is the size of the contents
 		b.setSize(report.DiskUtilization)
 	}
-	if report.DockerImage != nil {
-		m["docker_image"] = *report.DockerImage
+	if report.PinnedReference != nil {
+		m["docker_image"] = *report.PinnedReference
 	}
 	for stage, key := range map[string]string{
 		codalab.StagePreparing: "time_preparing", codalab.StageRunning: "time_running",
@@ -122,5 +122,5 @@ func (b *Bundle) finish(report codalab.RunReport) {
 func SameReport(a, b codalab.RunReport) bool {
 	return a.State == b.State && a.RunStatus == b.RunStatus && a.Remote == b.Remote && a.JobHandle == b.JobHandle &&
 		a.DiskUtilization == b.DiskUtilization &&
-		(a.DockerImage == nil) == (b.DockerImage == nil) && len(a.Profile) == len(b.Profile)
+		(a.PinnedReference == nil) == (b.PinnedReference == nil) && len(a.Profile) == len(b.Profile)
 }

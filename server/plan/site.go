@@ -20,8 +20,9 @@ const (
 
 // Site has the rules of a site for the requests of all runs.
 type Site struct {
-	// CPUImage and GPUImage are the images of runs that name none. Without a tag they mean ":latest".
-	CPUImage, GPUImage string
+	// DefaultCPUImage and DefaultGPUImage are the references for runs that name no image. Without a tag they
+	// mean ":latest".
+	DefaultCPUImage, DefaultGPUImage string
 	// MaxDisk and MaxMemory, in bytes, and MaxTime are the most that a run may request; 0 means no limit.
 	// A run that requests no disk or time gets what is allowed.
 	MaxDisk, MaxMemory int64
@@ -35,7 +36,7 @@ func (s Site) maxSeconds() int64 { return int64(s.MaxTime / time.Second) }
 func (s Site) Resources(m codalab.Metadata) codalab.Resources {
 	r := codalab.Resources{
 		CPUs: max(m.Int("request_cpus"), 1), GPUs: max(m.Int("request_gpus"), 0),
-		Network: m.Bool("request_network"), Tag: m.String("request_queue"), DockerImage: m.String("request_docker_image"),
+		Network: m.Bool("request_network"), Tag: m.String("request_queue"), ImageReference: m.String("request_docker_image"),
 	}
 	memory := m.String("request_memory")
 	if memory == "" {
@@ -51,25 +52,25 @@ func (s Site) Resources(m codalab.Metadata) codalab.Resources {
 	if d, err := codalab.ParseDuration(m.String("request_time")); err == nil {
 		r.Time = int64(d / time.Second)
 	}
-	if r.DockerImage == "" {
-		r.DockerImage = s.CPUImage
+	if r.ImageReference == "" {
+		r.ImageReference = s.DefaultCPUImage
 		if r.GPUs > 0 {
-			r.DockerImage = s.GPUImage
+			r.ImageReference = s.DefaultGPUImage
 		}
 	}
-	r.DockerImage = tagged(r.DockerImage)
+	r.ImageReference = tagged(r.ImageReference)
 	return r
 }
 
-// tagged adds ":latest" to an image that has no tag. CodaLab's own server takes any colon for a tag's,
+// tagged adds ":latest" to a reference that has no tag. CodaLab's own server takes any colon for a tag's,
 // also one before a registry's port. Files have no tag: "/images/x.sif", "oci:/images/x".
-func tagged(image string) string {
-	name := image[strings.LastIndex(image, "/")+1:]
-	file := strings.HasPrefix(image, "/") || strings.Contains(image, ":/")
+func tagged(reference string) string {
+	name := reference[strings.LastIndex(reference, "/")+1:]
+	file := strings.HasPrefix(reference, "/") || strings.Contains(reference, ":/")
 	if file || strings.Contains(name, ":") {
-		return image
+		return reference
 	}
-	return image + ":latest"
+	return reference + ":latest"
 }
 
 // Refuses returns the reason for which a waiting run fails: it requests more than the site's limits or

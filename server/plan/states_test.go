@@ -38,17 +38,17 @@ func moves(r *rand.Rand, now time.Time) map[string]func(Bundle) Bundle {
 			b, _ = b.Stage([]Parent{{UUID: "0x1", Readable: true, State: one(codalab.StateReady, codalab.StateFailed, codalab.StateRunning)}})
 			return b
 		},
-		"Assign":   func(b Bundle) Bundle { return b.Assign(w, now) },
-		"Claim":    func(b Bundle) Bundle { b, _ = b.Claim(w, codalab.StartBundle{Hostname: "h"}, chance()); return b },
-		"Unclaim":  Bundle.Unclaim,
-		"Offline":  func(b Bundle) Bundle { return b.GoOffline(now) },
-		"Report":   func(b Bundle) Bundle { return b.ApplyReport(report(), now, chance()) },
-		"Expire":   func(b Bundle) Bundle { return b.Expire(now.Add(StuckAfter)) },
-		"Kill":     Bundle.Kill,
-		"Quota":    func(b Bundle) Bundle { return b.KillOverQuota(Quota{}) },
-		"Adopt":    func(b Bundle) Bundle { return b.Adopt("results", 7) },
-		"Announce": func(b Bundle) Bundle { return b.Announce(r.Int64N(9)) },
-		"Uncount":  Bundle.Uncount,
+		"Assign":      func(b Bundle) Bundle { return b.Assign(w, now) },
+		"Claim":       func(b Bundle) Bundle { b, _ = b.Claim(w, codalab.StartBundle{Hostname: "h"}, chance()); return b },
+		"Unclaim":     Bundle.Unclaim,
+		"Offline":     func(b Bundle) Bundle { return b.GoOffline(now) },
+		"Report":      func(b Bundle) Bundle { return b.ApplyReport(report(), now, chance()) },
+		"Expire":      func(b Bundle) Bundle { return b.Expire(now.Add(StuckAfter)) },
+		"Kill":        Bundle.Kill,
+		"Quota":       func(b Bundle) Bundle { return b.KillOverQuota(Quota{}) },
+		"TakeResults": func(b Bundle) Bundle { return b.TakeResults("results", 7) },
+		"Announce":    func(b Bundle) Bundle { return b.Announce(r.Int64N(9)) },
+		"Uncount":     Bundle.Uncount,
 		"Upload": func(b Bundle) Bundle {
 			b, _ = b.EndUpload(one(codalab.StateReady, codalab.StateFailed, codalab.StateKilled, ""))
 			return b

@@ -60,8 +60,8 @@ func (s *Scheduler) processSome(ctx context.Context, uuids []string) (changed []
 			}
 		case b.State.Final():
 			s.config.Makers.Stop(uuid)
-			if s.config.SharedDisk && !b.Assigned.IsZero() && b.Contents != b.ResultsName() {
-				s.config.Store.RemoveLater(b.ResultsName())
+			if s.config.SharedDisk && !b.Assigned.IsZero() && b.Contents != b.LocationName() {
+				s.config.Store.RemoveLater(b.LocationName())
 			}
 			parents = append(parents, uuid)
 		}

@@ -21,7 +21,7 @@ func (s *Scheduler) match(ctx context.Context, now time.Time, all bool) {
 		return
 	}
 	defer func() { s.config.Observe(s.config.Now().Sub(now).Seconds()) }()
-	offers, held, more := s.config.Hub.TakeOffers(now)
+	capacities, counts, more := s.config.Hub.TakeCapacities(now)
 	candidates := s.fresh
 	if more || all {
 		candidates = s.pending
@@ -29,13 +29,13 @@ func (s *Scheduler) match(ctx context.Context, now time.Time, all bool) {
 	s.fresh = map[string]*plan.Waiting{}
 	quotas, err := s.ownersQuotas(ctx, candidates)
 	if err == nil {
-		err = s.setClientele(ctx, offers, candidates)
+		err = s.setClientele(ctx, capacities, candidates)
 	}
 	if err != nil {
 		failures.Log(ctx, s.config.Log, "match bundles with workers", err)
 		return
 	}
-	s.applyDecisions(ctx, now, plan.Match(s.config.Site, candidates, offers, held, quotas))
+	s.applyDecisions(ctx, now, plan.Match(s.config.Site, candidates, capacities, counts, quotas))
 }
 
 // applyDecisions writes decisions into the bundles.
@@ -74,12 +74,12 @@ func (s *Scheduler) ownersQuotas(ctx context.Context, runs map[string]*plan.Wait
 	return quotas, err
 }
 
-// setClientele fills in the Serves of offers, for these runs.
-func (s *Scheduler) setClientele(ctx context.Context, offers []plan.Offer, runs map[string]*plan.Waiting) error {
+// setClientele fills in the Serves of capacities, for these runs.
+func (s *Scheduler) setClientele(ctx context.Context, capacities []plan.Capacity, runs map[string]*plan.Waiting) error {
 	served := services{store: s.config.Store, runs: runs, found: map[[2]string]plan.Clientele{}}
-	for i, o := range offers {
+	for i, o := range capacities {
 		var err error
-		if offers[i].Serves, err = served.of(ctx, o.Worker.User, o.Group); err != nil {
+		if capacities[i].Serves, err = served.of(ctx, o.Worker.User, o.Group); err != nil {
 			return err
 		}
 	}

@@ -86,7 +86,7 @@ func (s *Store) unnamed(ctx context.Context) ([]string, error) {
 		return nil, fmt.Errorf("sweep contents: %w", err)
 	}
 	for _, b := range underway {
-		named[b.ResultsName()] = true
+		named[b.LocationName()] = true
 	}
 	entries, err := os.ReadDir(filepath.Join(s.dir, "bundles"))
 	if err != nil {
@@ -114,30 +114,30 @@ func (s *Store) checkUsed(ctx context.Context) error {
 	return nil
 }
 
-// ResultsName is the name of the results directory of a run, into which a worker that shares
+// LocationName is the name of a run's location, the directory into which a worker that shares
 // this disk writes the results. It becomes the bundle's Contents at the run's end. Each
 // assignment to a worker has a directory of its own, so that files of an earlier worker are
 // never taken for those of a later one.
-func (b Bundle) ResultsName() string {
+func (b Bundle) LocationName() string {
 	return b.UUID + "-r" + strconv.FormatInt(b.Assigned.micros(), 36)
 }
 
-// MakeResults creates the empty results directory of a run, unless it exists, and returns the
+// MakeLocation creates the empty location of a run, unless it exists, and returns the
 // path for its contents.
-func (s *Store) MakeResults(b Bundle) (string, error) {
-	dir := filepath.Join(s.dir, "bundles", b.ResultsName())
+func (s *Store) MakeLocation(b Bundle) (string, error) {
+	dir := filepath.Join(s.dir, "bundles", b.LocationName())
 	for _, d := range []string{dir, filepath.Join(dir, ContentsPath)} {
 		if err := os.Mkdir(d, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-			return "", fmt.Errorf("make results directory of bundle %s: %w", b.UUID, err)
+			return "", fmt.Errorf("make location of bundle %s: %w", b.UUID, err)
 		}
 	}
 	return filepath.Join(dir, ContentsPath), nil
 }
 
-// FlushResults flushes a run's results directory to the disk and returns its size; ErrNotFound
+// FlushLocation flushes a run's location to the disk and returns its size; ErrNotFound
 // if it does not exist or is empty.
-func (s *Store) FlushResults(b Bundle) (int64, error) {
-	up := &Upload{Name: b.ResultsName(), dir: filepath.Join(s.dir, "bundles", b.ResultsName())}
+func (s *Store) FlushLocation(b Bundle) (int64, error) {
+	up := &Upload{Name: b.LocationName(), dir: filepath.Join(s.dir, "bundles", b.LocationName())}
 	d, err := os.Open(filepath.Join(up.dir, ContentsPath))
 	if err == nil {
 		_, err = d.Readdirnames(1)

@@ -58,7 +58,7 @@ func begin(t *testing.T) *realEngine {
 	e := &realEngine{t: t, registry: imagetest.Start(t)}
 	e.Images = &engineimages.Images{
 		Engine: engineimages.Engine{Program: client, Env: []string{"DOCKER_HOST=" + host, "HOME=" + t.TempDir()}},
-		Source: imagetest.Source(), AtOnce: 2, State: filepath.Join(t.TempDir(), "images.json"),
+		Source: imagetest.Source(), AtOnce: 2, RecordsPath: filepath.Join(t.TempDir(), "images.json"),
 		Now: func() time.Time { return time.Unix(e.clock.Add(1), 0) },
 	}
 	return e
@@ -233,7 +233,7 @@ func TestTrimRemovesTheLeastRecentlyUsedOfOurOwnThatNobodyNeeds(t *testing.T) {
 	t.Cleanup(func() { _, _ = e.docker("rmi", "--force", "mine.example/kept:1") })
 
 	again := &realEngine{t: t, registry: e.registry, Images: &engineimages.Images{ // after a restart
-		Engine: e.Engine, State: e.State, MaxStoreBytes: 1, Over: e.Over, Now: e.Now,
+		Engine: e.Engine, RecordsPath: e.RecordsPath, MaxStoreBytes: 1, Over: e.Over, Now: e.Now,
 	}}
 	removed, err := again.Trim(t.Context())
 	if want := []string{tagged, ended}; err != nil || !slices.Equal(removed, want) {
@@ -255,7 +255,7 @@ func TestTrimRemovesTheLeastRecentlyUsedOfOurOwnThatNobodyNeeds(t *testing.T) {
 func (e *realEngine) beside(home string) *realEngine {
 	other := &realEngine{t: e.t, registry: e.registry}
 	other.Images = &engineimages.Images{
-		Engine: e.Engine, Source: e.Source, AtOnce: 2, State: e.State, Home: home, MaxStoreBytes: e.MaxStoreBytes, Over: e.Over, Now: e.Now,
+		Engine: e.Engine, Source: e.Source, AtOnce: 2, RecordsPath: e.RecordsPath, Home: home, MaxStoreBytes: e.MaxStoreBytes, Over: e.Over, Now: e.Now,
 	}
 	return other
 }
@@ -395,7 +395,7 @@ func TestWordsOfEnginesAreUnderstood(t *testing.T) {
 		program := filepath.Join(t.TempDir(), "docker")
 		testenv.WriteProgram(t, program, []byte(clientThatFails))
 		e := &realEngine{t: t, Images: &engineimages.Images{
-			Engine: engineimages.Engine{Program: program, Env: []string{"SAID=" + message}}, State: filepath.Join(t.TempDir(), "images.json"), Now: time.Now,
+			Engine: engineimages.Engine{Program: program, Env: []string{"SAID=" + message}}, RecordsPath: filepath.Join(t.TempDir(), "images.json"), Now: time.Now,
 		}}
 		_, err := e.stage("a/b:1", "")
 		wantError(t, err, want.retry, want.outage, "image a/b:1: "+want.words)

@@ -28,7 +28,7 @@ type Images struct {
 	// MaxImageBytes limits the image that a registry sends; 0 means no limit, and then only the
 	// engine asks the registry.
 	MaxImageBytes int64
-	// MaxStoreBytes limits the unpacked sum of the images that all Images with the same State have
+	// MaxStoreBytes limits the unpacked sum of the images that all Images with the same RecordsPath have
 	// brought; 0 means no limit. An image that shares layers with another counts in full, as in
 	// CodaLab's own worker.
 	MaxStoreBytes int64
@@ -37,11 +37,11 @@ type Images struct {
 	Remember time.Duration
 	// AtOnce limits the simultaneous pulls; at least 1. Owners take turns.
 	AtOnce int
-	// State is the path of the file that records the images that were brought. It is on a disk of
+	// RecordsPath is the path of the file that records the images that were brought. It is on a disk of
 	// this host, in an existing directory. All Images of one engine and user on a host must have
 	// the same one.
-	State string
-	// Home identifies this worker's holders for the other Images with the same State.
+	RecordsPath string
+	// Home identifies this worker's holders for the other Images with the same RecordsPath.
 	Home string
 	// Over returns those of one home's holders that need nothing any more. Without it, no holder
 	// counts as over.
@@ -91,9 +91,9 @@ func (im *Images) Stage(ctx context.Context, run codalab.RunBundle, reference, _
 // wanted is the image that a bundle asks for.
 type wanted struct {
 	ref source.Reference
-	// full is the full reference: with a registry, and a tag or a digest. asked is the reference for
+	// full is the full reference: with a registry, and a tag or a digest. given is the reference for
 	// the engine's client, which also finds local images without a registry.
-	full, asked string
+	full, given string
 }
 
 func (im *Images) parse(reference string) (wanted, error) {
@@ -107,9 +107,9 @@ func (im *Images) parse(reference string) (wanted, error) {
 	if ref.Kind() != source.InRegistry {
 		return wanted{}, &transfer.Error{What: "image " + reference, Err: fmt.Errorf("%s runs images of registries and of its own store only", im.Engine.name())}
 	}
-	w := wanted{ref: ref, full: strings.Replace(ref.Full(), "index.docker.io/", "docker.io/", 1), asked: strings.TrimPrefix(reference, "docker://")}
-	if !strings.Contains(w.asked, ":") { // codalab/worker/docker_image_manager.py: get
-		w.asked += ":latest"
+	w := wanted{ref: ref, full: strings.Replace(ref.Full(), "index.docker.io/", "docker.io/", 1), given: strings.TrimPrefix(reference, "docker://")}
+	if !strings.Contains(w.given, ":") { // codalab/worker/docker_image_manager.py: get
+		w.given += ":latest"
 	}
 	return w, nil
 }
@@ -127,13 +127,13 @@ func (w wanted) error(err error) error {
 	return &transfer.Error{What: "image " + w.ref.String(), Err: err, Retry: true, IsOutage: transfer.IsDiskTrouble(err)}
 }
 
-// digested reports whether the reference has a digest, and so always means the same image.
-func (w wanted) digested() bool { return strings.Contains(w.full, "@") }
+// isPinned reports whether the reference has a digest, and so always means the same image.
+func (w wanted) isPinned() bool { return strings.Contains(w.full, "@") }
 
 // bring makes sure that the engine has the image: the newest of that reference or, if the pull fails,
 // one that it already has.
 func (im *Images) bring(ctx context.Context, w wanted, t *transfer.Transfer) (storeImage, error) {
-	if w.digested() || im.isFresh(w) {
+	if w.isPinned() || im.isFresh(w) {
 		if have, err := im.Engine.inspect(ctx, w.full); err == nil {
 			return im.touch(ctx, have)
 		}
@@ -147,7 +147,7 @@ func (im *Images) bring(ctx context.Context, w wanted, t *transfer.Transfer) (st
 	if err == nil || ctx.Err() != nil || errors.As(err, &large) {
 		return got, err
 	}
-	for _, reference := range []string{w.full, w.asked} {
+	for _, reference := range []string{w.full, w.given} {
 		if have, inspectErr := im.Engine.inspect(ctx, reference); inspectErr == nil {
 			return im.touch(ctx, have)
 		}

@@ -56,18 +56,18 @@ func (all *records) add(id string) *record {
 func (im *Images) change(ctx context.Context, do func(all *records) (changed bool, err error)) error {
 	im.mu.Lock()
 	defer im.mu.Unlock()
-	unlock, err := lockFile(ctx, im.State+".lock")
+	unlock, err := lockFile(ctx, im.RecordsPath+".lock")
 	if err != nil {
-		return fmt.Errorf("lock %s: %w", im.State, err)
+		return fmt.Errorf("lock %s: %w", im.RecordsPath, err)
 	}
 	defer unlock()
 	var all records
-	data, err := os.ReadFile(im.State)
+	data, err := os.ReadFile(im.RecordsPath)
 	if err == nil {
 		err = json.Unmarshal(data, &all)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("read the list of pulled images %s: %w", im.State, err)
+		return fmt.Errorf("read the records of pulled images %s: %w", im.RecordsPath, err)
 	}
 	changed, err := do(&all)
 	if err != nil || !changed {
@@ -75,10 +75,10 @@ func (im *Images) change(ctx context.Context, do func(all *records) (changed boo
 	}
 	data, err = json.MarshalIndent(all, "", "  ")
 	if err == nil {
-		err = atomicfile.Write(im.State, append(data, '\n'), 0o600)
+		err = atomicfile.Write(im.RecordsPath, append(data, '\n'), 0o600)
 	}
 	if err != nil {
-		return fmt.Errorf("write the list of pulled images: %w", err)
+		return fmt.Errorf("write the records of pulled images: %w", err)
 	}
 	return nil
 }

@@ -26,22 +26,22 @@ type directory struct {
 
 	begun    bool // tmp may have some of it
 	archives int  // requests for the whole directory
-	listing  *listing
-	unlisted bool // no listing can be used
+	tree     *tree
+	noTree   bool // no tree can be used
 }
 
 // try fetches the missing part: first everything as one archive, and then the missing entries of
-// the listing.
+// the tree.
 func (d *directory) try(ctx context.Context) error {
-	if !d.begun || d.unlisted {
+	if !d.begun || d.noTree {
 		return d.fetchWhole(ctx)
 	}
-	err := d.list(ctx)
+	err := d.askTree(ctx)
 	if err == nil {
 		err = d.complete(ctx)
 	}
-	if errors.Is(err, errUnlisted) {
-		d.unlisted = true
+	if errors.Is(err, errNoTree) {
+		d.noTree = true
 		return d.fetchWhole(ctx)
 	}
 	return err
@@ -63,31 +63,31 @@ func (d *directory) fetchWhole(ctx context.Context) error {
 	return errors.Join(err, root.Close())
 }
 
-// list asks for the directory's listing. It returns errUnlisted if the server has no usable one.
-func (d *directory) list(ctx context.Context) error {
-	if d.listing != nil {
+// askTree asks for the directory's tree. It returns errNoTree if the server has no usable one.
+func (d *directory) askTree(ctx context.Context) error {
+	if d.tree != nil {
 		return nil
 	}
 	var info codalab.TargetInfo
 	err := d.turn(ctx, func() error {
 		var err error
-		info, err = d.From.ContentsInfo(ctx, d.Target, listDepth)
+		info, err = d.From.ContentsInfo(ctx, d.Target, treeDepth)
 		return err
 	})
 	switch {
 	case err != nil && (isTransient(err) || ctx.Err() != nil):
 		return err
 	case err != nil:
-		return fmt.Errorf("%w: %w", errUnlisted, err)
+		return fmt.Errorf("%w: %w", errNoTree, err)
 	}
-	d.listing, err = newListing(info, d.Limits)
+	d.tree, err = newTree(info, d.Limits)
 	return err
 }
 
 func (d *directory) complete(ctx context.Context) error {
 	root, err := os.OpenRoot(d.tmp)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errUnlisted, err) // it was never made
+		return fmt.Errorf("%w: %w", errNoTree, err) // it was never made
 	}
 	defer func() { _ = root.Close() }() // only used for paths
 	for first := true; ; first = false {
@@ -95,18 +95,18 @@ func (d *directory) complete(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		m := d.listing.missing(there)
-		if first && d.archives < 2 && m.isCostly(d.listing.root.bytes) {
+		m := d.tree.missing(there)
+		if first && d.archives < 2 && m.isCostly(d.tree.root.bytes) {
 			return d.fetchWhole(ctx)
 		}
-		d.total.Store(d.listing.root.bytes)
+		d.total.Store(d.tree.root.bytes)
 		d.done.Store(0)
-		d.add(d.listing.root.bytes - m.bytes)
-		if err := d.listing.makeTree(root); err != nil {
+		d.add(d.tree.root.bytes - m.bytes)
+		if err := d.tree.makeTree(root); err != nil {
 			return err
 		}
 		if m.empty() {
-			return d.listing.verify(root)
+			return d.tree.verify(root)
 		}
 		if err := d.fetchMissing(ctx, root, m, there); err != nil {
 			return err
@@ -201,7 +201,7 @@ func (d *directory) note(root *os.Root, dir, name string, header *tar.Header) {
 	size := header.Size
 	switch header.Typeflag {
 	case tar.TypeDir, tar.TypeSymlink:
-		return // the listing describes them completely
+		return // the tree describes them completely
 	case tar.TypeLink:
 		info, err := root.Lstat(name)
 		if err != nil || !info.Mode().IsRegular() {
@@ -209,7 +209,7 @@ func (d *directory) note(root *os.Root, dir, name string, header *tar.Header) {
 		}
 		size = info.Size()
 	}
-	if !d.unlisted { // without a listing it is unpacked again after a break
+	if !d.noTree { // without a tree it is unpacked again after a break
 		d.gained.Add(1)
 	}
 	d.journal.whole(path.Join(dir, name), size)

@@ -14,11 +14,11 @@
 //
 // # A directory
 //
-// A directory comes as one archive, which has no ranges. If that breaks off, To lists the directory
-// and fetches the missing part: directories without any fetched file as archives, and other files
-// one by one. A listing has less information than an archive: a file that was fetched by itself
+// A directory comes as one archive, which has no ranges. If that breaks off, To asks for the directory's
+// tree and fetches the missing part: directories without any fetched file as archives, and other files
+// one by one. A tree has less information than an archive: a file that was fetched by itself
 // gets the time of its download, and hard links may become separate files. So To asks for the whole
-// archive once more if that costs no more. It begins anew without a listing if the server gives
+// archive once more if that costs no more. It begins anew without a tree if the server gives
 // none, or one that contradicts the unpacked files or cannot name a file (in JSON, names must be
 // UTF-8).
 //

@@ -64,7 +64,7 @@ func TestEmptyFileComes(t *testing.T) {
 	same(t, path, tmp)
 }
 
-func TestLargeDirectoryGoesOnByItsListing(t *testing.T) {
+func TestLargeDirectoryGoesOnByItsTree(t *testing.T) {
 	t.Parallel()
 	dir := fill(t, 24, mib)
 	size := int64(24 * mib)
@@ -114,7 +114,7 @@ func TestDirectoryOfOneLargeFileGoesOnToo(t *testing.T) {
 	same(t, dir, tmp)
 }
 
-func TestListingThatCannotBeUsedIsNotUsed(t *testing.T) {
+func TestTreeThatCannotBeUsedIsNotUsed(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(t *testing.T, s *site){
 		"refused": func(_ *testing.T, s *site) { s.noList = true },

@@ -314,15 +314,15 @@ func TestNamesOfImagesGoWithTheirSIFs(t *testing.T) {
 	entries, err := im.Cache.Entries(t.Context())
 	must(t, err)
 	img, is := ParseKey(entries[0].Key)
-	if names := im.References.Of(img.Digest, img.Architecture); !is || len(names) != 1 || !strings.Contains(names[0], "/tiny:") {
-		t.Errorf("%+v has the names %q", img, names)
+	if references := im.References.Of(img.Digest, img.Architecture); !is || len(references) != 1 || !strings.Contains(references[0], "/tiny:") {
+		t.Errorf("%+v has the references %q", img, references)
 	}
 	must(t, im.References.Forget(func(digest, _ string) bool { return digest == digests[0] }))
 	if kept, gone := im.References.Of(digests[0], img.Architecture), im.References.Of(digests[2], img.Architecture); len(kept) != 1 || len(gone) != 0 {
 		t.Errorf("%q, %q", kept, gone)
 	}
 	_, err = s.stage(im, "alice", s.registry.Host+"/tiny:1")
-	if names := im.References.Of(digests[2], img.Architecture); err != nil || len(names) != 1 {
-		t.Errorf("used again it has the names %q, %v", names, err)
+	if references := im.References.Of(digests[2], img.Architecture); err != nil || len(references) != 1 {
+		t.Errorf("used again it has the references %q, %v", references, err)
 	}
 }

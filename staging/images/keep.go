@@ -95,7 +95,7 @@ func (im *Images) findWanted(ctx context.Context, w Wanted, item *transfer.Item)
 	}
 	f, err := im.findSIFToCopy(ctx, w.From, w.Architecture, item)
 	if err == nil && w.Reference.Kind() != source.InRegistry {
-		err = &transfer.Error{Err: fmt.Errorf("image %q: a SIF is used in place; to keep a copy of it, also give the name by which bundles request it", w.From)}
+		err = &transfer.Error{Err: fmt.Errorf("image %q: a SIF is used in place; to keep a copy of it, also give the reference by which bundles request it", w.From)}
 	}
 	f.Reference = w.Reference
 	return f, err

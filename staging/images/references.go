@@ -32,37 +32,37 @@ type referencesRecord struct {
 	References   []string `json:"names"`
 }
 
-func (n *References) path(digest, architecture string) string {
-	return filepath.Join(n.Dir, recordName(digest, architecture)+".json")
+func (r *References) path(digest, architecture string) string {
+	return filepath.Join(r.Dir, recordName(digest, architecture)+".json")
 }
 
 // add records an image's reference. It ignores failures.
-func (n *References) add(img source.Image) {
+func (r *References) add(img source.Image) {
 	what := strings.Join([]string{img.Digest, img.Architecture, img.Reference.String()}, " ")
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.added[what] || strings.Contains(img.Reference.Full(), "@") { // a digest is not worth recording
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.added[what] || strings.Contains(img.Reference.Full(), "@") { // a digest is not worth recording
 		return
 	}
-	if n.added == nil {
-		n.added = map[string]bool{}
+	if r.added == nil {
+		r.added = map[string]bool{}
 	}
-	n.added[what] = true
-	path := n.path(img.Digest, img.Architecture)
+	r.added[what] = true
+	path := r.path(img.Digest, img.Architecture)
 	known, err := readReferences(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) || slices.Contains(known.References, img.Reference.String()) {
 		return
 	}
 	known.Digest, known.Architecture = img.Digest, img.Architecture
 	known.References = append(known.References, img.Reference.String())
-	if data, err := json.Marshal(known); err == nil && os.MkdirAll(n.Dir, 0o700) == nil {
+	if data, err := json.Marshal(known); err == nil && os.MkdirAll(r.Dir, 0o700) == nil {
 		_ = atomicfile.Write(path, append(data, '\n'), 0o600) // nothing depends on it
 	}
 }
 
 // Of returns the references of an image, the oldest first.
-func (n *References) Of(digest, architecture string) []string {
-	known, err := readReferences(n.path(digest, architecture))
+func (r *References) Of(digest, architecture string) []string {
+	known, err := readReferences(r.path(digest, architecture))
 	if err != nil {
 		return nil
 	}
@@ -75,31 +75,31 @@ func readReferences(path string) (known referencesRecord, err error) {
 		err = json.Unmarshal(data, &known)
 	}
 	if err != nil {
-		return known, fmt.Errorf("read the names of an image: %w", err)
+		return known, fmt.Errorf("read the references of an image: %w", err)
 	}
 	return known, nil
 }
 
 // Forget removes the references of images without a SIF. there reports whether an image has one.
-func (n *References) Forget(there func(digest, architecture string) bool) error {
-	entries, err := os.ReadDir(n.Dir)
+func (r *References) Forget(there func(digest, architecture string) bool) error {
+	entries, err := os.ReadDir(r.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("list the names of images: %w", err)
+		return fmt.Errorf("list the references of images: %w", err)
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for _, e := range entries {
-		path := filepath.Join(n.Dir, e.Name())
+		path := filepath.Join(r.Dir, e.Name())
 		known, err := readReferences(path)
 		if err != nil || there(known.Digest, known.Architecture) {
 			continue
 		}
-		n.added = nil // files that still exist are read again
+		r.added = nil // files that still exist are read again
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("forget the names of an image: %w", err)
+			return fmt.Errorf("forget the references of an image: %w", err)
 		}
 	}
 	return nil

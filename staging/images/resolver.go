@@ -32,8 +32,8 @@ func newResolver(remember time.Duration, now func() time.Time) *resolver {
 
 // question is a question to a registry.
 type question struct {
-	// name is the full reference, and architecture that of the image.
-	name, architecture string
+	// reference is the full one, and architecture that of the image.
+	reference, architecture string
 	// login names the credentials for the registry; empty means the site's.
 	login string
 }
@@ -104,7 +104,9 @@ func (r *resolver) recall(q question) (a answer, fresh bool) {
 }
 
 // anyLogin returns the question with the site's credentials.
-func (q question) anyLogin() question { return question{name: q.name, architecture: q.architecture} }
+func (q question) anyLogin() question {
+	return question{reference: q.reference, architecture: q.architecture}
+}
 
 // query asks the source or, if there was an answer before, whether that still holds. It fails only
 // if ctx ends, when no caller waits for the answer any more.

@@ -29,7 +29,7 @@ func TestI11QuestionsOfOneOwnerDoNotHoldAnothersUp(t *testing.T) {
 	ask := func(ctx context.Context, owner string) error {
 		ref, err := source.ParseReference("docker-archive:/" + owner + ".tar")
 		if err == nil {
-			_, err = r.query(ctx, owner, question{name: owner}, ref, from)
+			_, err = r.query(ctx, owner, question{reference: owner}, ref, from)
 		}
 		return err
 	}

@@ -112,7 +112,7 @@ func (c *Collector) explainMissing(kept, runDir string) error {
 	if _, err := os.Stat(c.Layout.Runs()); err != nil {
 		return failed(fmt.Errorf("find the shared disk: %w", err), true)
 	}
-	return failed(fmt.Errorf("the working directory %s is gone", runDir), false)
+	return failed(fmt.Errorf("the run directory %s is gone", runDir), false)
 }
 
 func isAt(info fs.FileInfo, path string) bool {
@@ -123,11 +123,11 @@ func isAt(info fs.FileInfo, path string) bool {
 // sendListing sends the listing of kept results. It writes the listing next to the bundle's
 // records, and a sweep removes both if this process is killed.
 func (c *Collector) sendListing(ctx context.Context, run codalab.RunBundle, kept string, root *os.Root, progress func(string)) (string, error) {
-	beside := c.Layout.BundleDir(run.UUID)
-	if err := os.Mkdir(beside, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	records := c.Layout.BundleDir(run.UUID)
+	if err := os.Mkdir(records, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", fmt.Errorf("write listing: %w", err)
 	}
-	listingDir, err := os.MkdirTemp(beside, "listing-")
+	listingDir, err := os.MkdirTemp(records, "listing-")
 	if err != nil {
 		return "", fmt.Errorf("write listing: %w", err)
 	}

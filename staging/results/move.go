@@ -106,7 +106,7 @@ func (s *Store) move(ctx context.Context, run codalab.RunBundle, runDir string) 
 		if earlier.Location != "" {
 			return moveOn(earlier, location, runDir)
 		}
-		return failed(fmt.Errorf("the working directory %s is gone", runDir), false)
+		return failed(fmt.Errorf("the run directory %s is gone", runDir), false)
 	}
 	if err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// Error is the reason why something could not be staged or delivered.
+// Error is the reason why something could not be staged or collected.
 type Error struct {
 	// What names it as the researcher did: an image, a dependency, the results. It is empty if Err
 	// contains the name.

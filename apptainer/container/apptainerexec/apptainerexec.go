@@ -51,7 +51,7 @@ type spec struct {
 
 // Run is [container.Runtime]'s, with the differences in docs/containers.md.
 func (r Runtime) Run(ctx context.Context, c container.Container) (container.Exit, error) {
-	return initproc.WithSIF(ctx, c, func(sif *initproc.OpenedSIF) (i initproc.Init, err error) {
+	return initproc.WithSIF(ctx, c, func(sif *initproc.SIFConfig) (i initproc.Init, err error) {
 		helper, err := enter.HelperPath(r.Helper)
 		if err != nil {
 			return i, err

@@ -32,7 +32,7 @@ type containerInit struct {
 // kernel refuses it.
 func (c *containerInit) prepare(report string) ([]string, error) {
 	if c.Plain {
-		if err := c.root.PinSIF(); err != nil {
+		if err := c.root.SecureSIF(); err != nil {
 			return nil, err
 		}
 		writable := []string{"--writable-tmpfs"} // the command's files outside of binds stay in memory
@@ -74,9 +74,9 @@ func (c *containerInit) prepare(report string) ([]string, error) {
 	return c.args(filepath.Join(c.process.PrivateDir, initproc.RootDir), []string{"--writable"}, binds), err
 }
 
-// args returns Apptainer's argument vector for an image, a SIF or a directory, and the options that
+// args returns Apptainer's argument vector for a root, a SIF or a directory, and the options that
 // make it writable. Singularity 3.9 and Apptainer 1.0 support all options in it.
-func (c *containerInit) args(image string, writable []string, binds []container.Bind) []string {
+func (c *containerInit) args(root string, writable []string, binds []container.Bind) []string {
 	args := []string{
 		c.Program, "--silent", "--nocolor", "exec",
 		"--containall", "--no-home", "--no-init", "--no-mount", "bind-paths,cwd,sys", "--pwd", "/",
@@ -91,7 +91,7 @@ func (c *containerInit) args(image string, writable []string, binds []container.
 	for _, b := range binds {
 		args = append(args, enter.MountOptions(b, "ro")...)
 	}
-	return append(args, image, enter.ProgramPath, enter.Command)
+	return append(args, root, enter.ProgramPath, enter.Command)
 }
 
 // scriptsDir, in a container's private directory, is empty.
@@ -99,7 +99,7 @@ const scriptsDir = "scripts"
 
 // binds returns the caller's binds and those of this package. bindHosts adds one for /etc/hosts.
 func (c *containerInit) binds(report string, bindHosts bool) (binds []container.Bind, err error) {
-	if binds, err = c.root.PinBinds(); err != nil {
+	if binds, err = c.root.SecureBinds(); err != nil {
 		return nil, err
 	}
 	if bindHosts && !slices.ContainsFunc(binds, func(b container.Bind) bool { return subpath.Within("/etc/hosts", b.Target) }) {

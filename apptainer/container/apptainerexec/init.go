@@ -126,7 +126,7 @@ func (c *containerInit) supervise(control *os.File, report string) (status sysca
 		case <-stop:
 			stop = nil
 			_, _ = control.WriteString("{}\n") // fails if the container has ended
-			timer := time.NewTimer(c.process.Grace + time.Second)
+			timer := time.NewTimer(c.process.KillGrace + time.Second)
 			defer timer.Stop()
 			kill = timer.C
 		case <-kill:

@@ -135,7 +135,7 @@ func (b *bubblewrap) readStatus(r *os.File) {
 	}
 }
 
-// supervise waits for the command's end. After Stop it sends TERM, and ends after Grace.
+// supervise waits for the command's end. After Stop it sends TERM, and ends after KillGrace.
 func (c *containerInit) supervise(b *bubblewrap) (code int, err error) {
 	dead := map[int]syscall.WaitStatus{}
 	stop, stopping := c.process.Stop, false
@@ -145,7 +145,7 @@ func (c *containerInit) supervise(b *bubblewrap) (code int, err error) {
 		select {
 		case <-stop:
 			stop, stopping = nil, true
-			timer := time.NewTimer(c.process.Grace)
+			timer := time.NewTimer(c.process.KillGrace)
 			defer timer.Stop()
 			kill = timer.C
 			terminate()

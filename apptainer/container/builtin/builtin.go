@@ -42,7 +42,7 @@ type spec struct {
 
 // Run is [container.Runtime]'s.
 func (r Runtime) Run(ctx context.Context, c container.Container) (container.Exit, error) {
-	return initproc.WithSIF(ctx, c, func(sif *initproc.OpenedSIF) (i initproc.Init, err error) {
+	return initproc.WithSIF(ctx, c, func(sif *initproc.SIFConfig) (i initproc.Init, err error) {
 		s := &spec{
 			Root:         sif.RootSpec(c),
 			Args:         c.Args,
@@ -109,7 +109,7 @@ func (c *containerInit) bubblewrapArgs() (args bubblewrapArgs, err error) {
 		}
 		args.command = []string{sh, "-c", c.ShellCommand}
 	}
-	binds, err := c.root.PinBinds()
+	binds, err := c.root.SecureBinds()
 	if err == nil {
 		binds, err = initproc.MakeTargets(binds, len(binds))
 	}

@@ -37,7 +37,7 @@ func (e Runtime) start(c container.Container, options []string, report, helper s
 	}
 	defer func() { _ = in.Close() }()
 	name := containerName()
-	r := &client{engine: e, name: name, report: report, grace: c.KillAfter(), control: control, stderr: initproc.MarkStderr(c.Stderr)}
+	r := &client{engine: e, name: name, report: report, grace: c.KillGraceOrDefault(), control: control, stderr: initproc.MarkStderr(c.Stderr)}
 	if c.OnStart != nil {
 		r.onStart = func(pid int) { c.OnStart(c.RunningAs(pid, name)) }
 	}

@@ -25,7 +25,7 @@ import (
 type Examination struct {
 	Config config.Config
 	Slurm  *sbatch.Client
-	// Images resolves the names of images.
+	// Images resolves references of images.
 	Images source.Source
 	Now    func() time.Time
 	// Only names the queues to check; empty means all.

@@ -23,8 +23,8 @@ func Converter(err error) []Check {
 // Image judges the image of runs that name none: whether it is kept here, and else why it
 // cannot be had from its registry or its file. Runs may name another image, so a missing
 // one is a warning.
-func Image(name string, kept bool, err error) Check {
-	found := name + ", of runs that name none, "
+func Image(reference string, kept bool, err error) Check {
+	found := reference + ", of runs that name none, "
 	switch {
 	case kept:
 		return ok("image", "%s", found+"is kept here")
@@ -44,20 +44,20 @@ func (e *Examination) images(ctx context.Context) {
 	if c.Image.Queue == "" && !c.Image.Offline {
 		e.add(Converter(c.Image.Converter().Ready(ctx))...)
 	}
-	var names []string
+	var references []string
 	for _, q := range c.Queue {
-		names = append(names, c.DefaultImages(q)[0]) // for runs without GPUs
+		references = append(references, c.DefaultImages(q)[0]) // for runs without GPUs
 	}
-	slices.Sort(names)
-	for _, name := range slices.Compact(names) {
-		kept, err := e.image(ctx, name)
-		e.add(Image(name, kept, err))
+	slices.Sort(references)
+	for _, reference := range slices.Compact(references) {
+		kept, err := e.image(ctx, reference)
+		e.add(Image(reference, kept, err))
 	}
 }
 
 // image looks for an image among those that are kept here, and then in its registry.
-func (e *Examination) image(ctx context.Context, name string) (kept bool, err error) {
-	ref, err := source.ParseReference(name)
+func (e *Examination) image(ctx context.Context, reference string) (kept bool, err error) {
+	ref, err := source.ParseReference(reference)
 	if err != nil {
 		return false, err
 	}

@@ -1,5 +1,5 @@
-// Package keptimages lists the images in a cache with their names and holders, and pulls and keeps those
-// that an operator asks for, for `cl-bridge image`.
+// Package keptimages lists the images in a cache with their references and holders, and pulls and
+// keeps those that an operator asks for, for `cl-bridge image`.
 package keptimages
 
 import (
@@ -89,10 +89,10 @@ func (r Request) defaults(c config.Config, only config.Architecture) ([]images.W
 		if r.Queue != "" && name != r.Queue || only != "" && only != arch {
 			continue
 		}
-		for _, image := range c.DefaultImages(q) {
-			if id := image + " " + string(arch); !known[id] {
+		for _, reference := range c.DefaultImages(q) {
+			if id := reference + " " + string(arch); !known[id] {
 				known[id] = true
-				w, err := want(image, "", arch)
+				w, err := want(reference, "", arch)
 				if err != nil {
 					return nil, err
 				}

@@ -71,8 +71,8 @@ func IsElsewhere(h lease.Holder, c config.Config, host string) bool {
 	return h.Host != host && h.Ledger == ledger.Name(c.Ledger) && !sqldb.IsURL(c.Ledger)
 }
 
-// lateAfter is the greatest age of a heartbeat that is not late.
-const lateAfter = 6 * lease.RenewEvery
+// oldAfter is the greatest age of a heartbeat that is not old.
+const oldAfter = 6 * lease.RenewEvery
 
 // written returns the status that a bridge on another host wrote.
 func written(state lease.State, now time.Time) (heartbeat.Status, error) {
@@ -83,8 +83,8 @@ func written(state lease.State, now time.Time) (heartbeat.Status, error) {
 			return s, fmt.Errorf("read what the bridge on %s wrote: %w", state.Holder.Host, err)
 		}
 		s.WrittenAt = s.Last.At
-		if s.Late = s.Running && now.Sub(s.Last.At) > lateAfter; s.Late {
-			s.Holds = append([]string{heartbeat.LateSentence + "; \"cl-bridge status\" on " + state.Holder.Host + " says more."}, s.Holds...)
+		if s.Old = s.Running && now.Sub(s.Last.At) > oldAfter; s.Old {
+			s.Holds = append([]string{heartbeat.OldSentence + "; \"cl-bridge status\" on " + state.Holder.Host + " says more."}, s.Holds...)
 		}
 	}
 	return s, nil
@@ -108,5 +108,5 @@ func addLease(s *heartbeat.Status, state lease.State, err error, now time.Time) 
 		s.Holds = append(s.Holds, fmt.Sprintf("The bridge's heartbeat cannot be read: %v.", err))
 	}
 	s.Starting = s.Running && err == nil && (s.Last == nil || !s.Last.Ended.IsZero())
-	s.Late = s.Running && !s.Starting && s.Last != nil && now.Sub(s.Last.At) > lateAfter
+	s.Old = s.Running && !s.Starting && s.Last != nil && now.Sub(s.Last.At) > oldAfter
 }

@@ -51,7 +51,7 @@ func state(s heartbeat.Status, now time.Time) string {
 		return "runs"
 	}
 	said := fmt.Sprintf("runs on %s, since %s", termtext.Line(s.Last.Host), termtext.Clock(s.Last.Started))
-	if quiet := now.Sub(s.Last.At); s.Late || !s.WrittenAt.IsZero() {
+	if quiet := now.Sub(s.Last.At); s.Old || !s.WrittenAt.IsZero() {
 		said += "; its last heartbeat was " + codalab.FormatDuration(quiet) + " ago"
 	}
 	return said

@@ -108,7 +108,7 @@ func stager(p program.Process, c config.Config, cl *client.Client, content *cach
 	}, im
 }
 
-// collector returns the collector that delivers results.
+// collector returns the collector of results.
 func collector(c config.Config, cl *client.Client, now func() time.Time) *results.Collector {
 	return &results.Collector{Contents: cl, Store: serverStore(c), Layout: spool.Layout(c.Shared), MaxBytes: c.Staging.MaxResults.Bytes, Now: now}
 }

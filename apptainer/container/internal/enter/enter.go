@@ -34,7 +34,7 @@ type Spec struct {
 	ShellCommand string
 	Env          []string
 	Dir          string
-	Grace        time.Duration
+	KillGrace    time.Duration
 	// Give names directories in the container. If there are any, Main runs no command: it makes
 	// each directory's owner the owner of all its entries.
 	Give []string `json:",omitempty"`
@@ -47,7 +47,7 @@ func SpecFor(c container.Container, imageEnv []string) Spec {
 		ShellCommand: c.ShellCommand,
 		Env:          c.Environment(imageEnv),
 		Dir:          c.WorkingDir(),
-		Grace:        c.KillAfter(),
+		KillGrace:    c.KillGraceOrDefault(),
 	}
 }
 
@@ -255,5 +255,5 @@ func (e *entered) stop() {
 		return
 	}
 	_ = syscall.Kill(-1, syscall.SIGTERM)
-	time.AfterFunc(e.Grace, func() { _ = syscall.Kill(-1, syscall.SIGKILL) })
+	time.AfterFunc(e.KillGrace, func() { _ = syscall.Kill(-1, syscall.SIGKILL) })
 }

@@ -27,7 +27,7 @@
 //	work/   overlayfs's own
 //	root/   the two together, the container's root; or the unpacked image
 //	shm/    a tmpfs, /dev/shm inside
-//	pin/    mounts of the image and of exact binds: another user cannot replace these
+//	secure/ mounts of the SIF and of exact binds: another user cannot replace these
 //
 // If a node does not let ordinary users mount the image, or an overlay over it, unsquashfs unpacks
 // the image to root/ for one run. That takes seconds and room on the disk.

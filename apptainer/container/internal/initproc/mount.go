@@ -17,12 +17,12 @@ import (
 
 // Directories in the private directory, which is the init's working directory.
 const (
-	LowerDir = "lower"
-	UpperDir = "upper"
-	workDir  = "work"
-	RootDir  = "root"
-	ShmDir   = "shm"
-	pinDir   = "pin"
+	LowerDir  = "lower"
+	UpperDir  = "upper"
+	workDir   = "work"
+	RootDir   = "root"
+	ShmDir    = "shm"
+	secureDir = "secure"
 )
 
 // Root is the root file system of an init's container.
@@ -60,7 +60,7 @@ func (r *Root) Make() error {
 // Mount mounts the image, and an overlay for the root over it. If that is not possible here, it
 // sets Unpack to the reason, and leaves nothing mounted.
 func (r *Root) Mount() (mounted bool, err error) {
-	if err := r.PinSIF(); err != nil {
+	if err := r.SecureSIF(); err != nil {
 		return false, err
 	}
 	if r.Unpack != "" {

@@ -29,9 +29,9 @@ type RootSpec struct {
 	ShmBytes   int64
 }
 
-// OpenedSIF is a container's SIF. It is opened once, so that its configuration belongs to the
-// file that is run.
-type OpenedSIF struct {
+// SIFConfig is the configuration of a container's SIF, with the identity of the file from which it was
+// read. The SIF is opened once, so that its configuration belongs to the file that is run.
+type SIFConfig struct {
 	sifconfig.Config
 
 	id FileID
@@ -40,10 +40,10 @@ type OpenedSIF struct {
 // FileID identifies a file while a process has it open.
 type FileID struct{ Device, Inode uint64 }
 
-// WithSIF validates the container, calls prepare with its SIF to get an init, and runs that init.
+// WithSIF validates the container, calls prepare with its configuration to get an init, and runs that init.
 // It opens the SIF unless the caller has. An error contains the SIF's path. A failure before the
 // init is the fault of the host or of the request.
-func WithSIF(ctx context.Context, c container.Container, prepare func(*OpenedSIF) (Init, error)) (_ container.Exit, err error) {
+func WithSIF(ctx context.Context, c container.Container, prepare func(*SIFConfig) (Init, error)) (_ container.Exit, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("run container of %s: %w", c.SIF, err)
@@ -93,8 +93,8 @@ func checkThere(f *os.File) error {
 }
 
 // readSIF reads the configuration of an open SIF. An invalid SIF is the request's fault.
-func readSIF(f *os.File) (*OpenedSIF, error) {
-	o := &OpenedSIF{}
+func readSIF(f *os.File) (*SIFConfig, error) {
+	o := &SIFConfig{}
 	var err error
 	if o.id, err = idOf(f); err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func readSIF(f *os.File) (*OpenedSIF, error) {
 }
 
 // RootSpec returns the root for a container of this SIF.
-func (o *OpenedSIF) RootSpec(c container.Container) RootSpec {
+func (o *SIFConfig) RootSpec(c container.Container) RootSpec {
 	s := RootSpec{SIF: c.SIF, SIFID: o.id, Offset: o.Offset, Binds: c.Binds, Network: c.Network, ShmBytes: c.ShmBytes}
 	var err error
 	if s.Squashfuse, err = FindSquashfuse(); err == nil {
@@ -123,7 +123,7 @@ func (o *OpenedSIF) RootSpec(c container.Container) RootSpec {
 func openSIF(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open the image: %w", err)
+		return nil, fmt.Errorf("open the SIF: %w", err)
 	}
 	return f, nil
 }
@@ -136,10 +136,10 @@ func idOf(f *os.File) (FileID, error) {
 	return FileID{st.Dev, st.Ino}, nil
 }
 
-// PinSIF mounts the SIF in the init's own mount namespace and sets SIF to that mount, so that
+// SecureSIF mounts the SIF in the init's own mount namespace and sets SIF to that mount, so that
 // nobody can replace the file afterwards. A plain init has no such namespace: it only checks the
 // file, which Apptainer opens soon after.
-func (r *Root) PinSIF() error {
+func (r *Root) SecureSIF() error {
 	f, err := openSIF(r.SIF)
 	if err != nil {
 		return err
@@ -154,7 +154,7 @@ func (r *Root) PinSIF() error {
 	case r.Process.Plain:
 		return nil
 	}
-	r.SIF, err = r.pinFile(f, "image")
+	r.SIF, err = r.secureFile(f, "sif")
 	return err
 }
 

@@ -41,7 +41,7 @@ type Spec struct {
 	Plain bool
 	// PrivateDir is an empty directory for this init alone.
 	PrivateDir string
-	Grace      time.Duration
+	KillGrace  time.Duration
 }
 
 // report is an init's message when its command begins, and at the end.
@@ -83,7 +83,7 @@ func For(c container.Container, program, work string, details any) (Init, error)
 	}
 	return Init{
 		Program: program, Details: details, Stdout: c.Stdout, Stderr: c.Stderr, OnStart: onStart,
-		Spec: Spec{Work: work, PrivateDir: dir, Grace: c.KillAfter()},
+		Spec: Spec{Work: work, PrivateDir: dir, KillGrace: c.KillGraceOrDefault()},
 	}, nil
 }
 
@@ -131,7 +131,7 @@ func (i *Init) start() (_ *runningInit, err error) {
 		return nil, errors.Join(err, unix.Close(control))
 	}
 	defer func() { _ = unix.Close(reportOut) }()
-	p := &runningInit{control: os.NewFile(uintptr(control), "control"), report: os.NewFile(uintptr(report), "report"), grace: i.Spec.Grace}
+	p := &runningInit{control: os.NewFile(uintptr(control), "control"), report: os.NewFile(uintptr(report), "report"), grace: i.Spec.KillGrace}
 	if p.child, err = i.fork(controlIn, reportOut); err != nil {
 		return nil, errors.Join(namespaceError(err), p.control.Close(), p.report.Close())
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// An identity offers this while the bridge does not know its nodes. It is more than any request, so the server
+// An identity tells this capacity while the bridge does not know its nodes. It is more than any request, so the server
 // gives the bridge every bundle, and the bridge can refuse one with a reason.
 const (
 	boundlessCPUs  = 1_000_000
@@ -20,9 +20,9 @@ func boundless() codalab.Resources {
 	return codalab.Resources{CPUs: boundlessCPUs, GPUs: boundlessGPUs, Memory: boundlessBytes}
 }
 
-// offers are the resources that the identities of the queues offer to the server. It is safe for concurrent
+// capacity has the resources that the identities of the queues tell the server. It is safe for concurrent
 // use.
-type offers struct {
+type capacity struct {
 	mu sync.RWMutex
 	// nodes has the sum of each queue's nodes, and sizes has their sizes; nil while they are not known.
 	nodes map[string]codalab.Resources
@@ -35,115 +35,115 @@ type offers struct {
 	low string
 }
 
-func (o *offers) init() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.requested, o.low = map[string]codalab.Resources{}, ""
+func (c *capacity) init() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.requested, c.low = map[string]codalab.Resources{}, ""
 }
 
 // replace puts the request of a row in the place of an earlier one's. Each may be nil.
-func (o *offers) replace(old, r *plan.Row) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.request(old, -1)
-	o.request(r, 1)
+func (c *capacity) replace(old, r *plan.Row) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.request(old, -1)
+	c.request(r, 1)
 }
 
 // request adds a row's request to the sum of its queue, or takes it away.
-func (o *offers) request(r *plan.Row, sign int64) {
+func (c *capacity) request(r *plan.Row, sign int64) {
 	if r == nil || r.Phase == plan.Done {
 		return
 	}
-	sum := o.requested[r.Queue]
+	sum := c.requested[r.Queue]
 	sum.CPUs += sign * r.Resources.CPUs
 	sum.GPUs += sign * r.Resources.GPUs
 	sum.Memory += sign * r.Resources.Memory
-	o.requested[r.Queue] = sum
+	c.requested[r.Queue] = sum
 }
 
 // setNodes notes the nodes of each queue.
-func (o *offers) setNodes(nodes map[string]codalab.Resources, sizes map[string]sbatch.NodeSizes) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.nodes, o.sizes = nodes, sizes
+func (c *capacity) setNodes(nodes map[string]codalab.Resources, sizes map[string]sbatch.NodeSizes) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.nodes, c.sizes = nodes, sizes
 }
 
 // setFree notes the part of the shared disk that may be used, at least 1.
-func (o *offers) setFree(bytes int64) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.free = bytes
+func (c *capacity) setFree(bytes int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.free = bytes
 }
 
 // close notes a reason to ask for no bundles; empty for none.
-func (o *offers) close(low string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.low = low
+func (c *capacity) close(low string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.low = low
 }
 
 // closed returns the reason for which the bridge asks for no more bundles of a queue; empty for none. reportsLate
 // is set if the last report of a live run of the queue is too old.
-func (o *offers) closed(reportsLate bool) string {
-	o.mu.RLock()
-	defer o.mu.RUnlock()
-	if o.low == "" && reportsLate {
+func (c *capacity) closed(reportsLate bool) string {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if c.low == "" && reportsLate {
 		return "the server is slow to take the reports of the bundles that run there"
 	}
-	return o.low
+	return c.low
 }
 
-// of returns the offer of a queue's identity: all of its nodes, plus the requests of its runs, since the server
-// subtracts these (codalab/server/bundle_manager.py: _deduct_worker_resources). If the identity offered one
+// of returns the capacity of a queue's identity: all of its nodes, plus the requests of its runs, since the server
+// subtracts these (codalab/server/bundle_manager.py: _deduct_worker_resources). If the identity told one
 // node only, the server's manager would hand out no more runs in one pass than fit on one node. CodaLab's own
-// server leaves a larger request staged, with a reason; cl-server knows the sizes of the nodes (offeredSizes),
+// server leaves a larger request staged, with a reason; cl-server knows the sizes of the nodes (requestableSizes),
 // and gives the bridge a request that fits none, which the bridge refuses.
 //
-// A stand-alone worker whose jobs are processes of its host (local) offers that host alone: the server then
+// A stand-alone worker whose jobs are processes of its host (local) tells that host alone: the server then
 // gives it no more than its runs leave free.
-func (o *offers) of(queue string, local bool) codalab.Resources {
-	o.mu.RLock()
-	defer o.mu.RUnlock()
-	offer, known := o.nodes[queue]
+func (c *capacity) of(queue string, local bool) codalab.Resources {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	sum, known := c.nodes[queue]
 	if !known {
 		return boundless()
 	}
 	if local {
-		return offer
+		return sum
 	}
-	requested := o.requested[queue]
-	offer.CPUs += requested.CPUs
-	offer.GPUs += requested.GPUs
-	offer.Memory += requested.Memory
-	return offer
+	requested := c.requested[queue]
+	sum.CPUs += requested.CPUs
+	sum.GPUs += requested.GPUs
+	sum.Memory += requested.Memory
+	return sum
 }
 
 // nodeSizes returns the sizes of a queue's nodes; empty while they are not known.
-func (o *offers) nodeSizes(queue string) sbatch.NodeSizes {
-	o.mu.RLock()
-	defer o.mu.RUnlock()
-	return o.sizes[queue]
+func (c *capacity) nodeSizes(queue string) sbatch.NodeSizes {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.sizes[queue]
 }
 
 // freeDisk returns the part of the shared disk that may be used, in bytes.
-func (o *offers) freeDisk() int64 {
-	o.mu.RLock()
-	defer o.mu.RUnlock()
-	if o.free > 0 {
-		return o.free
+func (c *capacity) freeDisk() int64 {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if c.free > 0 {
+		return c.free
 	}
 	return boundlessBytes // it has not been measured
 }
 
-// offeredSizes returns the sizes of a queue's nodes, as much of each as a bundle may request.
-func offeredSizes(q plan.Queue, sizes sbatch.NodeSizes) []codalab.NodeSize {
-	var offered []codalab.NodeSize
+// requestableSizes returns the sizes of a queue's nodes, as much of each as a bundle may request.
+func requestableSizes(q plan.Queue, sizes sbatch.NodeSizes) []codalab.NodeSize {
+	var requestable []codalab.NodeSize
 	for _, size := range sizes {
 		gpus := size.GPUs
 		if q.GPUType != "" {
 			gpus = size.GPUTypes[q.GPUType]
 		}
-		offered = append(offered, codalab.NodeSize{CPUs: size.CPUs, GPUs: gpus, MemoryBytes: size.Memory - q.MemoryOverhead})
+		requestable = append(requestable, codalab.NodeSize{CPUs: size.CPUs, GPUs: gpus, MemoryBytes: size.Memory - q.MemoryOverhead})
 	}
-	return offered
+	return requestable
 }

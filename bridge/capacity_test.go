@@ -47,16 +47,16 @@ func TestIdentityOffersWhatItsNodesHaveAndWhatItsRunsAskFor(t *testing.T) {
 	}}
 	b.assemble()
 	b.board.init()
-	offers := func() map[string]codalab.Resources {
+	capacities := func() map[string]codalab.Resources {
 		all := map[string]codalab.Resources{}
 		for name := range b.Policy.Queues {
-			all[name] = b.board.offers.of(name, false)
+			all[name] = b.board.capacity.of(name, false)
 		}
 		return all
 	}
-	for name, got := range offers() {
+	for name, got := range capacities() {
 		if got != boundless() {
-			t.Errorf("%s offers %+v before Slurm was asked", name, got)
+			t.Errorf("%s has capacity %+v before Slurm was asked", name, got)
 		}
 	}
 	if err := b.nodes.survey(t.Context()); err != nil {
@@ -76,13 +76,13 @@ func TestIdentityOffersWhatItsNodesHaveAndWhatItsRunsAskFor(t *testing.T) {
 		"unset":   {CPUs: 8, Memory: boundlessBytes},
 		"unknown": boundless(),
 	}
-	if diff := cmp.Diff(want, offers()); diff != "" {
-		t.Errorf("offers (-want +got):\n%s", diff)
+	if diff := cmp.Diff(want, capacities()); diff != "" {
+		t.Errorf("capacities (-want +got):\n%s", diff)
 	}
 	sizes := map[string][]codalab.NodeSize{}
 	for name, q := range b.Policy.Queues {
 		q.MemoryOverhead = gib
-		sizes[name] = offeredSizes(q, b.board.offers.nodeSizes(name))
+		sizes[name] = requestableSizes(q, b.board.capacity.nodeSizes(name))
 	}
 	wantSizes := map[string][]codalab.NodeSize{
 		"cpu": {{CPUs: 64, MemoryBytes: 255 * gib}},

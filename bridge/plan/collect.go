@@ -38,11 +38,11 @@ func (d *decision) collecting() {
 		}
 		d.finalize(reason)
 	case c.Gone:
-		d.acknowledged("the server no longer has the bundle: " + c.Failure)
+		d.endReporting("the server no longer has the bundle: " + c.Failure)
 	case c.Final || d.patienceOver(d.policy.CollectPatience):
 		d.failUncollected(c.Failure)
 		d.row.Uncollected = true
-		d.finalize("the results could not be delivered: " + c.Failure)
+		d.finalize("the results could not be collected: " + c.Failure)
 	default:
 		d.tryLater(c.Failure)
 		d.wantEffect(Confirm) // the server may have the results already, and refuse them
@@ -65,9 +65,9 @@ func (d *decision) endedAtServer() bool {
 	case c == nil:
 		return false
 	case c.Gone:
-		d.acknowledged("the server no longer has the bundle: " + c.Failure)
+		d.endReporting("the server no longer has the bundle: " + c.Failure)
 	case c.Failure == "" && c.State.Final() && !d.uploadFailed(*c) && d.askedSince(*c):
-		d.acknowledged("the server has the result: the bundle is " + string(c.State))
+		d.endReporting("the server has the verdict: the bundle is " + string(c.State))
 	default:
 		return false
 	}
@@ -81,7 +81,7 @@ func (d *decision) failUncollected(why string) {
 		return
 	}
 	v := *d.row.Verdict
-	v.Cause, v.Failure = spool.CausePlatform, "The results could not be delivered: "+codalab.Sentence(why)
+	v.Cause, v.Failure = spool.CausePlatform, "The results could not be collected: "+codalab.Sentence(why)
 	d.row.Verdict = &v
 }
 
@@ -113,7 +113,7 @@ func (d *decision) finalizing() {
 		d.tryLater(c.Failure)
 	case d.uploadFailed(*c) && d.askedSince(*c):
 		d.collectAgain(c.UploadFailure)
-	case heldByWorker(c.State) && !c.Carried && d.askedSince(*c):
+	case withWorker(c.State) && !c.Carried && d.askedSince(*c):
 		d.finalize(fmt.Sprintf("the server has not got the verdict, and has the bundle %s: reported again", c.State))
 	default:
 		pause := min(max(d.now.Sub(d.row.PhaseSince), firstAckPause), d.policy.LongestAckPause)
@@ -125,9 +125,9 @@ func (d *decision) finalizing() {
 // an older question says nothing about the offer, report or acknowledgement that began the phase.
 func (d *decision) askedSince(c Confirmation) bool { return !c.Asked.Before(d.row.PhaseSince) }
 
-// heldByWorker reports whether a server that shows this state believes that a worker has the bundle and
+// withWorker reports whether a server that shows this state believes that a worker has the bundle and
 // has not reported its end.
-func heldByWorker(s codalab.State) bool {
+func withWorker(s codalab.State) bool {
 	return s == codalab.StatePreparing || s == codalab.StateRunning || s == codalab.StateWorkerOffline
 }
 
@@ -141,5 +141,5 @@ func (d *decision) uploadFailed(c Confirmation) bool {
 // collectAgain collects results again that the server has thrown away, and then the verdict. This may
 // happen after the acknowledgement: CodaLab's own server may notice late that an earlier upload broke off.
 func (d *decision) collectAgain(uploadFailure string) {
-	d.enter(Collecting, "the server has thrown the results away, and they are delivered again: "+uploadFailure)
+	d.enter(Collecting, "the server has thrown the results away, and they are collected again: "+uploadFailure)
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 )
 
-// listDepth limits the depth of a listing. A deeper directory is fetched as one archive.
-const listDepth = 64
+// treeDepth limits the depth of a tree. A deeper directory is fetched as one archive.
+const treeDepth = 64
 
-var errUnlisted = errors.New("the listing of the directory cannot be used")
+var errNoTree = errors.New("the description of the directory cannot be used")
 
 type entry struct {
 	path string // relative to the directory; "." for itself
@@ -30,32 +30,32 @@ type entry struct {
 	tried bool
 }
 
-// listing is the server's description of a directory.
-type listing struct {
+// tree is the server's description of a directory.
+type tree struct {
 	root *entry
 	all  []*entry // each directory before its entries; the root is the first
 }
 
-// newListing makes a listing from a server's description. It returns an error unless all of it is
+// newTree makes a tree from a server's description. It returns an error unless all of it is
 // reliable.
-func newListing(info codalab.TargetInfo, limits tarstream.Limits) (*listing, error) {
-	l := &listing{}
+func newTree(info codalab.TargetInfo, limits tarstream.Limits) (*tree, error) {
+	t := &tree{}
 	var err error
-	if l.root, err = l.add(".", info); err != nil {
+	if t.root, err = t.add(".", info); err != nil {
 		return nil, err
 	}
-	if limits.Entries > 0 && int64(len(l.all)-1) > limits.Entries {
+	if limits.Entries > 0 && int64(len(t.all)-1) > limits.Entries {
 		return nil, &tarstream.LimitError{Limits: tarstream.Limits{Entries: limits.Entries}}
 	}
-	if limits.Bytes > 0 && l.root.bytes > limits.Bytes {
+	if limits.Bytes > 0 && t.root.bytes > limits.Bytes {
 		return nil, &tarstream.LimitError{Limits: tarstream.Limits{Bytes: limits.Bytes}}
 	}
-	return l, nil
+	return t, nil
 }
 
-func (l *listing) add(at string, info codalab.TargetInfo) (*entry, error) {
+func (t *tree) add(at string, info codalab.TargetInfo) (*entry, error) {
 	e := &entry{path: at, TargetInfo: info}
-	l.all = append(l.all, e)
+	t.all = append(t.all, e)
 	switch {
 	case info.Type == codalab.TargetFile && info.Size >= 0:
 		e.files, e.bytes = 1, info.Size
@@ -63,15 +63,15 @@ func (l *listing) add(at string, info codalab.TargetInfo) (*entry, error) {
 	case info.Type == codalab.TargetLink && info.Link != "" && utf8.ValidString(info.Link) && !strings.ContainsRune(info.Link, utf8.RuneError):
 		return e, nil
 	case info.Type != codalab.TargetDirectory || info.Contents == nil:
-		return nil, fmt.Errorf("%w: it does not describe %q", errUnlisted, at)
+		return nil, fmt.Errorf("%w: it does not describe %q", errNoTree, at)
 	}
 	names := map[string]bool{}
 	for _, inner := range info.Contents {
 		if !isName(inner.Name) || names[inner.Name] {
-			return nil, fmt.Errorf("%w: an entry with the name %q", errUnlisted, inner.Name)
+			return nil, fmt.Errorf("%w: an entry with the name %q", errNoTree, inner.Name)
 		}
 		names[inner.Name] = true
-		below, err := l.add(path.Join(at, inner.Name), inner)
+		below, err := t.add(path.Join(at, inner.Name), inner)
 		if err != nil {
 			return nil, err
 		}
@@ -83,7 +83,7 @@ func (l *listing) add(at string, info codalab.TargetInfo) (*entry, error) {
 	return e, nil
 }
 
-// isName reports whether a listing's name is the name of one entry. JSON has replacement characters
+// isName reports whether a name in a description is the name of one entry. JSON has replacement characters
 // in the place of invalid UTF-8.
 func isName(name string) bool {
 	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\x00") &&
@@ -100,7 +100,7 @@ type missing struct {
 func (m missing) empty() bool { return len(m.archives)+len(m.files) == 0 }
 
 // isCostly reports whether the whole directory costs no more than its missing part. The whole is
-// then better, because its archive has more information than a listing. A request counts as a fixed
+// then better, because its archive has more information than a tree. A request counts as a fixed
 // number of bytes. Many missing bytes are still fetched separately, so that the next break costs
 // little.
 func (m missing) isCostly(whole int64) bool {
@@ -112,15 +112,15 @@ func (m missing) isCostly(whole int64) bool {
 	return m.bytes+requests >= whole && (whole < many || requests >= whole/8)
 }
 
-// missing compares the listing with the journal.
-func (l *listing) missing(there remembered) missing {
+// missing compares the tree with the journal.
+func (t *tree) missing(there remembered) missing {
 	var m missing
-	l.count(l.root, there)
-	m.add(l.root)
+	t.count(t.root, there)
+	m.add(t.root)
 	return m
 }
 
-func (l *listing) count(e *entry, there remembered) int64 {
+func (t *tree) count(e *entry, there remembered) int64 {
 	switch e.Type {
 	case codalab.TargetFile:
 		e.had = 0
@@ -132,7 +132,7 @@ func (l *listing) count(e *entry, there remembered) int64 {
 	case codalab.TargetDirectory:
 		e.had = 0
 		for _, inner := range e.in {
-			e.had += l.count(inner, there)
+			e.had += t.count(inner, there)
 		}
 	case codalab.TargetLink:
 	}
@@ -155,9 +155,9 @@ func (m *missing) add(e *entry) {
 	}
 }
 
-// makeTree makes the missing directories and links of the listing.
-func (l *listing) makeTree(root *os.Root) error {
-	for _, e := range l.all[1:] {
+// makeTree makes the missing directories and links of the tree.
+func (t *tree) makeTree(root *os.Root) error {
+	for _, e := range t.all[1:] {
 		var err error
 		switch e.Type {
 		case codalab.TargetDirectory:
@@ -184,20 +184,20 @@ func isDirectory(root *os.Root, name string) error {
 	if info, err := root.Lstat(name); err != nil || info.IsDir() {
 		return err
 	}
-	return fmt.Errorf("%w: the unpacked entry is not a directory", errUnlisted)
+	return fmt.Errorf("%w: the unpacked entry is not a directory", errNoTree)
 }
 
 func isLink(root *os.Root, name, to string) error {
 	if got, err := root.Readlink(name); err == nil && got == to {
 		return nil
 	}
-	return fmt.Errorf("%w: the unpacked entry is not that link", errUnlisted)
+	return fmt.Errorf("%w: the unpacked entry is not that link", errNoTree)
 }
 
-// verify checks that the tree has exactly the listed entries, with their types and sizes.
-func (l *listing) verify(root *os.Root) error {
-	listed := make(map[string]*entry, len(l.all))
-	for _, e := range l.all {
+// verify checks that root has exactly the entries of the tree, with their types and sizes.
+func (t *tree) verify(root *os.Root) error {
+	listed := make(map[string]*entry, len(t.all))
+	for _, e := range t.all {
 		listed[e.path] = e
 	}
 	found := 0
@@ -207,18 +207,18 @@ func (l *listing) verify(root *os.Root) error {
 		}
 		e := listed[name]
 		if e == nil {
-			return fmt.Errorf("%w: it does not list %q, which was unpacked", errUnlisted, name)
+			return fmt.Errorf("%w: it does not describe %q, which was unpacked", errNoTree, name)
 		}
 		found++
 		want := map[codalab.TargetType]fs.FileMode{codalab.TargetDirectory: fs.ModeDir, codalab.TargetLink: fs.ModeSymlink}[e.Type]
 		info, err := d.Info()
 		if err == nil && (info.Mode().Type() != want || e.Type == codalab.TargetFile && info.Size() != e.Size) {
-			err = fmt.Errorf("%w: %q differs", errUnlisted, name)
+			err = fmt.Errorf("%w: %q differs", errNoTree, name)
 		}
 		return err
 	})
-	if err == nil && found != len(l.all) {
-		err = fmt.Errorf("%w: it lists %d entries, and %d arrived", errUnlisted, len(l.all), found)
+	if err == nil && found != len(t.all) {
+		err = fmt.Errorf("%w: it lists %d entries, and %d arrived", errNoTree, len(t.all), found)
 	}
 	return err
 }

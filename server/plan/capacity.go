@@ -8,8 +8,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// Offer is the room that a worker has for runs.
-type Offer struct {
+// Capacity has the resources of a worker, as its check-ins tell them, and its room for further runs.
+type Capacity struct {
 	Worker Worker
 	// Group is the uuid of the group that the worker serves; empty for none.
 	Group string
@@ -51,53 +51,53 @@ type Clientele struct {
 }
 
 // takes reports whether the worker takes a run.
-func (o *Offer) takes(run *Waiting) bool {
-	return o.Worker.User == run.OwnerID || o.Serves.Everybody || o.Serves.Owners[run.OwnerID] || o.Serves.Permitted[run.UUID]
+func (c *Capacity) takes(run *Waiting) bool {
+	return c.Worker.User == run.OwnerID || c.Serves.Everybody || c.Serves.Owners[run.OwnerID] || c.Serves.Permitted[run.UUID]
 }
 
 // sizes returns the most that one run can get of the worker.
-func (o *Offer) sizes() []codalab.Resources {
-	if len(o.Nodes) > 0 {
-		return o.Nodes
+func (c *Capacity) sizes() []codalab.Resources {
+	if len(c.Nodes) > 0 {
+		return c.Nodes
 	}
-	return []codalab.Resources{o.Total}
+	return []codalab.Resources{c.Total}
 }
 
 // largeEnough reports whether the worker, when it is idle, can take a run.
-func (o *Offer) largeEnough(run *Waiting) bool {
-	return slices.ContainsFunc(o.sizes(), func(size codalab.Resources) bool { return fits(run.Resources, size) })
+func (c *Capacity) largeEnough(run *Waiting) bool {
+	return slices.ContainsFunc(c.sizes(), func(size codalab.Resources) bool { return fits(run.Resources, size) })
 }
 
 // hasRoom reports whether the worker can take a run now.
-func (o *Offer) hasRoom(run *Waiting) bool {
-	return o.RunsLeft > 0 && o.largeEnough(run) && fits(run.Resources, o.Free) && o.lasts(run)
+func (c *Capacity) hasRoom(run *Waiting) bool {
+	return c.RunsLeft > 0 && c.largeEnough(run) && fits(run.Resources, c.Free) && c.lasts(run)
 }
 
 // refusesItself reports whether the worker will refuse a run that is too large for it, in its own words.
-func (o *Offer) refusesItself(run *Waiting) bool {
-	return len(o.Nodes) > 0 && o.RunsLeft > 0 && o.lasts(run) && run.Resources.Disk <= o.Free.Disk
+func (c *Capacity) refusesItself(run *Waiting) bool {
+	return len(c.Nodes) > 0 && c.RunsLeft > 0 && c.lasts(run) && run.Resources.Disk <= c.Free.Disk
 }
 
 // lasts reports whether the worker still runs for as long as a run asks for.
-func (o *Offer) lasts(run *Waiting) bool {
-	return o.SecondsLeft <= 0 || !run.AsksTime || run.Resources.Time <= o.SecondsLeft
+func (c *Capacity) lasts(run *Waiting) bool {
+	return c.SecondsLeft <= 0 || !run.AsksTime || run.Resources.Time <= c.SecondsLeft
 }
 
-// deduct reduces an offer by a run that goes to the worker.
-func (o *Offer) deduct(r codalab.Resources) {
-	o.Free = Minus(o.Free, r)
-	o.RunsLeft--
-	o.Running++
+// deduct reduces a capacity by a run that goes to the worker.
+func (c *Capacity) deduct(r codalab.Resources) {
+	c.Free = Minus(c.Free, r)
+	c.RunsLeft--
+	c.Running++
 }
 
 // preferred reports whether a run goes to a rather than b. It compares, in this order:
 // tag-exclusive first, fewer free GPUs, more of the run's dependencies, fewer free CPUs, fewer
 // runs (codalab/server/bundle_manager.py: _filter_and_sort_workers).
-func preferred(run *Waiting, a, b *Offer) bool {
-	missing := func(o *Offer) int {
+func preferred(run *Waiting, a, b *Capacity) bool {
+	missing := func(c *Capacity) int {
 		n := 0
 		for d := range run.Parents {
-			if !o.SharedDisk && !o.Dependencies[d] {
+			if !c.SharedDisk && !c.Dependencies[d] {
 				n++
 			}
 		}

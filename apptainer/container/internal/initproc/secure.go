@@ -16,10 +16,10 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/subpath"
 )
 
-// PinBinds returns the binds, with the sources of exact ones mounted in the init's own mount
+// SecureBinds returns the binds, with the sources of exact ones mounted in the init's own mount
 // namespace, so that nobody outside can redirect them. A plain init only checks the sources, which
 // Apptainer opens soon after.
-func (r *Root) PinBinds() ([]container.Bind, error) {
+func (r *Root) SecureBinds() ([]container.Bind, error) {
 	binds := slices.Clone(r.Binds)
 	if r.Process.Plain {
 		return binds, CheckExact(binds)
@@ -32,7 +32,7 @@ func (r *Root) PinBinds() ([]container.Bind, error) {
 		if err != nil {
 			return nil, err
 		}
-		binds[i].Source, err = r.pinFile(f, strconv.Itoa(i))
+		binds[i].Source, err = r.secureFile(f, strconv.Itoa(i))
 		_ = f.Close() // the mount keeps it
 		if err != nil {
 			return nil, err
@@ -71,13 +71,13 @@ func openExact(source string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), source), nil
 }
 
-// pinFile mounts an open file or directory under a name in pinDir, and returns the path.
-func (r *Root) pinFile(f *os.File, name string) (string, error) {
+// secureFile mounts an open file or directory under a name in secureDir, and returns the path.
+func (r *Root) secureFile(f *os.File, name string) (string, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return "", fmt.Errorf("bind: %w", err)
 	}
-	at := filepath.Join(r.Process.PrivateDir, pinDir, name)
+	at := filepath.Join(r.Process.PrivateDir, secureDir, name)
 	if err := makeMountPoint(at, info.IsDir(), 0o700); err != nil {
 		return "", fmt.Errorf("make a mount point: %w", err)
 	}
