@@ -241,7 +241,7 @@ func (l *Ledger) Delete(ctx context.Context, r plan.Row) error {
 		if changed != 1 {
 			return ErrConflict
 		}
-		return forgetBundle(tx, r.Bundle, decisionTime(r), cmp.Or(l.KeepHistory, DefaultKeepHistory))
+		return forgetBundle(tx, r.Bundle, r.DecidedAt, cmp.Or(l.KeepHistory, DefaultKeepHistory))
 	})
 	if err != nil {
 		return fmt.Errorf("delete row %s: %w", r.Bundle, err)
