@@ -8,8 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
@@ -166,13 +165,16 @@ func (r *attemptRun) finalDisk(ctx context.Context) {
 // they still have a little room.
 const leastRoom = 1 << 20
 
+// freeSpace returns the free space of a directory's disk; false if it is not known.
+func freeSpace(dir string) (bytes int64, known bool) {
+	s, err := diskspace.Of(dir)
+	return s.Free, err == nil && s.Total > 0 // some network file systems report 0 blocks
+}
+
 // diskFull reports whether a directory's disk is known to be full.
 func diskFull(dir string) bool {
-	var s unix.Statfs_t
-	if err := unix.Statfs(dir, &s); err != nil || s.Blocks == 0 { // some network file systems report 0 blocks
-		return false
-	}
-	return s.Bavail*uint64(max(s.Frsize, 0)) < leastRoom
+	free, known := freeSpace(dir)
+	return known && free < leastRoom
 }
 
 // diskUse returns the size of the command's files in its working directory. A local one has only

@@ -171,7 +171,7 @@ func queueKeys() []Key {
 		{Name: "queue.NAME.kill_grace", Type: Time, Otherwise: "`2s`", Meaning: "How long a command may go on after it is told to stop (TERM), for example to write a checkpoint; KILL follows ([Checkpoints](operators/reference.md#checkpoints))."},
 		{Name: "queue.NAME.memory_overhead", Type: Bytes, Default: `"64m"`, Meaning: "The memory that is added to `request_memory` for `--mem`."},
 		{Name: "queue.NAME.max_in_flight", Type: Count, Otherwise: noBound, Meaning: "How many jobs of the queue may be in Slurm at a time."},
-		{Name: "queue.NAME.retry_begun", Type: Text, Default: `"never"`, Meaning: "`never` or `on_platform`: whether a bundle that has begun may begin again after its node failed."},
+		{Name: "queue.NAME.retry_begun", Type: Text, Default: `"never"`, Meaning: "`never` or `on_platform`: whether a bundle that has begun may begin again after its node or a disk failed, or after a preemption."},
 		{Name: "queue.NAME.path", Type: List, Otherwise: none, Meaning: "Directories on the nodes where jobs look for programs first, such as `[\"/opt/apptainer/bin\"]` ([The environment of jobs](operators/reference.md#the-environment-of-jobs))."},
 		{Name: "queue.NAME.scratch", Type: Text, Default: `"/tmp"`, Meaning: "A directory on the nodes' own disk."},
 		{Name: "queue.NAME.workdir", Type: Text, Default: `"shared"`, Meaning: "`shared` or `local`: the disk on which the command works ([Working directories on the nodes](operators/reference.md#working-directories-on-the-nodes))."},

@@ -123,8 +123,8 @@ func (d *decision) fromProcess(ran string) Verdict {
 }
 
 // fromExitStatus returns the verdict that follows from the job's exit status if the worker could not write
-// its exit record, because the disk was full or failed. It returns false if Slurm has no status, or not
-// the command's.
+// its exit record, because the disk was full or failed. A command that failed may have failed for that, too, so
+// the platform is at fault. It returns false if Slurm has no status, or not the command's.
 func (d *decision) fromExitStatus() (Verdict, bool) {
 	job, begun := d.row.Job, d.row.Begun
 	status, signal, ok := strings.Cut(job.Exit, ":")
@@ -136,8 +136,9 @@ func (d *decision) fromExitStatus() (Verdict, bool) {
 	case job.State == sbatch.StateCompleted && code == 0:
 		return Verdict{Cause: spool.CauseSucceeded, ExitCode: &code}, true
 	case job.State == sbatch.StateFailed && code != 0:
-		return Verdict{Cause: spool.CauseUser, ExitCode: &code, Failure: fmt.Sprintf(
-			"Exit code %d, as Slurm shows it: node %s could not write to the shared disk, which may have been full.", code, d.row.Node())}, true
+		v := platform("Exit code %d, as Slurm shows it: node %s could not write to the shared disk, which may have been full.", code, d.row.Node())
+		v.ExitCode = &code
+		return v, true
 	}
 	return Verdict{}, false
 }
