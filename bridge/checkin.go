@@ -240,8 +240,7 @@ func (c *checkIns) handleAnswer(ctx context.Context, a answer) error {
 func (c *checkIns) failed(ctx context.Context, err error) error {
 	c.failures++
 	c.contact.failing.Store(true)
-	var refused *codalab.Error
-	if errors.As(err, &refused) && !refused.Transient() && !c.welcome {
+	if refused, ok := errors.AsType[*codalab.Error](err); ok && !refused.Transient() && !c.welcome {
 		return fmt.Errorf("check in queue %s: %w", c.queue.Name, err)
 	}
 	if c.failures == 1 {

@@ -56,8 +56,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 			last, at = h, now
 			ledger.Touch(r.Config.Ledger, now)
 			err := r.Lease.Renew(ctx, r.status(Heartbeat{At: now, Heartbeat: h}))
-			var lost *lease.LostError
-			if errors.As(err, &lost) {
+			if _, ok := errors.AsType[*lease.LostError](err); ok {
 				return err
 			}
 			if err != nil && !failed {

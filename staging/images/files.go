@@ -76,8 +76,7 @@ func (im *Images) stageSIF(ctx context.Context, run codalab.RunBundle, reference
 	default:
 		err = sif.checkArchitecture(im.architecture(architecture))
 	}
-	var own *transfer.Error
-	if errors.As(err, &own) {
+	if own, ok := errors.AsType[*transfer.Error](err); ok {
 		return spool.Inputs{}, own
 	}
 	if err != nil {
