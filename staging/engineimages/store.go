@@ -2,7 +2,6 @@ package engineimages
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -62,22 +61,14 @@ func (im *Images) change(ctx context.Context, do func(all *records) (changed boo
 	}
 	defer unlock()
 	var all records
-	data, err := os.ReadFile(im.State)
-	if err == nil {
-		err = json.Unmarshal(data, &all)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("read the list of pulled images %s: %w", im.State, err)
+	if err := atomicfile.ReadJSON(im.State, &all); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("read the list of pulled images: %w", err)
 	}
 	changed, err := do(&all)
 	if err != nil || !changed {
 		return err
 	}
-	data, err = json.MarshalIndent(all, "", "  ")
-	if err == nil {
-		err = atomicfile.Write(im.State, append(data, '\n'), 0o600)
-	}
-	if err != nil {
+	if err := atomicfile.WriteJSON(im.State, all); err != nil {
 		return fmt.Errorf("write the list of pulled images: %w", err)
 	}
 	return nil
