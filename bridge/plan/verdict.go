@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -164,9 +165,9 @@ func platform(format string, args ...any) Verdict {
 // requested describes the bundle's request in one phrase.
 func (d *decision) requested() string {
 	res := d.row.Resources
-	parts := []string{plural(res.CPUs, "CPU")}
+	parts := []string{termtext.Count(res.CPUs, "CPU")}
 	if res.GPUs > 0 {
-		parts = append(parts, plural(res.GPUs, "GPU"))
+		parts = append(parts, termtext.Count(res.GPUs, "GPU"))
 	}
 	if res.Memory > 0 {
 		parts = append(parts, codalab.FormatSize(res.Memory)+" of memory")
@@ -175,13 +176,6 @@ func (d *decision) requested() string {
 		parts = append(parts, codalab.FormatDuration(limit))
 	}
 	return strings.Join(parts, ", ")
-}
-
-func plural(n int64, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 func seconds(n int64) time.Duration { return time.Duration(n) * time.Second }
