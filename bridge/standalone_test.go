@@ -19,7 +19,7 @@ import (
 // standalone makes the site's bridge a stand-alone worker, and returns what stops it.
 func (s *site) standalone(change func(w *bridge.Standalone)) (stop chan struct{}) {
 	stop = make(chan struct{})
-	s.queue.Identity, s.queue.Tag, s.queue.Default = "lab(7)", "", true
+	s.queue.WorkerID, s.queue.Tag, s.queue.Default = "lab(7)", "", true
 	s.alter = func(b *bridge.Bridge) {
 		b.Standalone = &bridge.Standalone{Local: true, Remote: "lab-w", Stop: stop, Patience: 24 * time.Second}
 		if change != nil {

@@ -35,7 +35,7 @@ const (
 	List  Type = "list"
 	Time  Type = "time"
 	Bytes Type = "size"
-	Room  Type = "size or percentage"
+	Share Type = "size or percentage"
 )
 
 // anyName is the queue's name in the names of [Keys], where a file has one of the site's choice.
@@ -95,7 +95,7 @@ func bridgeKeys() []Key {
 		{Name: "collect_patience", Type: Time, Default: `"3d"`, Meaning: "How long the bridge repeats a failing upload of results, once a minute. Then the bundle fails."},
 		{Name: "max_attempts", Type: Count, Default: "3", Meaning: "The most attempts of one bundle when the platform fails."},
 		{Name: "cancel_strays", Type: Flag, Default: "true", Meaning: "Whether the bridge cancels an orphan job, a job of its own that belongs to no bundle, after ten minutes. With `false` it only logs the job."},
-		{Name: "low_water", Type: Room, Otherwise: fmt.Sprintf("`%g%%`, at most `%s`", 100*low.Share, codalab.FormatSize(low.Bytes)), Meaning: "How much of the disk of `shared` has to stay free: a size of `64m` or more, or a percentage up to 50. With less the bridge claims no bundle and brings in no inputs. `\"0\"` means nothing has to ([When the disk is nearly full](operators/day-to-day.md#when-the-disk-is-nearly-full)).", Comment: "how much of that disk has to stay free"},
+		{Name: "low_water", Type: Share, Otherwise: fmt.Sprintf("`%g%%`, at most `%s`", 100*low.Share, codalab.FormatSize(low.Bytes)), Meaning: "How much of the disk of `shared` has to stay free: a size of `64m` or more, or a percentage up to 50. With less the bridge claims no bundle and brings in no inputs. `\"0\"` means nothing has to ([When the disk is nearly full](operators/day-to-day.md#when-the-disk-is-nearly-full)).", Comment: "how much of that disk has to stay free"},
 		{Name: "sweep_grace", Type: Time, Default: `"7d"`, Meaning: "How long a leftover must be unchanged before the bridge removes it; `1h` or more ([Leftovers on disk](operators/day-to-day.md#leftovers-on-disk))."},
 		{Name: "slurm.bin", Type: Text, Otherwise: "`PATH`", Meaning: "The directory of Slurm's commands.", Comment: "the directory of Slurm's commands"},
 		{Name: "slurm.conf", Type: Text, Otherwise: "`$SLURM_CONF`", Meaning: "The path of slurm.conf.", Comment: "where slurm.conf is"},

@@ -11,16 +11,16 @@ import (
 )
 
 func (d *decision) claiming() {
-	answer, asked := d.news.Claimed, d.news.Confirmed
+	claim, asked := d.news.Claimed, d.news.Confirmed
 	switch {
-	case answer != nil && answer.Failure == "" && answer.Accepted:
+	case claim != nil && claim.Failure == "" && claim.Accepted:
 		d.claimed("the server confirmed the claim")
-	case answer != nil && answer.Gone:
-		d.dropRow("the claim was refused: " + answer.Failure)
-	case answer != nil && answer.Failure != "" && !answer.Final:
-		d.tryLater(answer.Failure)
-	case answer != nil:
-		d.row.LastFailure = answer.Failure
+	case claim != nil && claim.Gone:
+		d.dropRow("the claim was refused: " + claim.Failure)
+	case claim != nil && claim.Failure != "" && !claim.Final:
+		d.tryLater(claim.Failure)
+	case claim != nil:
+		d.row.LastFailure = claim.Failure
 		d.wantEffect(Confirm)
 	case asked != nil && !asked.Asked.Before(d.row.ReofferedAt):
 		d.notClaimed(*asked)
@@ -117,29 +117,29 @@ func (d *decision) staging() {
 		return // Batch decides when it is submitted
 	}
 	d.applyDiskSpace()
-	answer := d.news.Staged
-	if answer != nil || d.news.Progress != "" {
+	staged := d.news.Staged
+	if staged != nil || d.news.Progress != "" {
 		d.row.Progress = d.news.Progress
 	}
 	switch {
-	case answer == nil:
+	case staged == nil:
 		if !d.waiting() && d.row.DiskLow == "" {
 			d.wantEffect(Stage)
 		}
-	case answer.Failure == "":
-		inputs := answer.Inputs
+	case staged.Failure == "":
+		inputs := staged.Inputs
 		d.row.Staged = &inputs
 		d.row.DueAt, d.row.Retry, d.row.Progress, d.row.DiskLow = time.Time{}, Retry{}, "", ""
 		d.row.Reason = noted("image and dependencies are ready", d.row.Notes())
-	case answer.Final && !answer.Full || d.stagingPatienceOver(answer.Outcome):
+	case staged.Final && !staged.Full || d.stagingPatienceOver(staged.Outcome):
 		cause := spool.CausePlatform
-		if answer.Final && !answer.Full {
+		if staged.Final && !staged.Full {
 			cause = spool.CauseUser
 		}
-		d.endWithoutResults(Verdict{Cause: cause, Failure: codalab.Sentence(answer.Failure)}, "staging failed")
+		d.endWithoutResults(Verdict{Cause: cause, Failure: codalab.Sentence(staged.Failure)}, "staging failed")
 	default:
-		d.tryLater(answer.Failure)
-		if later := d.now.Add(min(answer.After, longestRegistryPause)); later.After(d.row.DueAt) {
+		d.tryLater(staged.Failure)
+		if later := d.now.Add(min(staged.After, longestRegistryPause)); later.After(d.row.DueAt) {
 			d.row.DueAt = later
 		}
 	}
