@@ -14,7 +14,7 @@ import (
 // Config has all that a bridge is built from. It is set before Run or Open, and not changed after.
 type Config struct {
 	Policy plan.Policy
-	// Name is the bridge's name; its worker identities are Name-QUEUE.
+	// Name is the bridge's name; its worker ids are Name-QUEUE.
 	Name string
 	// Hostname is the name of the bridge's machine.
 	Hostname string
@@ -60,9 +60,9 @@ type Config struct {
 	Pace   Pace
 }
 
-// Identity returns the worker identity of a queue.
-func (c *Config) Identity(queue string) string {
-	return cmp.Or(c.Policy.Queues[queue].Identity, c.Name+"-"+queue)
+// WorkerID returns a queue's worker id at the server.
+func (c *Config) WorkerID(queue string) string {
+	return cmp.Or(c.Policy.Queues[queue].WorkerID, c.Name+"-"+queue)
 }
 
 // Bridge is one bridge.
@@ -77,21 +77,21 @@ func (c *Config) Identity(queue string) string {
 type Bridge struct {
 	Config
 
-	inbox   inbox
-	board   board
-	contact contact
-	beat    heartbeat
-	life    life
+	inbox     inbox
+	board     board
+	contact   contact
+	condition condition
+	life      life
 
 	// Open makes these.
-	decider    decider
-	doer       doer
-	places     places
-	slurm      slurmWatch
-	nodes      nodeWatch
-	disk       diskWatch
-	records    recordReader
-	identities identities
+	decider      decider
+	doer         doer
+	places       places
+	slurm        slurmWatch
+	nodes        nodeWatch
+	disk         diskWatch
+	records      recordReader
+	queueWorkers queueWorkers
 }
 
 // Open takes the ledger, reads it, and gives each row its first news. It is called once, before
@@ -116,21 +116,21 @@ func (b *Bridge) assemble() {
 	b.records = recordReader{spool: b.Spool, every: b.ReadEvery, view: &b.board.view, contact: &b.contact, inbox: &b.inbox, now: b.Now}
 	b.slurm = slurmWatch{
 		scheduler: b.Scheduler, settings: b.Settings, bridge: b.Policy.Bridge, every: b.ObserveEvery,
-		view: &b.board.view, contact: &b.contact, inbox: &b.inbox, beat: &b.beat, log: b.Log,
+		view: &b.board.view, contact: &b.contact, inbox: &b.inbox, condition: &b.condition, log: b.Log,
 	}
 	b.nodes = nodeWatch{scheduler: b.Scheduler, queues: b.Policy.Queues, capacity: &b.board.capacity, inbox: &b.inbox, log: b.Log}
-	b.disk = diskWatch{gauge: b.Gauge, lowWater: b.Policy.LowWater, board: &b.board, inbox: &b.inbox, beat: &b.beat, log: b.Log, now: b.Now}
+	b.disk = diskWatch{gauge: b.Gauge, lowWater: b.Policy.LowWater, board: &b.board, inbox: &b.inbox, condition: &b.condition, log: b.Log, now: b.Now}
 	b.doer = doer{
-		policy: &b.Policy, identity: b.Config.Identity, hostname: b.Hostname, remote: b.remote(),
+		policy: &b.Policy, workerID: b.Config.WorkerID, hostname: b.Hostname, remote: b.remote(),
 		service: b.Service, scheduler: b.Scheduler, spool: b.Spool, stager: b.Stager, collector: b.Collector,
 		trials:  trials{scheduler: b.Scheduler, queues: b.Policy.Queues, capacity: &b.board.capacity, now: b.Now},
 		records: &b.records, reports: &b.board.reports, inbox: &b.inbox, log: b.Log, now: b.Now,
 	}
-	b.identities = identities{config: &b.Config, board: &b.board, life: &b.life, beat: &b.beat, inbox: &b.inbox}
-	b.decider = newDecider(&b.Config, &b.inbox, &b.board, &b.contact, &b.life, &b.beat)
+	b.queueWorkers = queueWorkers{config: &b.Config, board: &b.board, life: &b.life, condition: &b.condition, inbox: &b.inbox}
+	b.decider = newDecider(&b.Config, &b.inbox, &b.board, &b.contact, &b.life, &b.condition)
 }
 
-// remote returns the name that reports give to the place of a run; empty for the identity.
+// remote returns the name that reports give to the place of a run; empty for the worker id.
 func (c *Config) remote() string {
 	if c.Standalone == nil {
 		return ""

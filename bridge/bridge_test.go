@@ -128,14 +128,14 @@ func TestOutageOfSlurmLosesNoSubmission(t *testing.T) {
 	atSite(t, func(s *site) {
 		s.startWith("sleep 3600", plan.Running)
 		s.slurm.change(func() { s.slurm.silent, s.slurm.observed = true, nil })
-		s.within(10*time.Second, "Slurm does not answer", func() bool { return s.bridge.Heartbeat().Slurm != "" })
+		s.within(10*time.Second, "Slurm does not answer", func() bool { return s.bridge.Condition().Slurm != "" })
 		began := time.Now()
 		s.offer(bundleID(2), "true")
 		s.server.send(codalab.Message{Type: codalab.MessageKill, UUID: bundleID(1)})
 		time.Sleep(5 * time.Minute)
-		beat := s.bridge.Heartbeat()
-		if beat.SlurmSince.After(began) || !beat.SlurmNext.After(time.Now()) || beat.Slurm != errSilent.Error() {
-			s.Errorf("five minutes after %s the heartbeat is %+v", began, beat)
+		got := s.bridge.Condition()
+		if got.SlurmSince.After(began) || !got.SlurmNext.After(time.Now()) || got.Slurm != errSilent.Error() {
+			s.Errorf("five minutes after %s the condition is %+v", began, got)
 		}
 		row := s.rows()[bundleID(2)]
 		s.slurm.change(func() {
@@ -148,8 +148,8 @@ func TestOutageOfSlurmLosesNoSubmission(t *testing.T) {
 		for n := range 2 {
 			s.result(2*time.Minute, bundleID(n+1))
 		}
-		if beat := s.bridge.Heartbeat(); !beat.SlurmSince.IsZero() || !beat.SlurmNext.IsZero() || beat.Slurm != "" {
-			s.Errorf("after the outage the heartbeat is %+v", beat)
+		if got := s.bridge.Condition(); !got.SlurmSince.IsZero() || !got.SlurmNext.IsZero() || got.Slurm != "" {
+			s.Errorf("after the outage the condition is %+v", got)
 		}
 		s.stop()
 		if s.slurm.submits != 2 {

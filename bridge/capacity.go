@@ -8,7 +8,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// An identity tells this capacity while the bridge does not know its nodes. It is more than any request, so the server
+// A queue's worker tells this capacity while the bridge does not know its nodes. It is more than any request, so the server
 // gives the bridge every bundle, and the bridge can refuse one with a reason.
 const (
 	boundlessCPUs  = 1_000_000
@@ -20,7 +20,7 @@ func boundless() codalab.Resources {
 	return codalab.Resources{CPUs: boundlessCPUs, GPUs: boundlessGPUs, Memory: boundlessBytes}
 }
 
-// capacity has the resources that the identities of the queues tell the server. It is safe for concurrent
+// capacity has the resources that the workers of the queues tell the server. It is safe for concurrent
 // use.
 type capacity struct {
 	mu sync.RWMutex
@@ -31,14 +31,14 @@ type capacity struct {
 	requested map[string]codalab.Resources
 	// free is the part of the shared disk that may be used, in bytes; 0 before the first measurement.
 	free int64
-	// low is the reason for which nothing new may be put onto the shared disk; empty for none.
-	low string
+	// diskLow is the reason for which nothing new may be put onto the shared disk; empty for none.
+	diskLow string
 }
 
 func (c *capacity) init() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.requested, c.low = map[string]codalab.Resources{}, ""
+	c.requested, c.diskLow = map[string]codalab.Resources{}, ""
 }
 
 // replace puts the request of a row in the place of an earlier one's. Each may be nil.
@@ -76,10 +76,10 @@ func (c *capacity) setFree(bytes int64) {
 }
 
 // close notes a reason to ask for no bundles; empty for none.
-func (c *capacity) close(low string) {
+func (c *capacity) close(diskLow string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.low = low
+	c.diskLow = diskLow
 }
 
 // closed returns the reason for which the bridge asks for no more bundles of a queue; empty for none. reportsLate
@@ -87,14 +87,14 @@ func (c *capacity) close(low string) {
 func (c *capacity) closed(reportsLate bool) string {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if c.low == "" && reportsLate {
+	if c.diskLow == "" && reportsLate {
 		return "the server is slow to take the reports of the bundles that run there"
 	}
-	return c.low
+	return c.diskLow
 }
 
-// of returns the capacity of a queue's identity: all of its nodes, plus the requests of its runs, since the server
-// subtracts these (codalab/server/bundle_manager.py: _deduct_worker_resources). If the identity told one
+// of returns the capacity of a queue's worker: all of its nodes, plus the requests of its runs, since the server
+// subtracts these (codalab/server/bundle_manager.py: _deduct_worker_resources). If the worker told one
 // node only, the server's manager would hand out no more runs in one pass than fit on one node. CodaLab's own
 // server leaves a larger request staged, with a reason; cl-server knows the sizes of the nodes (requestableSizes),
 // and gives the bridge a request that fits none, which the bridge refuses.

@@ -20,7 +20,7 @@ const (
 	// report several; otherPause is the pause before other news is.
 	urgentPause = 20 * time.Millisecond
 	otherPause  = 2 * time.Second
-	// mostUnanswered bounds the check-ins of one identity that wait for an answer: CodaLab's own
+	// mostUnanswered bounds the check-ins of one queue that wait for an answer: CodaLab's own
 	// server has 50 threads in all, and each held check-in takes one for 5 s. Four are enough
 	// for one that waits for messages and one for each of the three states of a short run.
 	// Reports that are only old leave one of them to the urgent ones. News that is not urgent
@@ -41,17 +41,17 @@ const (
 	maxPause = 30 * time.Second
 )
 
-// checkIns are the check-ins of one identity.
+// checkIns are the check-ins of one queue.
 type checkIns struct {
-	identities  *identities
-	replier     *replier
-	contact     *contact
-	beat        *heartbeat
-	answerPause time.Duration // after an answer without messages; 0 for the usual one
-	group       *errgroup.Group
-	queue       plan.Queue
-	now         func() time.Time
-	log         *slog.Logger
+	queueWorkers *queueWorkers
+	replier      *replier
+	contact      *contact
+	condition    *condition
+	answerPause  time.Duration // after an answer without messages; 0 for the usual one
+	group        *errgroup.Group
+	queue        plan.Queue
+	now          func() time.Time
+	log          *slog.Logger
 
 	next time.Time // when to check in; zero for never
 	// answers receives the answers to check-ins. unanswered counts the check-ins without an answer. newest
@@ -68,12 +68,12 @@ type checkIns struct {
 	answered bool
 }
 
-// run keeps the identity checked in until ctx ends: the server holds a check-in until it has a
+// run keeps the queue checked in until ctx ends: the server holds a check-in until it has a
 // message. The newest check-in gets the message, so the bridge sends the next one as soon as
 // the newest is answered. It sends one earlier when there is something new to report (package
 // report has the rules).
 func (c *checkIns) run(ctx context.Context) error {
-	changes := c.identities.board.reports.changes(c.queue.Name)
+	changes := c.queueWorkers.board.reports.changes(c.queue.Name)
 	c.checkInWithin(0)
 	for {
 		var urgentNow, otherNow <-chan struct{}
@@ -129,7 +129,7 @@ func (c *checkIns) mayOverlap(most int) bool {
 // checkInIfDue checks in if the newest check-in is answered, or if there is something to
 // report.
 func (c *checkIns) checkInIfDue(ctx context.Context) {
-	pending, blocked := c.identities.board.reports.pending(c.queue.Name, c.now())
+	pending, blocked := c.queueWorkers.board.reports.pending(c.queue.Name, c.now())
 	if blocked {
 		c.prove(ctx)
 	}
@@ -158,13 +158,13 @@ func unansweredBelow(how report.Urgency) int {
 
 // send checks in, in the background.
 func (c *checkIns) send(ctx context.Context) {
-	in, number := c.identities.checkIn(c.queue)
+	in, number := c.queueWorkers.checkIn(c.queue)
 	c.unanswered++
 	c.newest = number
 	c.checkInWithin(slowAnswer)
 	c.group.Go(func() error {
 		start := c.now()
-		messages, err := c.identities.send(ctx, c.queue.Name, in)
+		messages, err := c.queueWorkers.send(ctx, c.queue.Name, in)
 		select {
 		case c.answers <- answer{number, messages, err, c.now().Sub(start)}:
 		case <-ctx.Done():
@@ -182,7 +182,7 @@ func (c *checkIns) prove(ctx context.Context) {
 	c.proving = true
 	c.group.Go(func() error {
 		for left := true; left; {
-			left = c.identities.prove(ctx, c.queue) && pause.For(ctx, proofPause) == nil
+			left = c.queueWorkers.prove(ctx, c.queue) && pause.For(ctx, proofPause) == nil
 		}
 		select {
 		case c.proved <- struct{}{}:
@@ -195,7 +195,7 @@ func (c *checkIns) prove(ctx context.Context) {
 // endProving notes that no proof was missing, and begins again if one is missing now.
 func (c *checkIns) endProving(ctx context.Context) {
 	c.proving = false
-	if len(c.identities.board.reports.unproven(c.queue.Name)) > 0 {
+	if len(c.queueWorkers.board.reports.unproven(c.queue.Name)) > 0 {
 		c.prove(ctx)
 	}
 }
@@ -208,16 +208,16 @@ func (c *checkIns) handleAnswer(ctx context.Context, a answer) error {
 		c.newest = 0
 	}
 	if a.err != nil {
-		if c.identities.noteUnanswered(c.queue, a.number, a.err) {
+		if c.queueWorkers.noteUnanswered(c.queue, a.number, a.err) {
 			c.log.WarnContext(ctx, "the server refuses so large a check-in; the bridge reports fewer runs in each", errorAttr(a.err))
 			c.checkInWithin(0)
 			return nil
 		}
-		c.beat.server(c.queue.Name, a.err)
+		c.condition.server(c.queue.Name, a.err)
 		return c.failed(ctx, a.err)
 	}
-	c.beat.server(c.queue.Name, nil)
-	c.identities.noteAnswer(c.queue, a.number, a.messages)
+	c.condition.server(c.queue.Name, nil)
+	c.queueWorkers.noteAnswer(c.queue, a.number, a.messages)
 	for _, m := range a.messages {
 		c.startReply(ctx, m)
 	}
@@ -240,8 +240,7 @@ func (c *checkIns) handleAnswer(ctx context.Context, a answer) error {
 func (c *checkIns) failed(ctx context.Context, err error) error {
 	c.failures++
 	c.contact.failing.Store(true)
-	var refused *codalab.Error
-	if errors.As(err, &refused) && !refused.Transient() && !c.answered {
+	if refused, ok := errors.AsType[*codalab.Error](err); ok && !refused.Transient() && !c.answered {
 		return fmt.Errorf("check in queue %s: %w", c.queue.Name, err)
 	}
 	if c.failures == 1 {
@@ -254,7 +253,7 @@ func (c *checkIns) failed(ctx context.Context, err error) error {
 // startReply replies to a message that asks for a bundle's files, in the background.
 func (c *checkIns) startReply(ctx context.Context, m codalab.Message) {
 	switch m.Type {
-	case codalab.MessageRun, codalab.MessageKill, codalab.MessageMarkFinalized: // identities.noteAnswer has them
+	case codalab.MessageRun, codalab.MessageKill, codalab.MessageMarkFinalized: // queueWorkers.noteAnswer has them
 	case codalab.MessageRead, codalab.MessageWrite, codalab.MessageNetcat:
 		c.group.Go(func() error {
 			c.replier.reply(ctx, c.queue, m)

@@ -15,14 +15,14 @@ import (
 // decider decides the rows. It reads the inbox, saves rows in the ledger, shows them on the board, and returns
 // effects. Only Step uses it.
 type decider struct {
-	ledger  Ledger
-	inbox   *inbox
-	board   *board
-	contact *contact
-	life    *life
-	beat    *heartbeat
-	trace   func(plan.Decision)
-	log     *slog.Logger
+	ledger    Ledger
+	inbox     *inbox
+	board     *board
+	contact   *contact
+	life      *life
+	condition *condition
+	trace     func(plan.Decision)
+	log       *slog.Logger
 
 	rules   *rules
 	rows    *rows
@@ -34,12 +34,12 @@ type decider struct {
 	generation int64      // the last number given to a submission
 	turns      plan.Turns // of submissions
 	rested     bool       // the rows that were done when Slurm was first seen rest
-	low        *string    // plan.LowWater.Low; nil while it is not known
+	diskLow    *string    // plan.LowWater.Lack; nil while it is not known
 }
 
-func newDecider(c *Config, in *inbox, shown *board, reach *contact, l *life, beat *heartbeat) decider {
+func newDecider(c *Config, in *inbox, shown *board, reach *contact, l *life, state *condition) decider {
 	d := decider{
-		ledger: c.Ledger, inbox: in, board: shown, contact: reach, life: l, beat: beat, trace: c.Trace, log: c.Log,
+		ledger: c.Ledger, inbox: in, board: shown, contact: reach, life: l, condition: state, trace: c.Trace, log: c.Log,
 		rules: &rules{Policy: c.Policy, adapt: c.Adapt, trace: c.TracePolicy, log: c.Log},
 		rows:  newRows(), jobs: &shownJobs{}, health: newHealth(c.Policy.Queues), pace: newPace(c.Pace, c.ObserveEvery), turns: plan.Turns{},
 	}
@@ -155,22 +155,22 @@ func (s *step) has(bundle string) bool {
 }
 
 // isLow reports whether nothing new may be put onto the shared disk.
-func (d *decider) isLow() bool { return d.low != nil && *d.low != "" }
+func (d *decider) isLow() bool { return d.diskLow != nil && *d.diskLow != "" }
 
 // followLow notes how full the shared disk is, and gives news to the rows without inputs.
 func (d *decider) followLow(ctx context.Context, in *arrivals) {
-	if in.low == nil {
+	if in.diskLow == nil {
 		return
 	}
 	before := d.isLow()
-	d.low = in.low
+	d.diskLow = in.diskLow
 	switch {
 	case d.isLow() && !before:
-		d.log.WarnContext(ctx, "no bundle is claimed and no inputs are staged", slog.String("reason", *d.low))
+		d.log.WarnContext(ctx, "no bundle is claimed and no inputs are staged", slog.String("reason", *d.diskLow))
 	case before && !d.isLow():
 		d.log.InfoContext(ctx, "bundles are claimed and inputs are staged again")
 	}
-	for _, bundle := range d.rows.withoutInputs(*d.low) {
+	for _, bundle := range d.rows.withoutInputs(*d.diskLow) {
 		in.newsOf(bundle) // decide fills it in
 	}
 }
@@ -207,7 +207,7 @@ func (d *decider) makeRows(ctx context.Context, now time.Time, in *arrivals) {
 func (d *decider) decide(ctx context.Context, s *step, r plan.Row, n plan.News) {
 	before := d.rows.get(r.Bundle)
 	if d.isLow() || r.DiskLow != "" {
-		n.DiskLow = d.low
+		n.DiskLow = d.diskLow
 	}
 	d.health.examine(s.now, r, &n)
 	next, effects := d.rules.Next(s.now, r, n)
@@ -230,7 +230,7 @@ func (d *decider) decide(ctx context.Context, s *step, r plan.Row, n plan.News) 
 	}
 }
 
-// batch submits staged rows, as many as each queue and the pace have room for, and decides them. It
+// batch submits staged rows, as many as each queue and the pace allow, and decides them. It
 // submits none while Slurm does not answer, or has not been seen as a whole since the start: before that
 // it is not known whether the ledger is up to date.
 func (d *decider) batch(ctx context.Context, s *step) {
@@ -238,10 +238,10 @@ func (d *decider) batch(ctx context.Context, s *step) {
 		return
 	}
 	left := budget(d.pace.submits, s.now) - d.rows.upcoming - count(s.effects, plan.Submit) - d.starter.heldOf(plan.Submit)
-	w := plan.Waiting{Room: map[string]int{}, Budget: left}
+	w := plan.Waiting{MaySubmit: map[string]int{}, Budget: left}
 	for name := range d.rows.staged {
 		h := d.health.of(name)
-		if w.Room[name] = h.Room(s.now, d.rules.Queues[name].Room(d.rows.inFlight[name], w.Budget)); w.Room[name] > 0 {
+		if w.MaySubmit[name] = h.MaySubmit(s.now, d.rules.Queues[name].MaySubmit(d.rows.inFlight[name], w.Budget)); w.MaySubmit[name] > 0 {
 			w.Rows = append(w.Rows, h.Candidates(d.rows.waiting(name, s.now))...)
 		}
 	}
@@ -263,7 +263,7 @@ func (d *decider) tellHeld(ctx context.Context, now time.Time) {
 			d.inbox.put(bundle, nothing)
 		}
 	}
-	d.beat.health(now, d.health)
+	d.condition.health(now, d.health)
 }
 
 // noteSnapshot searches a snapshot for orphan jobs. A ledger that is older than Slurm's jobs ends
@@ -358,7 +358,7 @@ func (d *decider) admit(ctx context.Context, s *step) ([]plan.Effect, error) {
 // idle is the longest time between two steps.
 const idle = time.Minute
 
-// wait returns how long it is until the next row is due, or a staged row has room.
+// wait returns how long it is until the next row is due, or a staged row may be submitted.
 func (d *decider) wait(now time.Time) time.Duration {
 	next := idle
 	if due, ok := d.rows.nextDue(); ok {

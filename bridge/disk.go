@@ -20,13 +20,13 @@ const (
 
 // diskWatch measures the shared disk. Its figures are of the last result that it has passed on.
 type diskWatch struct {
-	gauge    Gauge
-	lowWater plan.LowWater
-	board    *board
-	inbox    *inbox
-	beat     *heartbeat
-	log      *slog.Logger
-	now      func() time.Time
+	gauge     Gauge
+	lowWater  plan.LowWater
+	board     *board
+	inbox     *inbox
+	condition *condition
+	log       *slog.Logger
+	now       func() time.Time
 
 	asks   diskspace.Question
 	known  bool
@@ -66,7 +66,7 @@ func (w *diskWatch) measure(ctx context.Context, now time.Time) error {
 	}
 	w.answersAgain(ctx, w.now())
 	w.board.capacity.setFree(max(space.Free-w.lowWater.Of(space.Total), 1))
-	low := w.lowWater.Low(space, w.low != "")
+	low := w.lowWater.Lack(space, w.low != "")
 	turned := !w.known || (low == "") != (w.low == "")
 	if turned || low != w.low && (now.Sub(w.at) >= refreshLow || now.Before(w.at)) {
 		w.known, w.low, w.at = true, low, now
@@ -112,7 +112,7 @@ func (w *diskWatch) tellWaiting(progress func(plan.Row) string) {
 
 // passLow tells the server and the rows without inputs whether new work may be put onto the disk.
 func (w *diskWatch) passLow(low string, turned bool) {
-	w.beat.low(low)
+	w.condition.diskLow(low)
 	w.board.showLow(low, turned)
-	w.inbox.putLow(low)
+	w.inbox.putDiskLow(low)
 }

@@ -17,9 +17,9 @@ import (
 // doer does effects, and is safe for concurrent use.
 type doer struct {
 	policy    *plan.Policy
-	identity  func(queue string) string
+	workerID  func(queue string) string
 	hostname  string
-	remote    string // the name that reports give to the place of a run; empty for the identity
+	remote    string // the name that reports give to the place of a run; empty for the worker id
 	service   BundleService
 	scheduler sbatch.Scheduler
 	spool     Spool
@@ -121,7 +121,7 @@ func (d *doer) claim(ctx context.Context, r plan.Row) plan.Claimed {
 	if r.Phase != plan.Claiming {
 		start.StartTime = d.now().Unix()
 	}
-	accepted, err := d.service.StartBundle(ctx, d.identity(r.Queue), r.Bundle, start)
+	accepted, err := d.service.StartBundle(ctx, d.workerID(r.Queue), r.Bundle, start)
 	c := plan.Claimed{Outcome: outcome(err), Accepted: accepted}
 	if err == nil && accepted && r.Phase == plan.Claiming {
 		c.Refusal = d.trials.tooLarge(ctx, r)
@@ -286,8 +286,7 @@ func (d *doer) collect(ctx context.Context, r plan.Row) plan.Outcome {
 	if err == nil {
 		o.Details = details
 	}
-	var answer *codalab.Error
-	if errors.As(err, &answer) && (answer.Status == http.StatusUnauthorized || answer.Status == http.StatusForbidden) {
+	if serverErr, ok := errors.AsType[*codalab.Error](err); ok && (serverErr.Status == http.StatusUnauthorized || serverErr.Status == http.StatusForbidden) {
 		o.Final = false // a password or a permission can be repaired, results cannot be made again
 	}
 	if o.Final { // on a disk that is unreachable, results are not lost
@@ -305,7 +304,7 @@ func (d *doer) confirm(ctx context.Context, r plan.Row) plan.Confirmation {
 	c.Outcome, c.State, c.UploadFailure = outcome(err), shown.State, shown.UploadFailure
 	claimed := shown.Remote == d.hostname && shown.Started == r.OfferedAt.Unix()
 	named := d.remote != "" && shown.Remote == d.remote
-	c.Here = claimed || named || shown.Remote == d.identity(r.Queue) // which its reports name
+	c.Here = claimed || named || shown.Remote == d.workerID(r.Queue) // which its reports name
 	return c
 }
 

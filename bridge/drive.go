@@ -44,42 +44,42 @@ func (b *Bridge) ReadTurn(now time.Time) { b.records.readTurn(now) }
 // answer takes no new work.
 func (b *Bridge) Measure(ctx context.Context, now time.Time) error { return b.disk.measure(ctx, now) }
 
-// Changes returns two channels of a queue's identity. The first receives when a run has entered
+// Changes returns two channels of a queue. The first receives when a run has entered
 // another state of CodaLab's, the second when something else is worth a check-in.
 func (b *Bridge) Changes(q plan.Queue) (urgent, other <-chan struct{}) {
 	s := b.board.reports.changes(q.Name)
 	return s.urgent, s.other
 }
 
-// CheckIn makes the next check-in of a queue's identity, and returns its number. The caller
+// CheckIn makes the next check-in of a queue, and returns its number. The caller
 // passes the number to NoteAnswer or NoteUnanswered, once.
-func (b *Bridge) CheckIn(q plan.Queue) (codalab.CheckIn, int64) { return b.identities.checkIn(q) }
+func (b *Bridge) CheckIn(q plan.Queue) (codalab.CheckIn, int64) { return b.queueWorkers.checkIn(q) }
 
 // NoteAnswer notes the answer to a check-in: the server has applied its reports, and its messages
 // are news. From now on no check-in reports a run that one of the messages acknowledges.
 func (b *Bridge) NoteAnswer(q plan.Queue, number int64, messages []codalab.Message) {
-	b.identities.noteAnswer(q, number, messages)
+	b.queueWorkers.noteAnswer(q, number, messages)
 }
 
 // NoteUnanswered notes that a check-in got no answer but an error. The server may have applied its
 // reports, or may do so later, unless it refused the check-in as too large. NoteUnanswered reports
 // whether it did and the next check-in is smaller.
 func (b *Bridge) NoteUnanswered(q plan.Queue, number int64, err error) (smaller bool) {
-	return b.identities.noteUnanswered(q, number, err)
+	return b.queueWorkers.noteUnanswered(q, number, err)
 }
 
 // Prove asks the server whether it has applied reports for which newer reports of a queue's
 // runs wait. It reports whether some are left to ask for.
 func (b *Bridge) Prove(ctx context.Context, q plan.Queue) (left bool) {
-	return b.identities.prove(ctx, q)
+	return b.queueWorkers.prove(ctx, q)
 }
 
 // Observed reports whether Slurm has been seen as a whole since the start. It is safe for concurrent use, as
 // are the methods below.
 func (b *Bridge) Observed() bool { return b.contact.observed.Load() }
 
-// Heartbeat returns the present state.
-func (b *Bridge) Heartbeat() Heartbeat { return b.beat.now(b.board.view.open(), b.Policy.Queues) }
+// Condition returns the present condition.
+func (b *Bridge) Condition() Condition { return b.condition.now(b.board.view.open(), b.Policy.Queues) }
 
 // Rows returns the rows as they were last decided, in no order, without those that rest; nil before
 // Open has read them. Nobody changes them.

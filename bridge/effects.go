@@ -162,9 +162,8 @@ func outcome(err error) plan.Outcome {
 	if errors.As(err, &paused) {
 		o.After = paused.RetryAfter()
 	}
-	var answer *codalab.Error
-	if errors.As(err, &answer) {
-		o.Gone = answer.Status == http.StatusNotFound
+	if serverErr, ok := errors.AsType[*codalab.Error](err); ok {
+		o.Gone = serverErr.Status == http.StatusNotFound
 	}
 	return o
 }

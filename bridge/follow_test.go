@@ -28,11 +28,11 @@ func TestSettingsAreReadAgainUntilSlurmAnswers(t *testing.T) {
 		}
 		s.start()
 		time.Sleep(30 * time.Second)
-		if h := s.bridge.Heartbeat(); h.Settings != nil || h.SettingsFailure == "" || asked != 1 {
+		if h := s.bridge.Condition(); h.Settings != nil || h.SettingsFailure == "" || asked != 1 {
 			s.Errorf("%+v after %d questions, want why they are not known", h, asked)
 		}
 		time.Sleep(5 * time.Minute)
-		if h := s.bridge.Heartbeat(); h.Settings == nil || h.Settings.Cluster != "north" || h.SettingsFailure != "" || asked != 3 {
+		if h := s.bridge.Condition(); h.Settings == nil || h.Settings.Cluster != "north" || h.SettingsFailure != "" || asked != 3 {
 			s.Errorf("%+v after %d questions", h, asked)
 		}
 		time.Sleep(2 * time.Hour)

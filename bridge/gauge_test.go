@@ -315,8 +315,8 @@ func TestDiskThatDoesNotAnswerIsSaidOnceAndWhenItIsOver(t *testing.T) {
 		s.within(time.Second, "what waits for it says so", func() bool {
 			return strings.HasPrefix(s.says(bundleID(2)), "Waiting: the site's shared disk has not answered since ")
 		})
-		if low := s.bridge.Heartbeat().Low; low != s.closed() {
-			s.Errorf("the heartbeat says %q", low)
+		if low := s.bridge.Condition().DiskLow; low != s.closed() {
+			s.Errorf("the condition says %q", low)
 		}
 		time.Sleep(73 * time.Second)
 		disk.shows(100, errors.New("stale file handle"))

@@ -39,7 +39,7 @@ func TestI10TroubleOfAQueueFailsNoBundle(t *testing.T) {
 				t.Errorf("%s says %q", r.Bundle, says)
 			}
 		}
-		if why := s.bridge.Heartbeat().Held["cpu"]; !strings.Contains(why, noAccount) {
+		if why := s.bridge.Condition().Held["cpu"]; !strings.Contains(why, noAccount) {
 			t.Errorf("the heartbeat says %q", why)
 		}
 		s.slurm.change(func() {
@@ -53,7 +53,7 @@ func TestI10TroubleOfAQueueFailsNoBundle(t *testing.T) {
 				t.Errorf("bundle %d: %s", n+1, *run.FailureMessage)
 			}
 		}
-		if why := s.bridge.Heartbeat().Held["cpu"]; why != "" {
+		if why := s.bridge.Condition().Held["cpu"]; why != "" {
 			t.Errorf("after that the heartbeat says %q", why)
 		}
 	})
@@ -125,7 +125,7 @@ func TestI10TwoImpossibleRequestsHoldNobodyUp(t *testing.T) {
 				if run := s.result(10*time.Second, bundleID(9)); run.FailureMessage != nil {
 					t.Errorf("another bundle: %s", *run.FailureMessage)
 				}
-				if held := s.bridge.Heartbeat().Held["cpu"]; held != "" {
+				if held := s.bridge.Condition().Held["cpu"]; held != "" {
 					t.Errorf("the queue is held up: %s", held)
 				}
 			})
@@ -170,13 +170,13 @@ func TestI10QueueIsHeldUpIfSlurmTakesNoJobOfIt(t *testing.T) {
 	for i := range 3 {
 		judge(time.Duration(i)*time.Second, false)
 	}
-	if h.Held(q) != "" || h.Room(time.Unix(2, 0), 5) != 5 {
+	if h.Held(q) != "" || h.MaySubmit(time.Unix(2, 0), 5) != 5 {
 		t.Errorf("refusals of requests hold the queue up: %q", h.Held(q))
 	}
 	judge(3*time.Second, true)
-	early, due := h.Room(time.Unix(30, 0), 5), h.Room(time.Unix(63, 0), 5)
+	early, due := h.MaySubmit(time.Unix(30, 0), 5), h.MaySubmit(time.Unix(63, 0), 5)
 	h.Submitted(time.Unix(63, 0))
-	if early != 0 || due != 1 || h.Room(time.Unix(64, 0), 5) != 0 || !strings.HasPrefix(h.Held(q), "Slurm takes no job of queue gpu since ") {
+	if early != 0 || due != 1 || h.MaySubmit(time.Unix(64, 0), 5) != 0 || !strings.HasPrefix(h.Held(q), "Slurm takes no job of queue gpu since ") {
 		t.Errorf("a queue that is held up does not submit one row after a minute: %q", h.Held(q))
 	}
 	// The first job was taken before the refusals; sbatch's answer was lost, and it is found now (SEED=419872).
@@ -190,7 +190,7 @@ func TestI10QueueIsHeldUpIfSlurmTakesNoJobOfIt(t *testing.T) {
 		t.Error("a job that was taken before the refusals opens the queue")
 	}
 	learn(63)
-	if h.Room(time.Unix(70, 0), 5) != 5 || h.Held(q) != "" {
+	if h.MaySubmit(time.Unix(70, 0), 5) != 5 || h.Held(q) != "" {
 		t.Errorf("after a success it is still held up: %q", h.Held(q))
 	}
 	judge(80*time.Second, true)
@@ -211,7 +211,7 @@ func TestI11JobsOfAMendedQueueHoldNobodyUp(t *testing.T) {
 	judge := func(now time.Time) {
 		h.Judge(now, old, &plan.News{Observation: &plan.Observation{Jobs: []sbatch.Job{old.Job}}})
 	}
-	if judge(at(0)); h.Room(at(1), 5) != 0 {
+	if judge(at(0)); h.MaySubmit(at(1), 5) != 0 {
 		t.Fatal("the queue is not held up")
 	}
 	old.ImpossibleSince = at(0)
@@ -219,7 +219,7 @@ func TestI11JobsOfAMendedQueueHoldNobodyUp(t *testing.T) {
 	begun := fresh
 	begun.Begun = &spool.Started{}
 	h.Learn(at(60), fresh, begun, plan.Nodes{})
-	if judge(at(66)); h.Room(at(66), 5) != 5 {
+	if judge(at(66)); h.MaySubmit(at(66), 5) != 5 {
 		t.Error("an old job holds the queue up again")
 	}
 }
@@ -264,7 +264,7 @@ func TestI10QueueWhoseJobsCanNotStartIsHeldUp(t *testing.T) {
 			s.offerWith(bundleID(n+1), "true", func(m *codalab.Message) { m.Resources.GPUs = int64(n % 2) })
 		}
 		time.Sleep(time.Hour)
-		if why := s.bridge.Heartbeat().Held["cpu"]; !strings.HasPrefix(why, "no job of queue cpu can start since ") || !strings.Contains(why, "(InvalidQOS)") {
+		if why := s.bridge.Condition().Held["cpu"]; !strings.HasPrefix(why, "no job of queue cpu can start since ") || !strings.Contains(why, "(InvalidQOS)") {
 			t.Errorf("the heartbeat says %q", why)
 		}
 		s.slurm.change(func() {
@@ -281,7 +281,7 @@ func TestI10QueueWhoseJobsCanNotStartIsHeldUp(t *testing.T) {
 				t.Errorf("bundle %d: %s", n+1, *run.FailureMessage)
 			}
 		}
-		if why := s.bridge.Heartbeat().Held["cpu"]; why != "" {
+		if why := s.bridge.Condition().Held["cpu"]; why != "" {
 			t.Errorf("after that the heartbeat says %q", why)
 		}
 	})
@@ -297,7 +297,7 @@ func TestI10NodeThatFailsEveryJobIsAvoided(t *testing.T) {
 			s.offer(bundleID(n+1), "true")
 			if n == bundles/2 {
 				time.Sleep(2 * time.Minute)
-				if why := s.bridge.Heartbeat().Nodes["n9"]; !strings.Contains(why, "did not start (This node has no /dev/fuse.)") || !strings.Contains(why, "avoided until") {
+				if why := s.bridge.Condition().Nodes["n9"]; !strings.Contains(why, "did not start (This node has no /dev/fuse.)") || !strings.Contains(why, "avoided until") {
 					t.Errorf("the heartbeat says %q of n9", why)
 				}
 			}

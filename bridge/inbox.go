@@ -25,7 +25,7 @@ type arrivals struct {
 	snapshot *sbatch.Snapshot            // the newest
 	settings *sbatch.Settings            // the newest
 	sizes    map[string]sbatch.NodeSizes // of the queues' nodes, the newest; nil for no news
-	low      *string                     // plan.LowWater.Low; nil for no news
+	diskLow  *string                     // plan.LowWater.Lack; nil for no news
 	ended    []plan.Effect               // the news of their rows tell how
 }
 
@@ -122,10 +122,10 @@ func (i *inbox) putSizes(sizes map[string]sbatch.NodeSizes) {
 	signal(i.arrived)
 }
 
-// putLow adds how full the shared disk is: plan.LowWater.Low.
-func (i *inbox) putLow(low string) {
+// putDiskLow adds how full the shared disk is: plan.LowWater.Lack.
+func (i *inbox) putDiskLow(reason string) {
 	i.mu.Lock()
-	i.low = &low
+	i.diskLow = &reason
 	i.mu.Unlock()
 	signal(i.arrived)
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A bridge whose ledger was lost has another identity, and must not take what the last one left for
+// A bridge whose ledger was lost has another id, and must not take what the last one left for
 // its own.
 func TestRecordsOfAnotherLedgersAttemptAreNotTaken(t *testing.T) {
 	t.Parallel()

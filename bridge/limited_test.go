@@ -266,7 +266,7 @@ func TestBridgeClaimsNoMoreThanItCanReport(t *testing.T) {
 					}
 					s.mu.Unlock()
 				}
-				if late := b.Heartbeat().LateQueues; slices.Contains(late, "cpu") == want {
+				if late := b.Condition().LateQueues; slices.Contains(late, "cpu") == want {
 					t.Errorf("the queues %v are said to be late", late)
 				}
 			})

@@ -39,20 +39,20 @@ var unconnectable = codalab.ReadReply{ //nolint:gochecknoglobals // a constant
 // until the other end closes the connection (codalab/worker/worker.py: netcat).
 func (a *replier) replyToNetcat(ctx context.Context, q plan.Queue, m codalab.Message) error {
 	if a.ports == nil {
-		return a.service.Reply(ctx, a.identity(q.Name), m.SocketID, unconnectable)
+		return a.service.Reply(ctx, a.workerID(q.Name), m.SocketID, unconnectable)
 	}
 	ctx, cancel := context.WithTimeout(ctx, talkWithin)
 	defer cancel()
 	conn, err := a.dial(ctx, m)
 	if err != nil {
 		reply := codalab.ReadReply{ErrorCode: http.StatusBadRequest, ErrorMessage: codalab.Sentence(err.Error())}
-		return a.service.Reply(ctx, a.identity(q.Name), m.SocketID, reply)
+		return a.service.Reply(ctx, a.workerID(q.Name), m.SocketID, reply)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // ends a read that nothing comes for
 	defer stop()
 	_, err = io.WriteString(conn, m.Message)
 	if err == nil {
-		err = a.service.ReplyData(ctx, a.identity(q.Name), m.SocketID, conn)
+		err = a.service.ReplyData(ctx, a.workerID(q.Name), m.SocketID, conn)
 	}
 	return errors.Join(err, conn.Close())
 }

@@ -21,7 +21,7 @@ import (
 // replier replies to the server's messages about files and ports of bundles. It is safe for concurrent use.
 type replier struct {
 	policy    *plan.Policy
-	identity  func(queue string) string
+	workerID  func(queue string) string
 	service   BundleService
 	collector Collector
 	spool     Spool
@@ -68,7 +68,7 @@ func (a *replier) replyToRead(ctx context.Context, q plan.Queue, m codalab.Messa
 		reply = codalab.ReadReply{ErrorCode: http.StatusNotFound, ErrorMessage: fmt.Sprintf("Bundle %s hasn't started running yet, files not available", m.UUID)}
 	case r.Begun != nil && r.Run != nil:
 		if _, err := standing(ctx, a.service, r); err != nil {
-			return errors.Join(err, a.service.Reply(ctx, a.identity(q.Name), m.SocketID, reply))
+			return errors.Join(err, a.service.Reply(ctx, a.workerID(q.Name), m.SocketID, reply))
 		}
 		root, err := a.collector.Open(*r.Run, a.policy.Layout.RunDir(r.Bundle, r.OnDisk))
 		if err == nil {
@@ -78,9 +78,9 @@ func (a *replier) replyToRead(ctx context.Context, q plan.Queue, m codalab.Messa
 		}
 	}
 	if stream == nil {
-		return a.service.Reply(ctx, a.identity(q.Name), m.SocketID, reply)
+		return a.service.Reply(ctx, a.workerID(q.Name), m.SocketID, reply)
 	}
-	err := a.service.ReplyData(ctx, a.identity(q.Name), m.SocketID, stream)
+	err := a.service.ReplyData(ctx, a.workerID(q.Name), m.SocketID, stream)
 	return errors.Join(err, stream.Close())
 }
 

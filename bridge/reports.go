@@ -98,11 +98,11 @@ func (r *reports) forgetQuiet(row *plan.Row) bool {
 	return true
 }
 
-// checkIn makes the next check-in of a queue's identity.
-func (r *reports) checkIn(queue, identity string, now time.Time) report.CheckIn {
+// checkIn makes the next check-in of a queue.
+func (r *reports) checkIn(queue, workerID string, now time.Time) report.CheckIn {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	in := r.book.CheckIn(queue, identity, now)
+	in := r.book.CheckIn(queue, workerID, now)
 	r.signal(queue, in.Next)
 	return in
 }

@@ -228,7 +228,7 @@ const mostRetrying = 8
 func (t *rows) waiting(queue string, now time.Time) []*plan.Row {
 	var found []*plan.Row
 	for _, e := range t.staged[queue] {
-		if e.row.WaitsForRoom(now) && (retrying(e.row) || t.retrying[e.row.Lane()] < mostRetrying) {
+		if e.row.WaitsToSubmit(now) && (retrying(e.row) || t.retrying[e.row.Lane()] < mostRetrying) {
 			found = append(found, e.row)
 		}
 	}

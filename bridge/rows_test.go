@@ -47,7 +47,7 @@ func (n naive) waiting(queue string, now time.Time) []string {
 		}
 	}
 	for bundle, r := range n {
-		if r.Queue == queue && r.WaitsForRoom(now) && (retrying(&r) || inLane[r.Lane()] < mostRetrying) {
+		if r.Queue == queue && r.WaitsToSubmit(now) && (retrying(&r) || inLane[r.Lane()] < mostRetrying) {
 			found = append(found, bundle)
 		}
 	}

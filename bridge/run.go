@@ -17,7 +17,7 @@ import (
 func (b *Bridge) Run(ctx context.Context) error {
 	err := b.work(ctx)
 	if b.Standalone != nil && ctx.Err() != nil && !b.contact.answeredAt().IsZero() {
-		b.identities.sayGoodbye(context.WithoutCancel(ctx))
+		b.queueWorkers.sayGoodbye(context.WithoutCancel(ctx))
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, errEnded) {
 		return nil
@@ -61,13 +61,13 @@ func (b *Bridge) runner(ctx context.Context, g *errgroup.Group) *runner {
 	return &runner{ctx: ctx, group: g, active: &b.decider.starter.active, places: &b.places, doer: &b.doer, inbox: &b.inbox}
 }
 
-// checkIns returns the check-ins of a queue's identity, whose goroutines are the group's.
+// checkIns returns the check-ins of a queue, whose goroutines are the group's.
 func (b *Bridge) checkIns(g *errgroup.Group, q plan.Queue) *checkIns {
 	c := &checkIns{
-		identities: &b.identities, contact: &b.contact, beat: &b.beat, group: g, queue: q, now: b.Now, log: b.Log,
+		queueWorkers: &b.queueWorkers, contact: &b.contact, condition: &b.condition, group: g, queue: q, now: b.Now, log: b.Log,
 		answers: make(chan answer), proved: make(chan struct{}),
 		replier: &replier{
-			policy: &b.Policy, identity: b.Config.Identity, service: b.Service, collector: b.Collector, spool: b.Spool,
+			policy: &b.Policy, workerID: b.Config.WorkerID, service: b.Service, collector: b.Collector, spool: b.Spool,
 			ports: b.Ports, ledger: b.Ledger, view: &b.board.view, inbox: &b.inbox, log: b.Log,
 		},
 	}

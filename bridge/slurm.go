@@ -21,7 +21,7 @@ type slurmWatch struct {
 	view      *view
 	contact   *contact
 	inbox     *inbox
-	beat      *heartbeat
+	condition *condition
 	log       *slog.Logger
 }
 
@@ -37,7 +37,7 @@ func (w *slurmWatch) run(ctx context.Context, clock func() time.Time) error {
 		last = now
 		err := w.observe(ctx, now)
 		if ctx.Err() == nil {
-			w.beat.slurm(now, err)
+			w.condition.slurm(now, err)
 		}
 		switch {
 		case err != nil && !silent && ctx.Err() == nil:
@@ -139,7 +139,7 @@ func (w *slurmWatch) askSettings(ctx context.Context, now, due time.Time) time.T
 	if ctx.Err() != nil {
 		return due
 	}
-	w.beat.settings(s, err)
+	w.condition.settings(s, err)
 	if err != nil {
 		w.log.WarnContext(ctx, "Slurm's settings are not known; safe values are used", errorAttr(err))
 		return now.Add(settingsRetry)

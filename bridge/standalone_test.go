@@ -20,7 +20,7 @@ import (
 // give its runs back and end.
 func (s *site) standalone(change func(w *bridge.Standalone)) (giveBack chan struct{}) {
 	giveBack = make(chan struct{})
-	s.queue.Identity, s.queue.Tag, s.queue.Default = "lab(7)", "", true
+	s.queue.WorkerID, s.queue.Tag, s.queue.Default = "lab(7)", "", true
 	s.alter = func(b *bridge.Bridge) {
 		b.Standalone = &bridge.Standalone{Local: true, Remote: "lab-w", GiveBack: giveBack, Patience: 24 * time.Second}
 		if change != nil {

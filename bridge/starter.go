@@ -110,7 +110,7 @@ func (s *starter) wait(now time.Time, anyWaiting bool) (least time.Duration, wai
 		return 0, false
 	}
 	if budget(s.pace.submits, now) < 1 && (s.heldOf(plan.Submit) > 0 || anyWaiting) {
-		least, waits = refill(s.pace.submits, now), true // other room in Slurm comes with news
+		least, waits = refill(s.pace.submits, now), true // room below max_in_flight comes with news
 	}
 	if budget(s.pace.cancels, now) < 1 && s.heldOf(plan.Cancel) > 0 { // a fresh snapshot, and a scancel's end, come with news
 		if next := refill(s.pace.cancels, now); !waits || next < least {

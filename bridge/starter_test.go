@@ -388,7 +388,7 @@ func TestBridgeIsNotOpenUntilItHasReadItsLedger(t *testing.T) {
 	if err := b.Open(t.Context()); err == nil {
 		t.Fatal("it has read a ledger that cannot be read")
 	}
-	if rows := b.Rows(); b.Heartbeat().Open || rows != nil {
-		t.Errorf("open %v, rows %v", b.Heartbeat().Open, rows)
+	if rows := b.Rows(); b.Condition().Open || rows != nil {
+		t.Errorf("open %v, rows %v", b.Condition().Open, rows)
 	}
 }

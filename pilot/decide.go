@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
 // Bundle is a staged bundle with its request. Memory is in bytes; a Time of 0 requests no limit.
@@ -45,9 +46,9 @@ func (s Shape) Misfit(b Bundle) string {
 	case tag == "" && s.Exclusive && s.Tag != "":
 		return fmt.Sprintf("it asks for no queue, and these workers take only bundles for %s", s.Tag)
 	case b.CPUs > s.CPUs:
-		return fmt.Sprintf("it asks for %s, and these workers have %d", count(b.CPUs, "CPU"), s.CPUs)
+		return fmt.Sprintf("it asks for %s, and these workers have %d", termtext.Count(b.CPUs, "CPU"), s.CPUs)
 	case b.GPUs > s.GPUs:
-		return fmt.Sprintf("it asks for %s, and these workers have %d", count(b.GPUs, "GPU"), s.GPUs)
+		return fmt.Sprintf("it asks for %s, and these workers have %d", termtext.Count(b.GPUs, "GPU"), s.GPUs)
 	case b.Memory > s.Memory:
 		return fmt.Sprintf("it asks for %s of memory, and these workers have %s", codalab.FormatSize(b.Memory), codalab.FormatSize(s.Memory))
 	case s.Longest > 0 && b.Time > s.Longest:
@@ -166,12 +167,12 @@ func placeBundle(shape Shape, rooms []Room, b Bundle) bool {
 
 // explain returns the reason of a decision.
 func explain(k Known, soon, later, need, missing int, held string) string {
-	parts := []string{count(len(k.Staged), "staged bundle"), count(k.Live, "worker")}
+	parts := []string{termtext.Count(len(k.Staged), "staged bundle"), termtext.Count(k.Live, "worker")}
 	if soon > 0 {
 		parts = append(parts, fmt.Sprintf("running workers have room for %d", soon))
 	}
 	if later > 0 {
-		parts = append(parts, fmt.Sprintf("%s will take %d", count(len(k.Coming), "starting worker"), later))
+		parts = append(parts, fmt.Sprintf("%s will take %d", termtext.Count(len(k.Coming), "starting worker"), later))
 	}
 	if need > 0 {
 		parts = append(parts, fmt.Sprintf("%d more needed", need))
@@ -183,11 +184,4 @@ func explain(k Known, soon, later, need, missing int, held string) string {
 		parts = append(parts, held)
 	}
 	return strings.Join(parts, ", ")
-}
-
-func count[N int | int64](n N, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -57,7 +57,7 @@ func parseDetails(out, separator string) (Details, error) {
 	if d.Comment == "(null)" {
 		d.Comment = ""
 	}
-	if limit, err := parseLimit(f[5]); err == nil { // else UNLIMITED, NOT_SET or INVALID
+	if limit, err := ParseLimit(f[5]); err == nil { // else NOT_SET or INVALID
 		d.Time = limit
 	}
 	return d, nil

@@ -132,10 +132,10 @@ func parsePartition(f []string) (Partition, error) {
 		return Partition{}, errors.New("no name or no state")
 	}
 	var err error
-	if p.MaxTime, err = parseLimit(f[3]); err != nil {
+	if p.MaxTime, err = partitionLimit(f[3]); err != nil {
 		return Partition{}, err
 	}
-	if p.DefaultTime, err = parseLimit(f[4]); err != nil {
+	if p.DefaultTime, err = partitionLimit(f[4]); err != nil {
 		return Partition{}, err
 	}
 	var nodes [4]int64 // allocated, idle, other, all
@@ -262,28 +262,14 @@ func parseCount(s string) (int64, error) {
 	return int64(min(n*unit, 1<<40)), nil
 }
 
-// timeLimit matches a time as Slurm prints it: 7-00:00:00, 1:00:00, 10:00.
-var timeLimit = regexp.MustCompile(`^(?:(?:(\d{1,5})-)?(\d{1,2}):)?(\d{1,2}):(\d{2})$`)
-
-// parseLimit reads a time limit; 0 means none.
-func parseLimit(s string) (time.Duration, error) {
-	if s == "infinite" || s == "n/a" {
+// partitionLimit reads a time limit of a partition; 0 means none.
+func partitionLimit(s string) (time.Duration, error) {
+	if s == "n/a" {
 		return 0, nil
 	}
-	m := timeLimit.FindStringSubmatch(s)
-	if m == nil {
+	limit, err := ParseLimit(s)
+	if err != nil {
 		return 0, fmt.Errorf("%q is no time limit", shorten(s))
 	}
-	var d time.Duration
-	for i, unit := range []time.Duration{24 * time.Hour, time.Hour, time.Minute, time.Second} {
-		if m[i+1] == "" {
-			continue
-		}
-		n, err := strconv.Atoi(m[i+1])
-		if err != nil {
-			return 0, fmt.Errorf("%q is no time limit", shorten(s))
-		}
-		d += time.Duration(n) * unit
-	}
-	return d, nil
+	return limit, nil
 }

@@ -121,11 +121,11 @@ func (d Disk) Fence(ctx context.Context, bundle string, name AttemptName, at tim
 }
 
 // TakeRings returns the rings of workers of the bridge's attempts since the last call, even together
-// with an error. See Bell.Answer.
+// with an error. See Bell.TakeRings.
 func (d Disk) TakeRings() ([]Ring, error) { return d.Layout.Bell().TakeRings(d.Bridge) }
 
 // Release removes the files of a bundle's attempts, except inputs in the cache and kept results. It leaves
-// the files of another bridge. A repetition is harmless.
+// files whose names begin with an attempt of another bridge. A repetition is harmless.
 func (d Disk) Release(bundle string) error {
 	if _, err := os.Stat(d.Layout.spool()); err != nil {
 		return fmt.Errorf("find the shared disk: %w", err)
@@ -136,7 +136,8 @@ func (d Disk) Release(bundle string) error {
 	return nil
 }
 
-// removeOwn removes a directory of a bundle. If another bridge has files in it, those stay.
+// removeOwn removes a directory of a bundle. If another bridge has files in it, only those stay; files whose
+// names show no bridge go.
 func (d Disk) removeOwn(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -235,11 +235,12 @@ func TestAttemptsOfTwoBridgesKeepApart(t *testing.T) {
 	}
 	moved := string(other.Layout.RunDir("0x1", "1-b2")) + ".moved"
 	must(t, os.WriteFile(moved, nil, 0o600))
+	must(t, os.Mkdir(one.Layout.RunDir("0x1", "2"), 0o700)) // its name shows no bridge
 	must(t, one.Release("0x1"))
 	if _, err := os.Stat(moved); err != nil {
 		t.Errorf("the file next to the other bridge's run directory: %v", err)
 	}
-	for name, want := range map[AttemptName]bool{"1-b1": false, "1-b2": true} {
+	for name, want := range map[AttemptName]bool{"1-b1": false, "1-b2": true, "2": false} {
 		_, err := os.Stat(one.Layout.RunDir("0x1", name))
 		if _, specErr := one.Layout.Attempt("0x1", name).ReadSpec(); (err == nil) != want || (specErr == nil) != want {
 			t.Errorf("%s: run directory %v, specification %v; want it there: %v", name, err, specErr, want)

@@ -43,7 +43,8 @@ type KeptResults struct {
 }
 
 // keptName matches the names of kept results: removingPrefix during a removal, the bundle's UUID, the digest of
-// its identity (an earlier version had none), and a number for the results of an earlier run.
+// its identity (none if the server did not tell the bundle's creation time), and a number for the results of an
+// earlier run.
 var keptName = regexp.MustCompile(`^(` + regexp.QuoteMeta(removingPrefix) + `)?((0x[0-9a-f]{32})(?:-[0-9a-f]{16})?)(\.[1-9][0-9]*)?$`)
 
 // ListKeptResults lists the kept results in the order of their names. It omits other names, which are not the

@@ -267,7 +267,7 @@ func (a Attempt) WriteSpec(s Spec) error {
 		}
 	}
 	s.Format = Format
-	if err := writeRecord(a.SpecPath(), s); err != nil {
+	if err := atomicfile.WriteJSON(a.SpecPath(), s); err != nil {
 		return err
 	}
 	// A crash of the file server after a start must not remove the attempt's directory.
@@ -295,7 +295,7 @@ func (a Attempt) ReadStarted() (Started, error) { return readRecord[Started](a.p
 // WriteStatus publishes the worker's status.
 func (a Attempt) WriteStatus(s Status) error {
 	s.Format = Format
-	return writeRecord(a.path(statusName), s)
+	return atomicfile.WriteJSON(a.path(statusName), s)
 }
 
 // ReadStatus reads the worker's status.
@@ -304,19 +304,11 @@ func (a Attempt) ReadStatus() (Status, error) { return readRecord[Status](a.path
 // WriteExit publishes the exit record.
 func (a Attempt) WriteExit(e Exit) error {
 	e.Format = Format
-	return writeRecord(a.path(exitName), e)
+	return atomicfile.WriteJSON(a.path(exitName), e)
 }
 
 // ReadExit reads the exit record.
 func (a Attempt) ReadExit() (Exit, error) { return readRecord[Exit](a.path(exitName)) }
-
-func writeRecord(path string, record any) error {
-	data, err := json.MarshalIndent(record, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encode %s: %w", filepath.Base(path), err)
-	}
-	return atomicfile.Write(path, append(data, '\n'), 0o600)
-}
 
 // record is a record that readRecord can read. check returns an error for an invalid one.
 type record interface{ check() error }

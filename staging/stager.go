@@ -76,8 +76,7 @@ func all(ctx context.Context, n, atOnce int, bring func(ctx context.Context, i i
 	for i := range n {
 		g.Go(func() error {
 			err := bring(ctx, i)
-			var e *transfer.Error
-			if errors.As(err, &e) && e.Retry {
+			if e, ok := errors.AsType[*transfer.Error](err); ok && e.Retry {
 				transient[i] = err
 				return nil
 			}

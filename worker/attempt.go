@@ -77,19 +77,7 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 	before := meter.read(0)
 	limited, stopCommand := context.WithCancelCause(ctx)
 	defer stopCommand(nil)
-	started := make(chan int, 1)
-	c.OnStart = func(running container.Running) {
-		r.usage.commandBegan(time.Now(), running)
-		select {
-		case <-started: // of a runtime that the host refused
-		default:
-		}
-		started <- running.PID
-	}
-	c.OnChoice = func(choice container.Choice) {
-		r.usage.setRuntime(spool.Ran{Runtime: choice.Runtime, Reason: choice.Reason})
-		r.Log.InfoContext(ctx, "container", slog.String("runtime", string(choice.Runtime)), slog.String("reason", choice.Reason))
-	}
+	started := r.follow(ctx, &c)
 	duringCommand, done := context.WithCancel(background)
 	defer done()
 	group.Go(r.guarded(duringCommand, func(ctx context.Context) { r.watchUsage(ctx, meter, started, stopCommand) }))
@@ -97,6 +85,7 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 	group.Go(r.guarded(duringCommand, r.watchGPUs))
 
 	cpu := childrenCPU()
+	free, _ := freeSpace(r.workingDir)
 	got, err := r.runContainer(limited, c)
 	overLimit := context.Cause(limited) // a limit that a watcher sees from now on is none of the command's
 	own := childrenCPU().minus(cpu)
@@ -119,10 +108,31 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 		oomKills:   after.oomKills - before.oomKills + got.Usage.OOMKills,
 		memoryPeak: r.usage.snapshot(time.Time{}).Usage.MemoryPeak,
 		diskFull:   diskFull(r.workingDir),
+		freeBefore: free,
+		diskUsed:   r.usage.snapshot(time.Time{}).Usage.DiskBytes,
 		noexec:     container.IsNoexec(r.private.dir),
 	}
 	e.uncopied = r.copyResults(ctx)
 	return r.usage.complete(e.verdict(r.spec))
+}
+
+// follow lets a container note its runtime and its start. The channel gets the process of each start, and
+// holds only the last one.
+func (r *attemptRun) follow(ctx context.Context, c *container.Container) <-chan int {
+	started := make(chan int, 1)
+	c.OnStart = func(running container.Running) {
+		r.usage.commandBegan(time.Now(), running)
+		select {
+		case <-started: // of a runtime that the host refused
+		default:
+		}
+		started <- running.PID
+	}
+	c.OnChoice = func(choice container.Choice) {
+		r.usage.setRuntime(spool.Ran{Runtime: choice.Runtime, Reason: choice.Reason})
+		r.Log.InfoContext(ctx, "container", slog.String("runtime", string(choice.Runtime)), slog.String("reason", choice.Reason))
+	}
+	return started
 }
 
 // guarded makes a background task. If the task panics, the attempt continues.

@@ -31,6 +31,9 @@ type ending struct {
 	// diskFull is set if the working directory has no room. The command may then have been unable
 	// to write its own message there.
 	diskFull bool
+	// freeBefore is the free space of that disk when the command began, 0 if it is not known, and diskUsed
+	// the size of the command's files on it.
+	freeBefore, diskUsed int64
 	// noexec is set if no program in the node's scratch directory can be executed.
 	noexec bool
 	// uncopied is the reason why results in a local working directory were not copied.
@@ -97,8 +100,7 @@ func (e ending) verdict(spec spool.Spec) spool.Exit {
 		out.Cause = spool.CauseUser
 		out.Failure = fmt.Sprintf("Exit code %d: %s", e.exit.Code, e.noexecSentence(spec))
 	case e.diskFull:
-		out.Cause = spool.CauseUser
-		out.Failure = fmt.Sprintf("Exit code %d, and the disk of the working directory is full.", e.exit.Code)
+		out.Cause, out.Failure = e.explainFullDisk(spec.DiskBytes)
 	default:
 		out.Cause = spool.CauseUser
 	}
@@ -145,6 +147,20 @@ func (e ending) explainNotRun() (spool.Cause, string) {
 	default:
 		return spool.CausePlatform, codalab.Sentence(e.err.Error())
 	}
+}
+
+// explainFullDisk returns the cause and the sentence for a command that failed on a full disk. The command has
+// filled the disk if it used more than its limit or, without a limit, more than half of the free space
+// that it found. Otherwise the disk is the site's trouble.
+func (e ending) explainFullDisk(limit int64) (spool.Cause, string) {
+	if limit <= 0 {
+		limit = max(e.freeBefore/2, leastRoom)
+	}
+	if e.diskUsed > limit {
+		return spool.CauseUser, fmt.Sprintf("Exit code %d, and the disk of the working directory is full.", e.exit.Code)
+	}
+	return spool.CausePlatform, fmt.Sprintf("Exit code %d, and the disk of the working directory is full: the run used %s of it.",
+		e.exit.Code, codalab.FormatSize(e.diskUsed))
 }
 
 // exitNotExecutable is a shell's exit status for a program that may not be executed.

@@ -27,6 +27,7 @@ func TestVerdictNamesTheCauseOfTheEnd(t *testing.T) {
 	const outOfMemory = "Memory limit 100m exceeded (used 100m). Ask for more with --request-memory."
 	for name, test := range map[string]struct {
 		ending     ending
+		limit      int64 // of the disk
 		cause      spool.Cause
 		failure    string
 		terminated bool
@@ -46,7 +47,11 @@ func TestVerdictNamesTheCauseOfTheEnd(t *testing.T) {
 		"out of memory, survived":     {ending: ending{oomKills: 1}, cause: spool.CauseSucceeded},
 		"out of memory in our own":    {ending: ending{err: errors.New("squashfuse has ended"), oomKills: 1}, cause: spool.CauseLimit, failure: outOfMemory},
 		"killed, not for its memory":  {ending: ending{exit: exited(137)}, cause: spool.CauseUser, failure: "Exit code 137: killed (signal 9)."},
-		"no room left":                {ending: ending{exit: exited(1), diskFull: true}, cause: spool.CauseUser, failure: "Exit code 1, and the disk of the working directory is full."},
+		"no room left":                {ending: ending{exit: exited(1), diskFull: true, freeBefore: 4 << 20, diskUsed: 3 << 20}, cause: spool.CauseUser, failure: "Exit code 1, and the disk of the working directory is full."},
+		"others left no room":         {ending: ending{exit: exited(1), diskFull: true, freeBefore: 4 << 20, diskUsed: 2 << 20}, cause: spool.CausePlatform, failure: "Exit code 1, and the disk of the working directory is full: the run used 2m of it."},
+		"there was no room":           {ending: ending{exit: exited(1), diskFull: true, freeBefore: 8, diskUsed: 6}, cause: spool.CausePlatform, failure: "Exit code 1, and the disk of the working directory is full: the run used 6 of it."},
+		"no room for a request":       {ending: ending{exit: exited(1), diskFull: true, freeBefore: 6 << 20, diskUsed: 4 << 20}, limit: 5 << 20, cause: spool.CausePlatform, failure: "Exit code 1, and the disk of the working directory is full: the run used 4m of it."},
+		"no room, beyond its request": {ending: ending{exit: exited(1), diskFull: true, freeBefore: 64 << 20, diskUsed: 6 << 20}, limit: 5 << 20, cause: spool.CauseUser, failure: "Exit code 1, and the disk of the working directory is full."},
 		"no room left, not needed":    {ending: ending{diskFull: true}, cause: spool.CauseSucceeded},
 		"terminated":                  {ending: ending{exit: exited(143), terminated: true}, cause: spool.CausePlatform, failure: "The job was terminated before the command had ended.", terminated: true},
 		"terminated, ended well":      {ending: ending{terminated: true}, cause: spool.CauseSucceeded, terminated: true},
@@ -88,7 +93,7 @@ func TestVerdictNamesTheCauseOfTheEnd(t *testing.T) {
 		},
 	} {
 		test.ending.node = "n1"
-		got := test.ending.verdict(spool.Spec{MemoryBytes: 100 << 20})
+		got := test.ending.verdict(spool.Spec{MemoryBytes: 100 << 20, DiskBytes: test.limit})
 		want := spool.Exit{Cause: test.cause, Failure: test.failure, Terminated: test.terminated, NotStarted: test.notStarted, NodeAtFault: test.sure, SharedDiskFull: test.shared}
 		if test.ending.err == nil {
 			want.ExitCode = &test.ending.exit.Code

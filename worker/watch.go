@@ -165,10 +165,16 @@ func (r *attemptRun) finalDisk(ctx context.Context) {
 // they still have a little room.
 const leastRoom = 1 << 20
 
+// freeSpace returns the free space of a directory's disk; false if it is not known.
+func freeSpace(dir string) (bytes int64, known bool) {
+	s, err := diskspace.Of(dir)
+	return s.Free, err == nil && s.Total > 0 // some network file systems report 0 blocks
+}
+
 // diskFull reports whether a directory's disk is known to be full.
 func diskFull(dir string) bool {
-	disk, err := diskspace.Of(dir)
-	return err == nil && disk.Total > 0 && disk.Free < leastRoom // some network file systems report 0 blocks
+	free, known := freeSpace(dir)
+	return known && free < leastRoom
 }
 
 // diskUse returns the size of the command's files in its working directory. A local one has only

@@ -35,7 +35,7 @@ const (
 	List  Type = "list"
 	Time  Type = "time"
 	Bytes Type = "size"
-	Room  Type = "size or percentage"
+	Share Type = "size or percentage"
 )
 
 // anyName is the queue's name in the names of [Keys], where a file has one of the site's choice.
@@ -95,7 +95,7 @@ func bridgeKeys() []Key {
 		{Name: "collect_patience", Type: Time, Default: `"3d"`, Meaning: "How long the bridge repeats a failing upload of results, once a minute. Then the bundle fails."},
 		{Name: "max_attempts", Type: Count, Default: "3", Meaning: "The most attempts of one bundle when the platform fails."},
 		{Name: "cancel_strays", Type: Flag, Default: "true", Meaning: "Whether the bridge cancels an orphan job, a job of its own that belongs to no bundle, after ten minutes. With `false` it only logs the job."},
-		{Name: "low_water", Type: Room, Otherwise: fmt.Sprintf("`%g%%`, at most `%s`", 100*low.Share, codalab.FormatSize(low.Bytes)), Meaning: "How much of the disk of `shared` has to stay free: a size of `64m` or more, or a percentage up to 50. With less the bridge claims no bundle and brings in no inputs. `\"0\"` means nothing has to ([When the disk is nearly full](operators/day-to-day.md#when-the-disk-is-nearly-full)).", Comment: "how much of that disk has to stay free"},
+		{Name: "low_water", Type: Share, Otherwise: fmt.Sprintf("`%g%%`, at most `%s`", 100*low.Share, codalab.FormatSize(low.Bytes)), Meaning: "How much of the disk of `shared` has to stay free: a size of `64m` or more, or a percentage up to 50. With less the bridge claims no bundle and brings in no inputs. `\"0\"` means nothing has to ([When the disk is nearly full](operators/day-to-day.md#when-the-disk-is-nearly-full)).", Comment: "how much of that disk has to stay free"},
 		{Name: "sweep_grace", Type: Time, Default: `"7d"`, Meaning: "How long a leftover must be unchanged before the bridge removes it; `1h` or more ([Leftovers on disk](operators/day-to-day.md#leftovers-on-disk))."},
 		{Name: "slurm.bin", Type: Text, Otherwise: "`PATH`", Meaning: "The directory of Slurm's commands.", Comment: "the directory of Slurm's commands"},
 		{Name: "slurm.conf", Type: Text, Otherwise: "`$SLURM_CONF`", Meaning: "The path of slurm.conf.", Comment: "where slurm.conf is"},
@@ -171,7 +171,7 @@ func queueKeys() []Key {
 		{Name: "queue.NAME.kill_grace", Type: Time, Otherwise: "`2s`", Meaning: "How long a command may go on after TERM, for example to write a checkpoint; KILL follows ([Checkpoints](operators/reference.md#checkpoints))."},
 		{Name: "queue.NAME.memory_overhead", Type: Bytes, Default: `"64m"`, Meaning: "The memory that is added to `request_memory` for `--mem`."},
 		{Name: "queue.NAME.max_in_flight", Type: Count, Otherwise: noBound, Meaning: "How many jobs of the queue may be in Slurm at a time."},
-		{Name: "queue.NAME.retry_begun", Type: Text, Default: `"never"`, Meaning: "`never` or `on_platform`: whether a bundle that has begun may begin again after its node failed."},
+		{Name: "queue.NAME.retry_begun", Type: Text, Default: `"never"`, Meaning: "`never` or `on_platform`: whether a bundle that has begun may begin again after its node or a disk failed, or after a preemption."},
 		{Name: "queue.NAME.path", Type: List, Otherwise: none, Meaning: "Directories on the nodes where jobs look for programs first, such as `[\"/opt/apptainer/bin\"]` ([The environment of jobs](operators/reference.md#the-environment-of-jobs))."},
 		{Name: "queue.NAME.scratch", Type: Text, Default: `"/tmp"`, Meaning: "A directory on the nodes' own disk."},
 		{Name: "queue.NAME.workdir", Type: Text, Default: `"shared"`, Meaning: "`shared` or `local`: the disk on which the command works ([Working directories on the nodes](operators/reference.md#working-directories-on-the-nodes))."},

@@ -87,14 +87,12 @@ func fill[T any](table *T, defaults T) {
 
 // explain returns an error of one line, with the number of the wrong line and its fault.
 func explain(err error) error {
-	var unknown *toml.StrictMissingError
-	if errors.As(err, &unknown) && len(unknown.Errors) > 0 {
+	if unknown, ok := errors.AsType[*toml.StrictMissingError](err); ok && len(unknown.Errors) > 0 {
 		first := unknown.Errors[0]
 		line, _ := first.Position()
 		return fmt.Errorf("line %d: unknown key %s", line, strings.Join(first.Key(), "."))
 	}
-	var wrong *toml.DecodeError
-	if errors.As(err, &wrong) {
+	if wrong, ok := errors.AsType[*toml.DecodeError](err); ok {
 		line, _ := wrong.Position()
 		where := ""
 		if key := wrong.Key(); len(key) > 0 {

@@ -2,7 +2,6 @@ package heartbeat
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -49,11 +48,7 @@ func Ask(ctx context.Context, shared spool.Layout, state lease.State, bundle str
 	}
 	dir, token := shared.BridgeDir(), spool.NewToken()
 	ask, answer := filepath.Join(dir, askPrefix+token+".json"), filepath.Join(dir, answerPrefix+token+".json")
-	data, err := json.Marshal(question{bundle})
-	if err == nil {
-		err = atomicfile.Write(ask, data, 0o600)
-	}
-	if err != nil {
+	if err := atomicfile.WriteJSON(ask, question{bundle}); err != nil {
 		return Explanation{}, fmt.Errorf("ask the bridge on %s: %w", host, err)
 	}
 	defer func() { _, _ = os.Remove(ask), os.Remove(answer) }() // the next holder of the lease removes leftovers
@@ -61,11 +56,7 @@ func Ask(ctx context.Context, shared spool.Layout, state lease.State, bundle str
 	defer stop()
 	for {
 		var r reply
-		data, err := os.ReadFile(answer)
-		if err == nil {
-			err = json.Unmarshal(data, &r)
-		}
-		switch {
+		switch err := atomicfile.ReadJSON(answer, &r); {
 		case err == nil && r.Ambiguous:
 			return Explanation{}, &AmbiguousError{r.Error}
 		case err == nil && r.Explanation == nil:
@@ -102,15 +93,9 @@ func (r *Recorder) answer(ctx context.Context) {
 			continue
 		}
 		var q question
-		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		err := atomicfile.ReadJSON(filepath.Join(dir, e.Name()), &q)
 		if err == nil {
-			err = json.Unmarshal(data, &q)
-		}
-		if err == nil {
-			data, err = json.Marshal(explain(ctx, &r.Ledger.Reader, r.Holder.Ledger, q.Bundle))
-		}
-		if err == nil {
-			err = atomicfile.Write(filepath.Join(dir, answerPrefix+token), data, 0o600)
+			err = atomicfile.WriteJSON(filepath.Join(dir, answerPrefix+token), explain(ctx, &r.Ledger.Reader, r.Holder.Ledger, q.Bundle))
 		}
 		if err == nil {
 			_ = os.Remove(filepath.Join(dir, e.Name())) // or its asker does

@@ -22,7 +22,7 @@ type Heartbeat struct {
 	// Ended is the time of its end; Failure is the error that ended it, empty for a signal.
 	Ended   time.Time `json:"ended,omitzero"`
 	Failure string    `json:"failure,omitempty"`
-	bridge.Heartbeat
+	bridge.Condition
 }
 
 // Recorder publishes the status of a running bridge in its shared directory, with each renewal
@@ -47,17 +47,16 @@ const lookEvery = time.Second
 func (r *Recorder) Run(ctx context.Context) error {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
-	var last bridge.Heartbeat
+	var last bridge.Condition
 	var at time.Time
 	failed := false
 	for {
-		now, h := r.Bridge.Now(), r.Bridge.Heartbeat()
+		now, h := r.Bridge.Now(), r.Bridge.Condition()
 		if at.IsZero() || now.Sub(at) >= lease.RenewEvery || !sameNews(last, h) {
 			last, at = h, now
 			ledger.Touch(r.Config.Ledger, now)
-			err := r.Lease.Renew(ctx, r.status(Heartbeat{At: now, Heartbeat: h}))
-			var lost *lease.LostError
-			if errors.As(err, &lost) {
+			err := r.Lease.Renew(ctx, r.status(Heartbeat{At: now, Condition: h}))
+			if _, ok := errors.AsType[*lease.LostError](err); ok {
 				return err
 			}
 			if err != nil && !failed {
@@ -74,9 +73,9 @@ func (r *Recorder) Run(ctx context.Context) error {
 	}
 }
 
-// sameNews reports whether two heartbeats say the same, apart from times that change with each
+// sameNews reports whether two conditions are the same, apart from times that change with each
 // snapshot.
-func sameNews(a, b bridge.Heartbeat) bool {
+func sameNews(a, b bridge.Condition) bool {
 	if a.Observed.IsZero() != b.Observed.IsZero() {
 		return false
 	}
@@ -88,7 +87,7 @@ func sameNews(a, b bridge.Heartbeat) bool {
 // up.
 func (r *Recorder) End(ctx context.Context, err error) {
 	now := r.Bridge.Now()
-	h := Heartbeat{At: now, Ended: now, Heartbeat: r.Bridge.Heartbeat()}
+	h := Heartbeat{At: now, Ended: now, Condition: r.Bridge.Condition()}
 	if err != nil {
 		h.Failure = err.Error()
 	}

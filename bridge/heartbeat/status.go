@@ -130,7 +130,7 @@ func (s *Status) measureDisk(c config.Config, rows []*plan.Row) {
 	s.Disk.Free, s.Disk.Total, s.Disk.FreeFiles, s.Disk.Files = space.Free, space.Total, space.FreeFiles, space.Files
 	before := slices.ContainsFunc(rows, func(r *plan.Row) bool { return r.DiskLow != "" })
 	if s.Running && s.Last != nil {
-		before = s.Last.Low != ""
+		before = s.Last.DiskLow != ""
 	}
-	s.Disk.Low = c.LowWater.Low(space, before)
+	s.Disk.Low = c.LowWater.Lack(space, before)
 }

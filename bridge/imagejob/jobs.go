@@ -66,9 +66,9 @@ func (j Jobs) Convert(ctx context.Context, p Puller, img source.Image, dst strin
 	var short *memoryError
 	for _, extraMiB := range j.memories() {
 		err = j.convertWith(ctx, p.Settings(), img, pulled, dst, extraMiB, progress)
-		var refused *sbatch.Error
-		if short != nil && errors.As(err, &refused) && !refused.Transient() {
-			return source.NewImageError(img.Reference.String(), fmt.Errorf("%w; Slurm refused a job with more memory: %w", short, refused), false)
+		var sbatchErr *sbatch.Error
+		if short != nil && errors.As(err, &sbatchErr) && !sbatchErr.Transient() {
+			return source.NewImageError(img.Reference.String(), fmt.Errorf("%w; Slurm refused a job with more memory: %w", short, sbatchErr), false)
 		}
 		if !errors.As(err, &short) {
 			return err

@@ -147,7 +147,7 @@ func TestToolThatSomebodyKilledIsToldOf(t *testing.T) {
 	if err != nil || len(left) != 1 {
 		t.Fatalf("results: %v, %v", left, err)
 	}
-	if said, err := os.ReadFile(left[0]); err != nil || !strings.Contains(string(said), `"killed":true`) {
+	if said, err := os.ReadFile(left[0]); err != nil || !strings.Contains(string(said), `"killed": true`) {
 		t.Errorf("the job says %s, %v", said, err)
 	}
 }

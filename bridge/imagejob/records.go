@@ -1,9 +1,7 @@
 package imagejob
 
 import (
-	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
@@ -72,22 +70,11 @@ type result struct {
 }
 
 func writeRecord(dir, name string, record any) error {
-	data, err := json.Marshal(record)
-	if err == nil {
-		err = atomicfile.Write(filepath.Join(dir, name), data, 0o600)
-	}
-	if err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
-	}
-	return nil
+	return atomicfile.WriteJSON(filepath.Join(dir, name), record)
 }
 
 func readRecord(dir, name string, record any) error {
-	data, err := os.ReadFile(filepath.Join(dir, name))
-	if err == nil {
-		err = json.Unmarshal(data, record)
-	}
-	if err != nil {
+	if err := atomicfile.ReadJSON(filepath.Join(dir, name), record); err != nil {
 		return fmt.Errorf("read %s: %w", name, err)
 	}
 	return nil

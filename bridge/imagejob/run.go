@@ -30,8 +30,7 @@ func Run(ctx context.Context, path string, convert Convert) error {
 	var r result
 	if err != nil {
 		r.Error, r.Transient = err.Error(), true
-		var failed *source.ImageError
-		if errors.As(err, &failed) {
+		if failed, ok := errors.AsType[*source.ImageError](err); ok {
 			r.Error, r.Transient = failed.Err.Error(), failed.Transient()
 		}
 		var program interface{ Killed() bool } // a *command.Error

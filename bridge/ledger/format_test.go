@@ -1,40 +1,72 @@
 package ledger_test
 
 import (
-	"io/fs"
 	"os"
 	"strings"
 	"testing"
 	"testing/fstest"
 
+	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 )
 
-// olderMigrations has the migrations of an older version.
-func olderMigrations(t *testing.T) fs.FS {
+// migrate makes a ledger with the migrations of another version: what this version has, changed by change.
+func migrate(t *testing.T, where string, change func(fstest.MapFS)) {
 	t.Helper()
-	files := fstest.MapFS{}
-	for _, name := range []string{"00001_rows.sql", "00002_history.sql", "00003_writer.sql"} {
-		data, err := os.ReadFile("migrations/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		files[name] = &fstest.MapFile{Data: data}
+	data, err := os.ReadFile("migrations/00005_ledger.sql")
+	if err != nil {
+		t.Fatal(err)
 	}
-	return files
+	files := fstest.MapFS{"00005_ledger.sql": {Data: data}}
+	change(files)
+	db, err := sqldb.Open(t.Context(), where, files)
+	if err == nil {
+		err = db.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
-func TestOlderVersionRefusesTheLedgerOfANewerOne(t *testing.T) {
+func TestLedgerOfANewerVersionIsRefused(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, place func(testing.TB) string) {
 		where := place(t)
-		if err := open(t, where).Close(); err != nil {
-			t.Fatal(err)
+		migrate(t, where, func(files fstest.MapFS) {
+			files["00006_more.sql"] = &fstest.MapFile{Data: []byte("-- +goose Up\nCREATE TABLE more (n BIGINT NOT NULL);\n")}
+		})
+		if _, err := ledger.Open(t.Context(), where); err == nil || !strings.Contains(err.Error(), "a newer one") {
+			t.Errorf("a ledger of a newer version was opened: %v", err)
 		}
-		if _, err := sqldb.Open(t.Context(), where, olderMigrations(t)); err == nil || !strings.Contains(err.Error(), "a newer one") {
-			t.Errorf("the version before opens the ledger: %v", err)
+	})
+}
+
+// Builds before the first release made the tables in five steps.
+func TestLedgerOfAnUnfinishedStepIsRefused(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, place func(testing.TB) string) {
+		where := place(t)
+		migrate(t, where, func(files fstest.MapFS) {
+			clear(files)
+			files["00001_rows.sql"] = &fstest.MapFile{Data: []byte("-- +goose Up\nCREATE TABLE rows (bundle TEXT NOT NULL PRIMARY KEY);\n")}
+		})
+		if _, err := ledger.Open(t.Context(), where); err == nil || !strings.Contains(err.Error(), "already exists") {
+			t.Errorf("a ledger of another form was opened: %v", err)
 		}
+	})
+}
+
+func TestLedgerOfTheLastStepIsOpened(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, place func(testing.TB) string) {
+		where := place(t)
+		migrate(t, where, func(files fstest.MapFS) {
+			for _, step := range []string{"1", "2", "3", "4"} {
+				files["0000"+step+"_step.sql"] = &fstest.MapFile{Data: []byte("-- +goose Up\nCREATE TABLE step" + step + " (n BIGINT NOT NULL);\n")}
+			}
+		})
+		save(t, open(t, where), plan.Row{Bundle: "0x1", Phase: plan.Claiming})
 	})
 }
 

@@ -43,14 +43,6 @@ func slot(n int64) int64 {
 	return keepFirst + 1 + (n-keepFirst-1)%keepLast
 }
 
-// decisionTime returns the time of a row's last decision.
-func decisionTime(r plan.Row) time.Time {
-	if r.DecidedAt.IsZero() { // saved by a version without DecidedAt
-		return r.PhaseSince
-	}
-	return r.DecidedAt
-}
-
 // nanoseconds returns a time as the history stores it.
 func nanoseconds(t time.Time) int64 {
 	if t.IsZero() {
@@ -65,7 +57,7 @@ func addEntries(tx *sqlx.Tx, records []record) error {
 	for _, rec := range records {
 		if r := rec.row; rec.changed {
 			added = append(added, entry{
-				Bundle: r.Bundle, N: rec.entries, Version: r.Version + 1, At: nanoseconds(decisionTime(r)),
+				Bundle: r.Bundle, N: rec.entries, Version: r.Version + 1, At: nanoseconds(r.DecidedAt),
 				Phase: validText(string(r.Phase)), Attempt: int64(r.Attempt.Number), Job: int64(r.Job.ID), Reason: rec.reason,
 			})
 		}
@@ -103,7 +95,6 @@ func forgetBundle(tx *sqlx.Tx, bundle string, now time.Time, keep time.Duration)
 	if err != nil {
 		return err
 	}
-	limit := nanoseconds(now.Add(-keep))
 	for _, s := range []struct {
 		statement string
 		args      []any
@@ -111,10 +102,7 @@ func forgetBundle(tx *sqlx.Tx, bundle string, now time.Time, keep time.Duration)
 		{`INSERT INTO forgotten (bundle, at, entries) VALUES (?, ?, ?)
 			ON CONFLICT (bundle) DO UPDATE SET at = excluded.at, entries = excluded.entries`, []any{bundle, nanoseconds(now), packed}},
 		{`DELETE FROM history WHERE bundle = ?`, []any{bundle}},
-		// Versions before packing left these.
-		{`DELETE FROM history WHERE bundle IN (SELECT bundle FROM forgotten WHERE at < ? AND entries = '')
-			AND NOT EXISTS (SELECT 1 FROM rows WHERE rows.bundle = history.bundle)`, []any{limit}},
-		{`DELETE FROM forgotten WHERE at < ?`, []any{limit}},
+		{`DELETE FROM forgotten WHERE at < ?`, []any{nanoseconds(now.Add(-keep))}},
 	} {
 		if _, err := exec(tx, s.statement, s.args...); err != nil {
 			return err
@@ -129,7 +117,7 @@ func restoreHistories(tx *sqlx.Tx, bundles []any) error {
 		return nil
 	}
 	var found []struct{ Bundle, Entries string }
-	query := `SELECT bundle, entries FROM forgotten WHERE entries <> '' AND bundle IN ` + values(1, len(bundles))
+	query := `SELECT bundle, entries FROM forgotten WHERE bundle IN ` + values(1, len(bundles))
 	if err := tx.Select(&found, tx.Rebind(query), bundles...); err != nil {
 		return fmt.Errorf("read history: %w", err)
 	}
@@ -144,7 +132,7 @@ func restoreHistories(tx *sqlx.Tx, bundles []any) error {
 		if err := insertEntries(tx, entries); err != nil {
 			return err
 		}
-		if _, err := exec(tx, `UPDATE forgotten SET entries = '' WHERE bundle = ?`, f.Bundle); err != nil {
+		if _, err := exec(tx, `DELETE FROM forgotten WHERE bundle = ?`, f.Bundle); err != nil {
 			return err
 		}
 	}
@@ -199,7 +187,7 @@ func (r *Reader) History(ctx context.Context, bundle string) ([]Entry, error) {
 	}
 	if len(found) == 0 {
 		var packed []string
-		err := r.db.SelectContext(ctx, &packed, r.db.Rebind(`SELECT entries FROM forgotten WHERE entries <> '' AND bundle = ?`), bundle)
+		err := r.db.SelectContext(ctx, &packed, r.db.Rebind(`SELECT entries FROM forgotten WHERE bundle = ?`), bundle)
 		if err == nil && len(packed) > 0 {
 			found, err = unpackEntries(packed[0])
 		}

@@ -23,7 +23,7 @@
 //
 // # Places
 //
-// The SQLite file belongs on a disk of one host: Open, OpenToRead, Lock and MakeRoom refuse
+// The SQLite file belongs on a disk of one host: Open, OpenToRead, Lock and MakeDir refuse
 // network file systems with ErrNetwork. A PostgreSQL server serves many bridges, each of which
 // has a schema of its own (search_path in the URL, or the schema named as the user) or a database
 // of its own.
@@ -241,7 +241,7 @@ func (l *Ledger) Delete(ctx context.Context, r plan.Row) error {
 		if changed != 1 {
 			return ErrConflict
 		}
-		return forgetBundle(tx, r.Bundle, decisionTime(r), cmp.Or(l.KeepHistory, DefaultKeepHistory))
+		return forgetBundle(tx, r.Bundle, r.DecidedAt, cmp.Or(l.KeepHistory, DefaultKeepHistory))
 	})
 	if err != nil {
 		return fmt.Errorf("delete row %s: %w", r.Bundle, err)

@@ -7,7 +7,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io"
-	"strings"
 	"sync"
 )
 
@@ -29,7 +28,7 @@ type packer struct{ writers, readers sync.Pool }
 //nolint:gochecknoglobals // its contents are the same for all ledgers
 var packs packer
 
-// pack returns data, which begins with { or [, as text for a column.
+// pack returns data as text for a column.
 func (p *packer) pack(data []byte) (string, error) {
 	var packed bytes.Buffer
 	w, ok := p.writers.Get().(*flate.Writer)
@@ -52,11 +51,8 @@ func (p *packer) pack(data []byte) (string, error) {
 	return base64.RawStdEncoding.EncodeToString(packed.Bytes()), nil
 }
 
-// unpack reverses pack. It returns a text of a version that did not pack unchanged.
+// unpack reverses pack.
 func (p *packer) unpack(text string) ([]byte, error) {
-	if text == "" || strings.ContainsAny(text[:1], "{[") {
-		return []byte(text), nil
-	}
 	packed, err := base64.RawStdEncoding.DecodeString(text)
 	if err != nil {
 		return nil, fmt.Errorf("unpack: %w", err)

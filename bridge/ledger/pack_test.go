@@ -8,7 +8,6 @@ func TestWhatWasPackedOnceIsUnpackedForever(t *testing.T) {
 	for packed, want := range map[string]string{
 		"QumIGRrgB0gdsXRwtQ6rgGHdZ0RMgjrQkGyAtQtdCwgAAP//": `{"bundle":"0x10000000000000000000000000000000","queue":"gpu","phase":"queued","reason":"job 123456: sbatch accepted it"}`,
 		"go4aWBigA1JHDWIBAQAA//8":                          `[[1,1,1800000000000000000,"claiming",0,0,"the server offered the bundle"]]`,
-		`{"bundle":"0x1"}`:                                 `{"bundle":"0x1"}`, // of a version that did not pack
 	} {
 		if got, err := packs.unpack(packed); err != nil || string(got) != want {
 			t.Errorf("%s: %q, %v; want %s", packed, got, err, want)

@@ -58,9 +58,9 @@ func CheckPlace(where string) error {
 		where, network, ErrNetwork, LocalPlace())
 }
 
-// MakeRoom makes the directory of a ledger's file, for this user alone. It refuses the directory of
+// MakeDir makes the directory of a ledger's file, for this user alone. It refuses the directory of
 // another user, who could put files there.
-func MakeRoom(where string) error {
+func MakeDir(where string) error {
 	if sqldb.IsURL(where) {
 		return nil
 	}
@@ -69,14 +69,14 @@ func MakeRoom(where string) error {
 	}
 	dir := filepath.Dir(where)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("make room for the ledger: %w", err)
+		return fmt.Errorf("make the ledger's directory: %w", err)
 	}
 	info, err := os.Stat(dir)
 	if err != nil {
-		return fmt.Errorf("make room for the ledger: %w", err)
+		return fmt.Errorf("make the ledger's directory: %w", err)
 	}
 	if owner, ok := info.Sys().(*syscall.Stat_t); ok && owner.Uid != 0 && int(owner.Uid) != os.Geteuid() {
-		return fmt.Errorf("make room for the ledger: the directory %s belongs to another user", dir)
+		return fmt.Errorf("make the ledger's directory: the directory %s belongs to another user", dir)
 	}
 	return nil
 }

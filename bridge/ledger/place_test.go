@@ -20,7 +20,7 @@ func TestFileOnANetworkFileSystemIsRefusedAndAnotherPlaceIsNamed(t *testing.T) {
 			"open":         func() error { _, err := ledger.Open(t.Context(), where); return err },
 			"open to read": func() error { _, err := ledger.OpenToRead(t.Context(), where); return err },
 			"lock":         func() error { _, err := ledger.Lock(t.Context(), where); return err },
-			"make room":    func() error { return ledger.MakeRoom(where) },
+			"make dir":     func() error { return ledger.MakeDir(where) },
 		} {
 			err := use()
 			if !errors.Is(err, ledger.ErrNetwork) {
@@ -44,11 +44,11 @@ func TestDirectoryOfAnotherUserIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	where := filepath.Join(dir, "ledger.db")
-	if err := ledger.MakeRoom(where); err == nil || !strings.Contains(err.Error(), "belongs to another user") {
+	if err := ledger.MakeDir(where); err == nil || !strings.Contains(err.Error(), "belongs to another user") {
 		t.Errorf("room in another user's directory: %v", err)
 	}
 	mine := filepath.Join(t.TempDir(), "a", "b", "ledger.db")
-	if err := ledger.MakeRoom(mine); err != nil {
+	if err := ledger.MakeDir(mine); err != nil {
 		t.Error(err)
 	}
 	if info, err := os.Stat(filepath.Dir(mine)); err != nil || info.Mode().Perm() != 0o700 {

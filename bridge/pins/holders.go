@@ -29,14 +29,11 @@ func JobHolder(user, job string) cache.Holder { return cache.Holder("job-" + use
 // PersonHolder returns the holder for a user that keeps an entry by hand.
 func PersonHolder(user string) cache.Holder { return cache.Holder("user-" + user) }
 
-// BundleOf returns the bundle of a holder that is a row, of any bridge.
-func BundleOf(h cache.Holder) (bundle string, ok bool) {
+// RowOf returns the bridge and the bundle of a holder that is a row.
+func RowOf(h cache.Holder) (bridge, bundle string, ok bool) {
 	rest, ok := strings.CutPrefix(string(h), "row-")
-	if !ok {
-		return "", false
-	}
-	_, bundle, ok = strings.Cut(rest, "-")
-	return bundle, ok && codalab.IsUUID(bundle)
+	bridge, bundle, _ = strings.Cut(rest, "-")
+	return bridge, bundle, ok && codalab.IsUUID(bundle)
 }
 
 // Judge finds the holders that are over, for the cache of one user.

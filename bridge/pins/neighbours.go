@@ -7,14 +7,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/lease"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/cache"
-	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -52,7 +50,7 @@ func (n *Neighbours) judge(holders []cache.Holder, over map[cache.Holder]bool) e
 		delete(n.missing, bridge)
 	}
 	for _, h := range holders { // of one cache; others have other ones
-		bridge, ok := bridgeOf(h)
+		bridge, _, ok := RowOf(h)
 		if !ok || present[bridge] {
 			continue
 		}
@@ -90,13 +88,6 @@ func (n *Neighbours) present() (map[string]bool, error) {
 		present[state.Holder.Bridge] = true
 	}
 	return present, nil
-}
-
-// bridgeOf returns the bridge of a holder that is a row.
-func bridgeOf(h cache.Holder) (bridge string, ok bool) {
-	rest, ok := strings.CutPrefix(string(h), "row-")
-	bridge, bundle, _ := strings.Cut(rest, "-")
-	return bridge, ok && codalab.IsUUID(bundle)
 }
 
 // keepUncollected is the time for which a silent neighbour's directory stays if results in it may be

@@ -32,7 +32,7 @@ func (w *world) disk(a *arguments) error {
 	if err != nil {
 		return err
 	}
-	low := plan.LowWater{Bytes: 50 << 30, Share: 0.05}.Low(spool.Space{Free: free, Total: 1 << 40}, w.low != "")
+	low := plan.LowWater{Bytes: 50 << 30, Share: 0.05}.Lack(spool.Space{Free: free, Total: 1 << 40}, w.low != "")
 	w.low, w.stepNews().DiskLow = low, &low
 	return nil
 }

@@ -102,19 +102,19 @@ func (h *Health) breakers() []*breaker { return []*breaker{&h.refusals, &h.reaso
 // held reports whether the queue is held up.
 func (h *Health) held() bool { return slices.ContainsFunc(h.breakers(), (*breaker).held) }
 
-// Room returns the number of rows of the queue that may be submitted now, at most room. A queue that is
+// MaySubmit returns the number of rows of the queue that may be submitted now, at most most. A queue that is
 // held up submits one row after each pause.
-func (h *Health) Room(now time.Time, room int) int {
+func (h *Health) MaySubmit(now time.Time, most int) int {
 	for _, b := range h.breakers() {
 		switch {
 		case !b.held():
 		case now.Before(b.nextProbe):
 			return 0
 		default:
-			room = min(room, 1)
+			most = min(most, 1)
 		}
 	}
-	return room
+	return most
 }
 
 // Submitted notes the submission of a row. If the queue is held up the row is a probe, and the next

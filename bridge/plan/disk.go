@@ -33,10 +33,10 @@ func (l LowWater) Of(total int64) int64 {
 	return low
 }
 
-// Low returns the reason for which nothing new may be put onto the shared disk, as text that may follow
+// Lack returns the reason for which nothing new may be put onto the shared disk, as text that may follow
 // "Waiting: "; empty if there is room. If before is set, the disk was low the last time, and needs more
 // free space than the low water.
-func (l LowWater) Low(s spool.Space, before bool) string {
+func (l LowWater) Lack(s spool.Space, before bool) string {
 	low := float64(l.Of(s.Total))
 	files := l.Share
 	if files == 0 && l.Bytes > 0 {

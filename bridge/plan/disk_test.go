@@ -33,7 +33,7 @@ func TestLowWaterIsASizeOrAPartOfTheDisk(t *testing.T) {
 		"not files enough yet":    {plan.LowWater{Bytes: g}, files(100*g, 105, 10000), true, "the site's disk has room for 105 more files, and new work begins again at 110"},
 		"files enough":            {plan.LowWater{Bytes: g}, files(100*g, 111, 10000), true, ""},
 	} {
-		if got := test.low.Low(test.space, test.before); got != test.want {
+		if got := test.low.Lack(test.space, test.before); got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}

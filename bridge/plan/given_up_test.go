@@ -146,7 +146,7 @@ func TestBatchNumbersSubmissions(t *testing.T) {
 		staged = append(staged, &r)
 	}
 	staged[1].Attempt.Number, staged[1].UnclearCount, staged[1].FailedTries = 2, 3, 7 // refused for now seven times
-	rows, _ := policy().Batch(epoch, plan.Waiting{Rows: staged, Room: map[string]int{"cpu": 9}, Budget: 2}, nil, 41)
+	rows, _ := policy().Batch(epoch, plan.Waiting{Rows: staged, MaySubmit: map[string]int{"cpu": 9}, Budget: 2}, nil, 41)
 	if len(rows) != 2 || rows[0].Generation != 42 || rows[1].Generation != 43 {
 		t.Fatalf("rows %+v, want generations 42 and 43", rows)
 	}

@@ -113,7 +113,7 @@ func TestI2SubmissionsOfBundlesThatShareDigitsHaveOtherNames(t *testing.T) {
 	t.Parallel()
 	one, two := rowIn(plan.Staging), rowIn(plan.Staging)
 	two.Bundle = uuid[:14] + "ffffffffffffffffffff"
-	batch, _ := policy().Batch(epoch, plan.Waiting{Rows: []*plan.Row{&one, &two}, Room: map[string]int{"cpu": 2}, Budget: 2}, plan.Turns{}, 7)
+	batch, _ := policy().Batch(epoch, plan.Waiting{Rows: []*plan.Row{&one, &two}, MaySubmit: map[string]int{"cpu": 2}, Budget: 2}, plan.Turns{}, 7)
 	if len(batch) != 2 || batch[0].SubmissionName == batch[1].SubmissionName {
 		t.Fatalf("names %q and %q", batch[0].SubmissionName, batch[1].SubmissionName)
 	}

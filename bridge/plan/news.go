@@ -22,7 +22,7 @@ type News struct {
 	Restarted bool
 	// Found is a live job of an attempt that is later than the row's.
 	Found *Found
-	// DiskLow is the reason for which the bridge puts nothing new onto the shared disk (LowWater.Low, or
+	// DiskLow is the reason for which the bridge puts nothing new onto the shared disk (LowWater.Lack, or
 	// the disk does not answer), empty if it does, and nil if that is not known.
 	DiskLow *string
 	// Held is the reason for which the row's queue is held up, empty if it is not, nil if it has not changed.
@@ -144,7 +144,7 @@ type Confirmation struct {
 	Asked time.Time `json:",omitzero"`
 	// State is the bundle's state. It has no meaning with a failure.
 	State codalab.State
-	// Here is set if the server shows this bridge's identity, or this host and the time of this claim. Then
+	// Here is set if the server shows this bridge's worker id, or this host and the time of this claim. Then
 	// this bridge was the last to claim or report the bundle.
 	Here bool `json:",omitempty"`
 	// Carried is set if a check-in that reports the bundle waited for its answer during the question. The

@@ -90,5 +90,5 @@ func TestI2OlderJobOfTheSameIDIsAnothers(t *testing.T) {
 	b.at(3*time.Minute).decide(read(3*time.Minute, b.row.Begun, nil)).is(plan.Running, plan.QueryAccounting)
 	j.Exit, j.Comment = "3:0", ""
 	b.decide(plan.News{Accounting: observation(3*time.Minute, older, j)}).is(plan.Collecting, plan.Collect)
-	b.verdict(spool.CauseUser, "Exit code 3, as Slurm shows it")
+	b.verdict(spool.CausePlatform, "Exit code 3, as Slurm shows it")
 }

@@ -81,8 +81,8 @@ type Queue struct {
 	// Group is a group of users at the CodaLab server. The queue accepts its members' bundles, and those
 	// of the bridge's own user. It is empty for no group.
 	Group string
-	// Identity is the queue's worker id at the server; empty for the bridge's name and the queue's.
-	Identity string
+	// WorkerID is the queue's worker id at the server; empty for the bridge's name and the queue's.
+	WorkerID string
 	// Default is set for the queue of bundles without a tag.
 	Default bool
 

@@ -16,7 +16,7 @@ func (r Row) Reportable() bool {
 	return r.Phase != Claiming && r.Phase != Done && !r.Dropped
 }
 
-// Report returns the row's part of a check-in with this worker identity.
+// Report returns the row's part of a check-in of the worker with this id.
 func (r Row) Report(worker string) codalab.RunReport {
 	report := codalab.RunReport{
 		UUID:        r.Bundle,

@@ -230,7 +230,7 @@ func TestBatchTakesThePriorAndThenTheOlderAndNamesThem(t *testing.T) {
 	}
 	staged[2].Bundle, staged[2].Attempt.Number = uuid, 2
 	batch := func(rows []*plan.Row, room, budget int) []plan.Row {
-		chosen, _ := p.Batch(epoch, plan.Waiting{Rows: rows, Room: map[string]int{"cpu": room}, Budget: budget}, nil, 10)
+		chosen, _ := p.Batch(epoch, plan.Waiting{Rows: rows, MaySubmit: map[string]int{"cpu": room}, Budget: budget}, nil, 10)
 		return chosen
 	}
 	var got []string
@@ -252,7 +252,7 @@ func TestBatchTakesThePriorAndThenTheOlderAndNamesThem(t *testing.T) {
 	}
 }
 
-func TestRoomIsTheLeastOfAllBounds(t *testing.T) {
+func TestQueueMaySubmitTheLeastOfAllBounds(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name           string
@@ -267,7 +267,7 @@ func TestRoomIsTheLeastOfAllBounds(t *testing.T) {
 		{"less than nothing", 0, 0, -1, 0},
 		{"the rate's", 10, 0, 0, 0},
 	} {
-		if got := (plan.Queue{MaxInFlight: c.most}).Room(c.inFlight, c.budget); got != c.want {
+		if got := (plan.Queue{MaxInFlight: c.most}).MaySubmit(c.inFlight, c.budget); got != c.want {
 			t.Errorf("%s: room %d, want %d", c.name, got, c.want)
 		}
 	}

@@ -304,8 +304,8 @@ func (r Row) commandStarted() bool {
 	return r.Begun != nil && (r.Status != nil && !r.Status.CommandStarted.IsZero() || r.Exit != nil && !r.Exit.CommandStarted.IsZero())
 }
 
-// WaitsForRoom reports whether the row is staged and waits to be submitted.
-func (r Row) WaitsForRoom(now time.Time) bool {
+// WaitsToSubmit reports whether the row is staged and waits to be submitted.
+func (r Row) WaitsToSubmit(now time.Time) bool {
 	return r.Phase == Staging && r.Staged != nil && r.StopVerdict == nil && !r.DueAt.After(now)
 }
 

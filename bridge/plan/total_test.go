@@ -245,7 +245,7 @@ func drive(t *testing.T, row plan.Row, seed uint64) *bench {
 		b.decide(news[names[random.IntN(len(names))]])
 	}
 	for range 300 {
-		if b.row.WaitsForRoom(b.now) {
+		if b.row.WaitsToSubmit(b.now) {
 			b.row = b.policy.NewAttempt(b.now, b.row, 1)
 		}
 		room := ""

@@ -12,7 +12,7 @@ import (
 // blocks another (I11), whatever the number of their bundles and their priorities.
 //
 // In a lane's turn the owner's waiting bundle of the highest request_priority is submitted, from any
-// queue with room. If several have that priority, the lane's own go first, the oldest of them first. So a
+// queue that may submit. If several have that priority, the lane's own go first, the oldest of them first. So a
 // priority orders an owner's own bundles, and gives no advantage over other owners.
 type Lane struct{ Queue, Owner string }
 
@@ -24,16 +24,16 @@ func (r *Row) Lane() Lane { return Lane{r.Queue, r.Run.OwnerID} }
 
 // Waiting has the rows that may be submitted now.
 type Waiting struct {
-	// Rows wait for room (WaitsForRoom).
+	// Rows wait to be submitted (WaitsToSubmit).
 	Rows []*Row
-	// Room bounds the submissions of each queue, Budget those of all queues.
-	Room   map[string]int
-	Budget int
+	// MaySubmit bounds the submissions of each queue, Budget those of all queues.
+	MaySubmit map[string]int
+	Budget    int
 }
 
-// Room returns the number of rows of the queue that may be submitted now. inFlight is the number of its
+// MaySubmit returns the number of rows of the queue that may be submitted now. inFlight is the number of its
 // rows in Slurm, budget the number of submissions that the request rate allows.
-func (q Queue) Room(inFlight, budget int) int {
+func (q Queue) MaySubmit(inFlight, budget int) int {
 	if q.MaxInFlight > 0 {
 		budget = min(budget, q.MaxInFlight-inFlight)
 	}
@@ -46,13 +46,13 @@ func (p Policy) Batch(now time.Time, w Waiting, turns Turns, generation int64) (
 	if len(w.Rows) == 0 || w.Budget <= 0 {
 		return nil, turns
 	}
-	lanes, room, after := inLanes(w.Rows), maps.Clone(w.Room), Turns{}
+	lanes, left, after := inLanes(w.Rows), maps.Clone(w.MaySubmit), Turns{}
 	maps.Copy(after, turns)
 	var chosen []Row
 	for len(chosen) < w.Budget {
 		heads := map[Lane]candidate{}
 		for at, rows := range lanes {
-			if room[at.Queue] > 0 && len(rows) > 0 {
+			if left[at.Queue] > 0 && len(rows) > 0 {
 				heads[at] = rows[0]
 			}
 		}
@@ -64,7 +64,7 @@ func (p Policy) Batch(now time.Time, w Waiting, turns Turns, generation int64) (
 		generation++
 		after[turn] = generation
 		lanes[from] = lanes[from][1:]
-		room[from.Queue]--
+		left[from.Queue]--
 		chosen = append(chosen, p.NewAttempt(now, *heads[from].Row, generation))
 	}
 	return chosen, after

@@ -22,9 +22,9 @@ type waiting struct {
 
 func newWaiting(queues ...string) *waiting {
 	w := &waiting{policy: policy(), turns: plan.Turns{}}
-	w.Room = map[string]int{}
+	w.MaySubmit = map[string]int{}
 	for _, q := range queues {
-		w.Room[q] = 1_000_000
+		w.MaySubmit[q] = 1_000_000
 	}
 	return w
 }
@@ -49,7 +49,7 @@ func (w *waiting) submit(n int) string {
 	var said []string
 	for _, r := range rows {
 		said = append(said, fmt.Sprint(r.Queue, " ", r.Run.OwnerID, r.Run.Metadata.Int("request_priority")))
-		w.Room[r.Queue]--
+		w.MaySubmit[r.Queue]--
 		w.Rows = slices.DeleteFunc(w.Rows, func(other *plan.Row) bool { return other.Bundle == r.Bundle })
 	}
 	return strings.Join(said, ", ")
@@ -86,7 +86,7 @@ func TestI11SubmissionsTakeTurnsByQueueAndOwner(t *testing.T) {
 			"gpu ann7, gpu ann7, cpu ben0, gpu ann7, cpu ben0, cpu ann0, cpu ben0, cpu ann0, cpu ann0",
 		},
 		"a full queue holds no other up": {
-			func(w *waiting) { w.add("cpu", "ann", 9, 5); w.add("gpu", "ann", 0, 2); w.Room["cpu"] = 1 },
+			func(w *waiting) { w.add("cpu", "ann", 9, 5); w.add("gpu", "ann", 0, 2); w.MaySubmit["cpu"] = 1 },
 			"cpu ann9, gpu ann0, gpu ann0",
 		},
 	} {

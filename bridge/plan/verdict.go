@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -123,8 +124,8 @@ func (d *decision) fromProcess(ran string) Verdict {
 }
 
 // fromExitStatus returns the verdict that follows from the job's exit status if the worker could not write
-// its exit record, because the disk was full or failed. It returns false if Slurm has no status, or not
-// the command's.
+// its exit record, because the disk was full or failed. A command that failed may have failed for that, too, so
+// the platform is at fault. It returns false if Slurm has no status, or not the command's.
 func (d *decision) fromExitStatus() (Verdict, bool) {
 	job, begun := d.row.Job, d.row.Begun
 	status, signal, ok := strings.Cut(job.Exit, ":")
@@ -136,8 +137,9 @@ func (d *decision) fromExitStatus() (Verdict, bool) {
 	case job.State == sbatch.StateCompleted && code == 0:
 		return Verdict{Cause: spool.CauseSucceeded, ExitCode: &code}, true
 	case job.State == sbatch.StateFailed && code != 0:
-		return Verdict{Cause: spool.CauseUser, ExitCode: &code, Failure: fmt.Sprintf(
-			"Exit code %d, as Slurm shows it: node %s could not write to the shared disk, which may have been full.", code, d.row.Node())}, true
+		v := platform("Exit code %d, as Slurm shows it: node %s could not write to the shared disk, which may have been full.", code, d.row.Node())
+		v.ExitCode = &code
+		return v, true
 	}
 	return Verdict{}, false
 }
@@ -163,9 +165,9 @@ func platform(format string, args ...any) Verdict {
 // requested describes the bundle's request in one phrase.
 func (d *decision) requested() string {
 	res := d.row.Resources
-	parts := []string{plural(res.CPUs, "CPU")}
+	parts := []string{termtext.Count(res.CPUs, "CPU")}
 	if res.GPUs > 0 {
-		parts = append(parts, plural(res.GPUs, "GPU"))
+		parts = append(parts, termtext.Count(res.GPUs, "GPU"))
 	}
 	if res.Memory > 0 {
 		parts = append(parts, codalab.FormatSize(res.Memory)+" of memory")
@@ -174,13 +176,6 @@ func (d *decision) requested() string {
 		parts = append(parts, codalab.FormatDuration(limit))
 	}
 	return strings.Join(parts, ", ")
-}
-
-func plural(n int64, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 func seconds(n int64) time.Duration { return time.Duration(n) * time.Second }

@@ -21,7 +21,7 @@ func TestExitStatusOfTheJobIsTheSecondWitness(t *testing.T) {
 		words string
 	}{
 		"a success":                       {sbatch.StateCompleted, "0:0", spool.CauseSucceeded, 0, ""},
-		"a failure":                       {sbatch.StateFailed, "3:0", spool.CauseUser, 3, "Exit code 3, as Slurm shows it: node n1 could not write to the shared disk"},
+		"a failure":                       {sbatch.StateFailed, "3:0", spool.CausePlatform, 3, "Exit code 3, as Slurm shows it: node n1 could not write to the shared disk"},
 		"a worker that was killed":        {sbatch.StateFailed, "0:9", spool.CausePlatform, -1, noRecord},
 		"an end of the worker's own":      {sbatch.StateFailed, "123:0", spool.CausePlatform, -1, noRecord},
 		"a crash of the worker":           {sbatch.StateFailed, "2:0", spool.CausePlatform, -1, noRecord},
@@ -55,12 +55,12 @@ func TestExitStatusOfAFailedJobIsAskedFor(t *testing.T) {
 	j := job(sbatch.StateFailed)
 	j.Exit = "3:0"
 	b := begin().decide(plan.News{Accounting: observation(2*time.Minute, j)}).is(plan.Collecting, plan.Collect)
-	b.verdict(spool.CauseUser, "Exit code 3, as Slurm shows it")
+	b.verdict(spool.CausePlatform, "Exit code 3, as Slurm shows it")
 
 	b = begin() // the database is behind
 	b.decide(plan.News{Accounting: observation(2 * time.Minute)}).is(plan.Running)
 	b.at(3*time.Minute).decide(plan.News{Accounting: observation(3*time.Minute, j)}).is(plan.Collecting, plan.Collect)
-	b.verdict(spool.CauseUser, "Exit code 3, as Slurm shows it")
+	b.verdict(spool.CausePlatform, "Exit code 3, as Slurm shows it")
 
 	b = begin() // and never shows the job
 	b.at(time.Hour).decide(plan.News{Accounting: observation(time.Hour)}).is(plan.Collecting, plan.Collect)

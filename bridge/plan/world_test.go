@@ -30,7 +30,7 @@ type world struct {
 	news   *plan.News
 	out    strings.Builder
 	record func(move)
-	// low is the last measurement of the shared disk: plan.LowWater.Low.
+	// low is the last measurement of the shared disk: plan.LowWater.Lack.
 	low string
 	// quiet turns the output off.
 	quiet bool
@@ -232,7 +232,7 @@ func (w *world) crash(a *arguments) error {
 
 // batch submits the row, if it waits for that.
 func (w *world) batch() error {
-	if w.row == nil || !w.row.WaitsForRoom(w.now) {
+	if w.row == nil || !w.row.WaitsToSubmit(w.now) {
 		w.printf("the row does not wait for room")
 		return nil
 	}

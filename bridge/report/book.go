@@ -18,11 +18,11 @@ const (
 	Words
 	// Old is a report that has to be repeated.
 	Old
-	// Urgent is a run's new state, a verdict, or a change of the identity itself.
+	// Urgent is a run's new state, a verdict, or a change of the worker itself.
 	Urgent
 )
 
-// Book has the last reports of a bridge's runs, by queue: each queue has an identity, which checks in by
+// Book has the last reports of a bridge's runs, by queue: each queue is a worker to the server, which checks in by
 // itself. A Book is not safe for concurrent use. It keeps the rows that it is given, which nobody changes.
 type Book struct {
 	queues map[string]*queue
@@ -46,7 +46,7 @@ type queue struct {
 	aging      *list.List // of *report
 	// compared is the bundle that Prove compared last.
 	compared string
-	// changed is set if the identity itself has something to tell.
+	// changed is set if the worker itself has something to tell.
 	changed bool
 }
 
@@ -119,7 +119,7 @@ func (b *Book) Forget(row *plan.Row) {
 	delete(q.unreported, row.Bundle)
 }
 
-// Announce notes that a queue's identity has something to tell, which is urgent.
+// Announce notes that a queue's worker has something to tell, which is urgent.
 func (b *Book) Announce(queue string) { b.of(queue).changed = true }
 
 // Carried reports whether an unanswered check-in carries the last report of a row.

@@ -38,14 +38,14 @@ type unansweredCheckIn struct {
 // carriedReport is a run's report, and the report before; nil for none.
 type carriedReport struct{ report, before *report }
 
-// CheckIn makes the next check-in of a queue's identity. The caller calls Applied, Doubt or Refused with
+// CheckIn makes the next check-in of a queue. The caller calls Applied, Doubt or Refused with
 // its number, once.
-func (b *Book) CheckIn(queue, identity string, now time.Time) CheckIn {
+func (b *Book) CheckIn(queue, workerID string, now time.Time) CheckIn {
 	q := b.of(queue)
 	q.number++
 	due := b.due(q, now)
 	due.sort()
-	rows, reports, bytes := due.take(identity, q.size.most)
+	rows, reports, bytes := due.take(workerID, q.size.most)
 	in := &unansweredCheckIn{at: now, bytes: bytes, full: len(due.verdicts)+len(due.states)+len(due.old) > 0}
 	for _, row := range rows {
 		in.reports = append(in.reports, q.carry(row, now))

@@ -76,11 +76,11 @@ func (d *due) sort() {
 
 // take takes the rows for a check-in of most bytes, and at least one: verdicts first, then new states.
 // These leave half of the room to old reports, so that neither keeps the other waiting.
-func (d *due) take(identity string, most int) (rows []*plan.Row, reports []codalab.RunReport, bytes int) {
+func (d *due) take(workerID string, most int) (rows []*plan.Row, reports []codalab.RunReport, bytes int) {
 	fill := func(from *[]*run, limit int) {
 		for len(*from) > 0 {
 			row := (*from)[0].row
-			report := row.Report(identity)
+			report := row.Report(workerID)
 			size := bytesOf(&report)
 			if len(rows) > 0 && bytes+size > limit {
 				return

@@ -17,11 +17,10 @@ const OtherDisk = "name a directory on a disk with atomic link and rename, such 
 // begun, and checks that the server's store can be read where one is configured. rows is the number of rows in
 // the ledger.
 //
-// Where the ledger has rows, the directories must exist: else the shared disk is not mounted. The
-// directory of kept results may be absent, because earlier versions did not make it.
+// Where the ledger has rows, the directories must exist: else the shared disk is not mounted.
 func Prepare(c config.Config, layout spool.Layout, rows int) error {
 	for _, dir := range layout.Directories() {
-		if _, err := os.Stat(dir); err != nil && rows > 0 && dir != layout.KeptDirs() {
+		if _, err := os.Stat(dir); err != nil && rows > 0 {
 			return fmt.Errorf("the shared directory does not hold the files of the %d bundles in the ledger: is its disk mounted? (%w)", rows, err)
 		}
 		if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -31,12 +31,6 @@ func TestSharedDiskThatIsNotMountedIsNotTakenForAnEmptyOne(t *testing.T) {
 			t.Errorf("with %d bundles: %v", bundles, err)
 		}
 	}
-	if err := os.Remove(layout.KeptDirs()); err != nil { // as an earlier version leaves it
-		t.Fatal(err)
-	}
-	if err := Prepare(config.Config{}, layout, 3); err != nil {
-		t.Errorf("without a directory of kept results: %v", err)
-	}
 }
 
 // withoutLinks calls do in a thread for which link(2) answers as on a disk without hard links, such as

@@ -75,7 +75,7 @@ func (w *world) platformEnded(a *attempt, r *plan.Row) bool {
 		return true
 	case a.purged && r.Begun == nil: // no record of its start is left
 		return true
-	case a.unrecorded && !w.showsStatus(a, r):
+	case a.unrecorded && (!a.shownEnded || a.hidden): // a bridge that crashed before it saved the end may not see the job again
 		return true
 	case a.shownEnded, w.policy.Accounting && w.slurm.accountsEnd(a):
 		return false
@@ -94,20 +94,6 @@ func (s *slurm) accountsEnd(a *attempt) bool {
 	return slices.ContainsFunc(jobs, func(j sbatch.Job) bool {
 		return j.State.Ended() && (j.Name == a.submission || j.Name == rewritten)
 	})
-}
-
-// showsStatus reports whether Slurm shows the bridge the exit status of an attempt that ended by itself.
-// squeue shows that of a success while it lists the job; the accounting database shows that of a failure.
-// The bridge asks the database at least once a minute, for jobs from an hour before the submission on, and
-// gives up after some time. If its clock was set, that time may have passed too early.
-func (w *world) showsStatus(a *attempt, r *plan.Row) bool {
-	if *a.ended.ExitCode == 0 { // a hidden job may not be shown again to a bridge that crashed before it saved the end
-		return a.shownEnded && !a.hidden
-	}
-	const lastAsked, earlier = 2 * time.Minute, time.Hour
-	ended := a.ended.CommandEnded
-	answers := w.policy.Accounting && w.slurm.Database.DownUntil.Before(w.wall().Add(-lastAsked)) && w.slurm.accountsEnd(a)
-	return answers && ended.After(epoch.Add(w.clockSet)) && ended.After(r.SubmittedAt.Add(-earlier))
 }
 
 // checkSaved checks a change of a row.

@@ -8,8 +8,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// identity is the worker identity of a queue.
-type identity struct {
+// queueWorker is the worker as which the server knows a queue.
+type queueWorker struct {
 	*life
 	queue plan.Queue
 	// checking is set while a check-in is scheduled; unanswered counts the check-ins without an answer.
@@ -17,12 +17,12 @@ type identity struct {
 	unanswered int
 }
 
-func (l *life) identity(queue string) *identity {
-	return l.identities[slices.IndexFunc(l.identities, func(i *identity) bool { return i.queue.Name == queue })]
+func (l *life) queueWorker(queue string) *queueWorker {
+	return l.queueWorkers[slices.IndexFunc(l.queueWorkers, func(i *queueWorker) bool { return i.queue.Name == queue })]
 }
 
 // checkInRegularly checks in once in each holdFor.
-func (i *identity) checkInRegularly() {
+func (i *queueWorker) checkInRegularly() {
 	i.checkInSoon()
 	i.at(holdFor, i.checkInRegularly)
 }
@@ -31,7 +31,7 @@ func (i *identity) checkInRegularly() {
 const mostUnanswered = 4
 
 // checkInSoon schedules a check-in, unless one is scheduled or too many wait for an answer.
-func (i *identity) checkInSoon() {
+func (i *queueWorker) checkInSoon() {
 	if i.dead || i.checking || i.unanswered >= mostUnanswered {
 		return
 	}
@@ -43,7 +43,7 @@ func (i *identity) checkInSoon() {
 }
 
 // checkIn sends a check-in, which may overtake an earlier one.
-func (i *identity) checkIn() {
+func (i *queueWorker) checkIn() {
 	w := i.w
 	if i.crashes() {
 		return
@@ -74,7 +74,7 @@ func (i *identity) checkIn() {
 }
 
 // prove schedules a call of Prove.
-func (i *identity) prove() {
+func (i *queueWorker) prove() {
 	i.at(i.w.dice.duration(ofCheckIns, 5*time.Millisecond, time.Second), func() {
 		_ = i.bridge.Prove(i.w.ctx, i.queue) // the next check-in proves again
 		i.checkInIfChanged()
@@ -82,7 +82,7 @@ func (i *identity) prove() {
 }
 
 // checkInIfChanged checks in if there is something to report.
-func (i *identity) checkInIfChanged() {
+func (i *queueWorker) checkInIfChanged() {
 	urgent, other := i.bridge.Changes(i.queue)
 	for _, changed := range []<-chan struct{}{urgent, other} {
 		select {
@@ -94,7 +94,7 @@ func (i *identity) checkInIfChanged() {
 }
 
 // bringAnswer delivers a check-in's answer to the bridge, or loses it.
-func (i *identity) bringAnswer(number int64, messages []codalab.Message, err error) {
+func (i *queueWorker) bringAnswer(number int64, messages []codalab.Message, err error) {
 	w := i.w
 	after := w.dice.duration(ofCheckIns, 5*time.Millisecond, 500*time.Millisecond)
 	if w.fault(AnswerLate) {
@@ -122,7 +122,7 @@ func (i *identity) bringAnswer(number int64, messages []codalab.Message, err err
 }
 
 // answered passes an answer to the bridge. At least one check-in always waits.
-func (i *identity) answered(number int64, messages []codalab.Message) {
+func (i *queueWorker) answered(number int64, messages []codalab.Message) {
 	i.unanswered--
 	i.deliver(number, messages)
 	if !i.w.server.repeats || i.unanswered > 0 {
@@ -130,7 +130,7 @@ func (i *identity) answered(number int64, messages []codalab.Message) {
 	}
 }
 
-func (i *identity) checkInFailed(number int64, err error) {
+func (i *queueWorker) checkInFailed(number int64, err error) {
 	i.unanswered--
 	smaller := i.bridge.NoteUnanswered(i.queue, number, err)
 	i.wake()
@@ -139,7 +139,7 @@ func (i *identity) checkInFailed(number int64, err error) {
 	}
 }
 
-func (i *identity) deliver(number int64, messages []codalab.Message) {
+func (i *queueWorker) deliver(number int64, messages []codalab.Message) {
 	i.bridge.NoteAnswer(i.queue, number, messages)
 	if len(messages) > 0 {
 		i.wake()

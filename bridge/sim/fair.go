@@ -171,7 +171,7 @@ func (w *world) waitingLanes(l *life, rows map[string]*plan.Row, going []plan.Ro
 		if (r.Phase == plan.Staging || r.Phase == plan.Submitting) && r.Staged != nil && r.FailedTries > 0 {
 			retrying[lane{r.Queue, r.Run.OwnerID}]++
 		}
-		if !goes && !r.WaitsForRoom(l.clock()) {
+		if !goes && !r.WaitsToSubmit(l.clock()) {
 			continue
 		}
 		at, of := lane{r.Queue, r.Run.OwnerID}, w.wants[r.Run.Command].priority
@@ -179,7 +179,7 @@ func (w *world) waitingLanes(l *life, rows map[string]*plan.Row, going []plan.Ro
 			waiting[at] = of
 		}
 	}
-	held := l.bridge.Heartbeat().Held
+	held := l.bridge.Condition().Held
 	const manyRetrying = 8 // so many keep the other rows of their lane waiting
 	maps.DeleteFunc(waiting, func(at lane, _ int64) bool {
 		most := w.policy.Queues[at.queue].MaxInFlight

@@ -42,8 +42,8 @@ type life struct {
 	unanswered int
 	failed     time.Duration
 	// settingsDue is the time of the next question for Slurm's settings.
-	settingsDue time.Time
-	identities  []*identity
+	settingsDue  time.Time
+	queueWorkers []*queueWorker
 }
 
 // startLife starts the bridge.
@@ -80,7 +80,7 @@ func (w *world) startLife() {
 		l.bridge.Trace = l.narrate
 	}
 	for _, q := range w.queues {
-		l.identities = append(l.identities, &identity{life: l, queue: q})
+		l.queueWorkers = append(l.queueWorkers, &queueWorker{life: l, queue: q})
 	}
 	w.lives = append(w.lives, l)
 	for _, s := range w.stopping {
@@ -96,7 +96,7 @@ func (w *world) startLife() {
 	l.wake()
 	l.observe()
 	l.read()
-	for _, i := range l.identities {
+	for _, i := range l.queueWorkers {
 		i.checkInRegularly()
 	}
 	if w.dice.happen[DiskLow] {
@@ -209,7 +209,7 @@ func (l *life) step() {
 		l.start(e)
 	}
 	l.wakeIn(wait + time.Millisecond)
-	for _, i := range l.identities {
+	for _, i := range l.queueWorkers {
 		i.checkInIfChanged()
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// server is a CodaLab server with a worker identity for each queue: cl-server if repeats is set, else
+// server is a CodaLab server with a worker for each queue: cl-server if repeats is set, else
 // CodaLab's own (stock.go).
 type server struct {
 	w *world
@@ -175,7 +175,7 @@ func (s *server) promptCheckIn(queue string) {
 	}
 	s.w.at(s.w.dice.duration(ofServer, 10*time.Millisecond, time.Second), func() {
 		for _, l := range s.w.lives {
-			l.identity(queue).checkInSoon()
+			l.queueWorker(queue).checkInSoon()
 		}
 	})
 }

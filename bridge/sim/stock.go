@@ -20,7 +20,7 @@ const (
 	finishingDelay = 100 * time.Millisecond
 )
 
-// stock is the state of one worker identity in CodaLab's own server.
+// stock is the state of one worker in CodaLab's own server.
 type stock struct {
 	// listener is the check-in that gets the next message: always the newest.
 	listener *listener

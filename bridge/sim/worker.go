@@ -166,12 +166,13 @@ func (wk *worker) leave(exit spool.Exit, end slurmtest.End) {
 	w, a := wk.w, wk.attempt
 	switch {
 	case !a.there || w.fault(ExitUnwritable):
-		switch a.noteCause("its exit record was not written"); {
-		case a.ended != nil:
-			a.unrecorded = true
-		default:
+		const what = "its exit record was not written"
+		a.noteCause(what)
+		if a.unrecorded = a.ended != nil; !a.unrecorded {
 			end.Code = 123 // cmd/cl-worker: exitUnrecorded
-			a.notePlatformCause("its exit record was not written")
+		}
+		if end.Code != 0 {
+			a.notePlatformCause(what)
 		}
 	default:
 		a.exit = written[spool.Exit]{&exit, w.disk.seen()}

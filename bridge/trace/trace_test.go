@@ -42,7 +42,7 @@ func life(p plan.Policy, bundle string) []plan.Decision {
 		{Messages: []codalab.Message{{Type: codalab.MessageKill, UUID: bundle}}},
 	} {
 		now = now.Add(time.Second)
-		if r.WaitsForRoom(now) {
+		if r.WaitsToSubmit(now) {
 			r = p.NewAttempt(now, r, 4)
 		}
 		next, effects := p.Next(now, r, n)

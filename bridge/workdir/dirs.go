@@ -153,7 +153,7 @@ func (s Search) make(ctx context.Context, of Owner, id string) (Dirs, error) {
 func (s Search) makeState(at *Dirs) error {
 	var failed error
 	for _, dir := range s.states(*at) {
-		err := ledger.MakeRoom(filepath.Join(dir, "ledger.db"))
+		err := ledger.MakeDir(filepath.Join(dir, "ledger.db"))
 		if err == nil {
 			at.state = dir
 			return nil

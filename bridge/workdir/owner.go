@@ -1,9 +1,7 @@
 package workdir
 
 import (
-	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
@@ -25,23 +23,15 @@ const ownerName = "owner.json"
 // readOwner reads the owner of the ledger in a directory. The error wraps fs.ErrNotExist if none is recorded.
 func readOwner(dir string) (Owner, error) {
 	var o Owner
-	text, err := os.ReadFile(filepath.Join(dir, ownerName))
-	if err == nil {
-		err = json.Unmarshal(text, &o)
-	}
-	if err != nil {
-		return o, fmt.Errorf("read %s: %w", filepath.Join(dir, ownerName), err)
+	if err := atomicfile.ReadJSON(filepath.Join(dir, ownerName), &o); err != nil {
+		return o, fmt.Errorf("read owner: %w", err)
 	}
 	return o, nil
 }
 
 // write records the owner of the ledger in a directory.
 func (o Owner) write(dir string) error {
-	text, err := json.MarshalIndent(o, "", "  ")
-	if err != nil {
-		return fmt.Errorf("record owner: %w", err)
-	}
-	if err := atomicfile.Write(filepath.Join(dir, ownerName), append(text, '\n'), 0o600); err != nil {
+	if err := atomicfile.WriteJSON(filepath.Join(dir, ownerName), o); err != nil {
 		return fmt.Errorf("record owner: %w", err)
 	}
 	return nil

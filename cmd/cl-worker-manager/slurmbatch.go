@@ -145,7 +145,7 @@ func (s *slurmBatch) check() (err error) {
 	if err := s.manager.check(); err != nil {
 		return err
 	}
-	if s.job.Time, err = slurmbatch.ParseLimit(s.limit); err != nil {
+	if s.job.Time, err = sbatch.ParseLimit(s.limit); err != nil {
 		return program.Usage(fmt.Errorf("--time %q: %w", s.limit, err))
 	}
 	me, err := user.Current()

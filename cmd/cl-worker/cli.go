@@ -235,10 +235,12 @@ func exitCode(exit spool.Exit, err error) int {
 }
 
 // unrecordedCode returns the exit code for an end that could not be recorded: the command's status, if
-// the command ended by itself. The bridge then reads the status from Slurm.
+// the command ended by itself. The bridge then reads the status from Slurm. A 0 counts only if the results
+// are not lost.
 func unrecordedCode(exit spool.Exit) int {
-	own := exit.Cause == spool.CauseSucceeded || exit.Cause == spool.CauseUser && !exit.Terminated
-	if own && exit.ExitCode != nil && spool.IsCommandStatus(*exit.ExitCode) {
+	switch {
+	case exit.ExitCode == nil || !spool.IsCommandStatus(*exit.ExitCode):
+	case exit.Cause == spool.CauseSucceeded, *exit.ExitCode != 0 && exit.Cause != spool.CauseLimit && !exit.Terminated:
 		return *exit.ExitCode
 	}
 	return exitUnrecorded

@@ -78,6 +78,7 @@ func TestExitCodeSaysWhatBecameOfTheBundle(t *testing.T) {
 		"success, unrecorded":              {exit: spool.Exit{Cause: spool.CauseSucceeded, ExitCode: status(0)}, err: worker.ErrUnrecorded, want: 0},
 		"failure, unrecorded":              {exit: spool.Exit{Cause: spool.CauseUser, ExitCode: status(3)}, err: worker.ErrUnrecorded, want: 3},
 		"terminated, unrecorded":           {exit: spool.Exit{Cause: spool.CausePlatform, Terminated: true, ExitCode: status(3)}, err: worker.ErrUnrecorded, want: 123},
+		"failure on a full disk":           {exit: spool.Exit{Cause: spool.CausePlatform, ExitCode: status(3)}, err: worker.ErrUnrecorded, want: 3},
 		"as the worker's own, unrecorded":  {exit: spool.Exit{Cause: spool.CauseUser, ExitCode: status(121)}, err: worker.ErrUnrecorded, want: 123},
 		"results lost with it, unrecorded": {exit: spool.Exit{Cause: spool.CausePlatform, ExitCode: status(0)}, err: worker.ErrUnrecorded, want: 123},
 	} {

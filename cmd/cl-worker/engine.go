@@ -66,7 +66,7 @@ func (w *standalone) findEngineRecords(ctx context.Context) error {
 	var failed error
 	for _, dir := range workdir.StateDirs(w.Getenv) {
 		w.engineRecords = filepath.Join(dir, "images-"+w.host+"-"+workdir.FileName(address)+".json")
-		err := ledger.MakeRoom(w.engineRecords)
+		err := ledger.MakeDir(w.engineRecords)
 		if err == nil {
 			return nil
 		}

@@ -124,7 +124,7 @@ func (w *standalone) findMachine() error {
 func (w *standalone) adjust(made assembly.Parts, giveBack <-chan struct{}) {
 	b := made.Bridge
 	q := b.Policy.Queues[queueName]
-	q.Identity, q.Tag, q.ShmBytes = w.dirs.ID, w.tag, w.shmGB<<30
+	q.WorkerID, q.Tag, q.ShmBytes = w.dirs.ID, w.tag, w.shmGB<<30
 	b.Policy.Queues[queueName] = q
 	b.Policy.StageTries = w.downloadRetries + 1
 	made.Images.MaxImageBytes = w.maxImage.bytes

@@ -7,6 +7,7 @@
 package atomicfile
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -24,6 +25,27 @@ func Write(path string, data []byte, perm fs.FileMode) error {
 		return errors.Join(fmt.Errorf("publish %s: %w", path, err), os.Remove(tmp))
 	}
 	return SyncDir(filepath.Dir(path))
+}
+
+// WriteJSON publishes a value as a file of JSON that only its owner may read.
+func WriteJSON(path string, value any) error {
+	data, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", path, err)
+	}
+	return Write(path, append(data, '\n'), 0o600)
+}
+
+// ReadJSON reads a file of JSON into a value.
+func ReadJSON(path string, value any) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, value); err != nil {
+		return fmt.Errorf("decode %s: %w", path, err)
+	}
+	return nil
 }
 
 // Temporary writes data, flushed, to a new file in path's directory and returns its name.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -30,6 +31,27 @@ func TestWriteReplacesWholeAndLeavesNoTemporary(t *testing.T) {
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o640 {
 		t.Errorf("mode %v, %v; want 0640", info.Mode(), err)
+	}
+}
+
+func TestJSONIsReadAsItWasWritten(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "record.json")
+	var got struct{ A int }
+	if err := atomicfile.ReadJSON(path, &got); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("an absent file: %v", err)
+	}
+	if err := errors.Join(atomicfile.WriteJSON(path, map[string]int{"A": 7}), atomicfile.ReadJSON(path, &got)); err != nil || got.A != 7 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v; want that only the owner may read it", info, err)
+	}
+	if err := errors.Join(os.WriteFile(path, []byte("{"), 0o600), atomicfile.ReadJSON(path, &got)); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("a file that was cut short: %v", err)
+	}
+	if err := atomicfile.WriteJSON(path, func() {}); err == nil {
+		t.Error("a value that JSON cannot hold was written")
 	}
 }
 

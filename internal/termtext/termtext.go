@@ -40,6 +40,14 @@ func Number(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
+// Count returns a number of things: "1 node", "2 nodes".
+func Count[N int | int64](n N, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}
+
 // Ago returns the rough duration since then.
 func Ago(now, then time.Time) string {
 	d := max(now.Sub(then), 0)

@@ -116,12 +116,10 @@ func (im *Images) parse(reference string) (wanted, error) {
 
 // error returns any error as a *transfer.Error.
 func (w wanted) error(err error) error {
-	var own *transfer.Error
-	if errors.As(err, &own) {
+	if own, ok := errors.AsType[*transfer.Error](err); ok {
 		return own
 	}
-	var large *transfer.SizeError
-	if errors.As(err, &large) {
+	if large, ok := errors.AsType[*transfer.SizeError](err); ok {
 		return &transfer.Error{What: "image " + w.ref.String(), Err: large}
 	}
 	return &transfer.Error{What: "image " + w.ref.String(), Err: err, Retry: true, IsOutage: transfer.IsDiskTrouble(err)}

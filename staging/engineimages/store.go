@@ -2,7 +2,6 @@ package engineimages
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -62,22 +61,14 @@ func (im *Images) change(ctx context.Context, do func(all *records) (changed boo
 	}
 	defer unlock()
 	var all records
-	data, err := os.ReadFile(im.RecordsPath)
-	if err == nil {
-		err = json.Unmarshal(data, &all)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("read the records of pulled images %s: %w", im.RecordsPath, err)
+	if err := atomicfile.ReadJSON(im.RecordsPath, &all); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("read the records of pulled images: %w", err)
 	}
 	changed, err := do(&all)
 	if err != nil || !changed {
 		return err
 	}
-	data, err = json.MarshalIndent(all, "", "  ")
-	if err == nil {
-		err = atomicfile.Write(im.RecordsPath, append(data, '\n'), 0o600)
-	}
-	if err != nil {
+	if err := atomicfile.WriteJSON(im.RecordsPath, all); err != nil {
 		return fmt.Errorf("write the records of pulled images: %w", err)
 	}
 	return nil

@@ -186,9 +186,8 @@ var errShort = errors.New("it ended early")
 
 // isTransient reports whether the same call may succeed soon.
 func isTransient(err error) bool {
-	var answer *codalab.Error
-	if errors.As(err, &answer) {
-		return answer.Transient()
+	if serverErr, ok := errors.AsType[*codalab.Error](err); ok {
+		return serverErr.Transient()
 	}
 	return errors.Is(err, ErrBroken) || errors.Is(err, errShort) || errors.Is(err, tarstream.ErrFormat)
 }

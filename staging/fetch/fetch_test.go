@@ -322,8 +322,8 @@ func TestRefusalsAreTheServersOwn(t *testing.T) {
 	from := s.start(t)
 	for subpath, want := range map[string]func(error) bool{
 		"no/such": func(err error) bool {
-			var answer *codalab.Error
-			return errors.As(err, &answer) && answer.Message == "Path 'no/such' in bundle "+parent+" not found"
+			var serverErr *codalab.Error
+			return errors.As(err, &serverErr) && serverErr.Message == "Path 'no/such' in bundle "+parent+" not found"
 		},
 		"run": func(err error) bool { return errors.Is(err, fetch.ErrLink) },
 	} {

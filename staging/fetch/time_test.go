@@ -50,8 +50,8 @@ func TestServerThatIsDownIsAskedForAboutAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		err := get(t.Context(), &source{fail: &codalab.Error{Message: "cannot reach the server"}}, filepath.Join(t.TempDir(), "content"), "")
-		var answer *codalab.Error
-		if took := time.Since(began); !errors.As(err, &answer) || took < 50*time.Second || took > 80*time.Second {
+		var serverErr *codalab.Error
+		if took := time.Since(began); !errors.As(err, &serverErr) || took < 50*time.Second || took > 80*time.Second {
 			t.Errorf("error %v after %v", err, took)
 		}
 	})

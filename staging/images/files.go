@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -76,8 +75,7 @@ func (im *Images) stageSIF(ctx context.Context, run codalab.RunBundle, reference
 	default:
 		err = sif.checkArchitecture(im.architecture(architecture))
 	}
-	var own *transfer.Error
-	if errors.As(err, &own) {
+	if own, ok := errors.AsType[*transfer.Error](err); ok {
 		return spool.Inputs{}, own
 	}
 	if err != nil {
@@ -210,8 +208,7 @@ func (f *Files) recall(record string, now sifFile) (known sifFile, ok bool) {
 	if f.Records == "" {
 		return known, false
 	}
-	data, err := os.ReadFile(record)
-	if err != nil || json.Unmarshal(data, &known) != nil {
+	if atomicfile.ReadJSON(record, &known) != nil {
 		return known, false
 	}
 	now.Digest, now.Architecture = known.Digest, known.Architecture
@@ -223,7 +220,7 @@ func (f *Files) remember(record string, sif sifFile) {
 	if f.Records == "" {
 		return
 	}
-	if data, err := json.Marshal(sif); err == nil && os.MkdirAll(f.Records, 0o700) == nil {
-		_ = atomicfile.Write(record, append(data, '\n'), 0o600)
+	if os.MkdirAll(f.Records, 0o700) == nil {
+		_ = atomicfile.WriteJSON(record, sif)
 	}
 }

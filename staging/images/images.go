@@ -264,12 +264,10 @@ func (im *Images) checkSpace(tmp string) error {
 // trouble. Other errors may report an outage themselves, such as a Slurm that does not run the
 // conversion now.
 func imageError(err error) error {
-	var own *transfer.Error
-	if errors.As(err, &own) {
+	if own, ok := errors.AsType[*transfer.Error](err); ok {
 		return own
 	}
-	var refused *source.ImageError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*source.ImageError](err); ok {
 		return &transfer.Error{Err: refused, Retry: refused.Transient(), IsOutage: refused.Transient(), After: refused.RetryAfter}
 	}
 	var site interface{ Outage() bool }

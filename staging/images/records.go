@@ -3,7 +3,6 @@ package images
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -134,10 +133,7 @@ func (dir Records) List() ([]KeptImage, error) {
 }
 
 func readKeptImage(path string) (k KeptImage, err error) {
-	data, err := os.ReadFile(path)
-	if err == nil {
-		err = json.Unmarshal(data, &k)
-	}
+	err = atomicfile.ReadJSON(path, &k)
 	if err == nil && k.Format != keptFormat {
 		err = fmt.Errorf("it is of format %d, written by another version", k.Format)
 	}
@@ -148,12 +144,9 @@ func readKeptImage(path string) (k KeptImage, err error) {
 }
 
 func (dir Records) put(k KeptImage) error {
-	data, err := json.MarshalIndent(k, "", "  ")
+	err := os.MkdirAll(string(dir), 0o700)
 	if err == nil {
-		err = os.MkdirAll(string(dir), 0o700)
-	}
-	if err == nil {
-		err = atomicfile.Write(dir.path(k.Reference, k.Architecture), append(data, '\n'), 0o600)
+		err = atomicfile.WriteJSON(dir.path(k.Reference, k.Architecture), k)
 	}
 	if err != nil {
 		return fmt.Errorf("keep image %s: %w", k.Reference, err)

@@ -1,7 +1,6 @@
 package images
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -55,8 +54,8 @@ func (r *References) add(img source.Image) {
 	}
 	known.Digest, known.Architecture = img.Digest, img.Architecture
 	known.References = append(known.References, img.Reference.String())
-	if data, err := json.Marshal(known); err == nil && os.MkdirAll(r.Dir, 0o700) == nil {
-		_ = atomicfile.Write(path, append(data, '\n'), 0o600) // nothing depends on it
+	if os.MkdirAll(r.Dir, 0o700) == nil {
+		_ = atomicfile.WriteJSON(path, known) // nothing depends on it
 	}
 }
 
@@ -70,11 +69,7 @@ func (r *References) Of(digest, architecture string) []string {
 }
 
 func readReferences(path string) (known referencesRecord, err error) {
-	data, err := os.ReadFile(path)
-	if err == nil {
-		err = json.Unmarshal(data, &known)
-	}
-	if err != nil {
+	if err := atomicfile.ReadJSON(path, &known); err != nil {
 		return known, fmt.Errorf("read the references of an image: %w", err)
 	}
 	return known, nil

@@ -133,8 +133,7 @@ func (r *resolver) query(ctx context.Context, owner string, q question, ref sour
 	if a.err != nil {
 		counts = failedFor
 	}
-	var refused *source.ImageError
-	if errors.As(a.err, &refused) {
+	if refused, ok := errors.AsType[*source.ImageError](a.err); ok {
 		counts = max(counts, min(refused.RetryAfter, longestSilence))
 	}
 	r.mu.Lock()

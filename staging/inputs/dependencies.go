@@ -183,8 +183,7 @@ func target(d codalab.Dependency) codalab.Target {
 }
 
 func downloadError(what string, err error) error {
-	var answer *codalab.Error
-	if errors.As(err, &answer) {
+	if _, ok := errors.AsType[*codalab.Error](err); ok {
 		return transfer.ServerError(what, err)
 	}
 	for _, final := range []error{tarstream.ErrUnsafe, tarstream.ErrTooLarge, fetch.ErrLink, results.ErrRemoved} {

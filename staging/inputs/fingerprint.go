@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -194,13 +195,9 @@ func outline(f spool.Fingerprint) string {
 	if f.Partial {
 		least = "at least "
 	}
-	files := "files"
-	if f.Files == 1 {
-		files = "file"
-	}
 	size := codalab.FormatSize(f.Bytes)
 	if f.Bytes < 1<<10 {
 		size += " bytes"
 	}
-	return fmt.Sprintf("%s%d %s (%s)", least, f.Files, files, size)
+	return fmt.Sprintf("%s%s (%s)", least, termtext.Count(f.Files, "file"), size)
 }

@@ -53,9 +53,9 @@ func (d *Dependencies) listingHead(ctx context.Context, t *transfer.Transfer, bu
 func (d *Dependencies) askListing(ctx context.Context, bundle string) (string, error) {
 	t := codalab.Target{BundleUUID: bundle, Subpath: results.ListingName}
 	info, err := d.Contents.ContentsInfo(ctx, t, 0)
-	var answer *codalab.Error
+	var serverErr *codalab.Error
 	switch {
-	case errors.As(err, &answer) && !answer.Transient():
+	case errors.As(err, &serverErr) && !serverErr.Transient():
 		return "", nil // there is none, or the download is refused, too
 	case err != nil:
 		return "", err

@@ -116,13 +116,9 @@ func (l *Links) readRecord(bundle string) (linkRecord, error) {
 }
 
 func (l *Links) writeRecord(rec linkRecord) error {
-	data, err := json.MarshalIndent(rec, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encode its record: %w", err)
-	}
 	at := l.Records(rec.Bundle)
 	if err := os.Mkdir(filepath.Dir(at), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("write its record: %w", err)
 	}
-	return atomicfile.Write(at, append(data, '\n'), 0o600)
+	return atomicfile.WriteJSON(at, rec)
 }

@@ -201,8 +201,7 @@ func (c *Collector) send(ctx context.Context, bundle string, root *os.Root, u *u
 	if packErr := packing.Wait(); err == nil {
 		err = packErr
 	}
-	var answer *codalab.Error
-	if errors.As(err, &answer) && answer.UnpackFailed() { // the server has failed, not the archive
+	if serverErr, ok := errors.AsType[*codalab.Error](err); ok && serverErr.UnpackFailed() { // the server has failed, not the archive
 		return failed(err, true)
 	}
 	return err

@@ -225,8 +225,8 @@ func TestRefusedUploadKeepsTheServersWords(t *testing.T) {
 	r := left(t, map[string]string{"stdout": "x"})
 	r.server.refuse = &codalab.Error{Method: "PUT", Status: 403, Message: "Contents cannot be modified, bundle already finalized."}
 	_, err := r.collect(spool.ResultsUpload)
-	var answer *codalab.Error
-	if !errors.As(err, &answer) || answer.Transient() {
+	var serverErr *codalab.Error
+	if !errors.As(err, &serverErr) || serverErr.Transient() {
 		t.Errorf("error %v, want the server's refusal", err)
 	}
 	// A server with a full disk blames the archive.
@@ -325,8 +325,8 @@ func TestUploadThatBrokeOffIsBegunAnew(t *testing.T) {
 		r := left(t, map[string]string{"stdout": "out", "model": "m"})
 		r.collector.Contents = &interrupted{r.server, 3}
 		for range 3 {
-			var answer *codalab.Error
-			if _, err := r.collect(mode); !errors.As(err, &answer) || !answer.Transient() {
+			var serverErr *codalab.Error
+			if _, err := r.collect(mode); !errors.As(err, &serverErr) || !serverErr.Transient() {
 				t.Errorf("error %v, want one that is tried again", err)
 			}
 		}

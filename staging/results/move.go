@@ -3,7 +3,6 @@ package results
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -38,22 +37,14 @@ func moveRecordPath(runDir string) string { return runDir + ".moved" }
 
 // readMove reads the record of a run directory. It returns fs.ErrNotExist if there is none.
 func readMove(runDir string) (m moveRecord, err error) {
-	text, err := os.ReadFile(moveRecordPath(runDir))
-	if err == nil {
-		err = json.Unmarshal(text, &m)
-	}
-	if err != nil {
+	if err := atomicfile.ReadJSON(moveRecordPath(runDir), &m); err != nil {
 		return m, fmt.Errorf("read the record of the location: %w", err)
 	}
 	return m, nil
 }
 
 func (m moveRecord) write(runDir string) error {
-	text, err := json.Marshal(m)
-	if err != nil {
-		return fmt.Errorf("record the location: %w", err)
-	}
-	return atomicfile.Write(moveRecordPath(runDir), text, 0o600)
+	return atomicfile.WriteJSON(moveRecordPath(runDir), m)
 }
 
 // done records that all results are at their location.

@@ -48,10 +48,9 @@ func (e *Error) Outage() bool { return e.IsOutage }
 // ServerError returns the Error for a failed question to the server about what. If the server
 // fails, or refuses the bridge's login, the bundle is not at fault.
 func ServerError(what string, err error) error {
-	var answer *codalab.Error
-	if errors.As(err, &answer) {
-		outage := answer.Transient() || answer.Status == http.StatusUnauthorized
-		return &Error{What: what, Err: errors.New(answer.Message), Retry: outage, IsOutage: outage}
+	if serverErr, ok := errors.AsType[*codalab.Error](err); ok {
+		outage := serverErr.Transient() || serverErr.Status == http.StatusUnauthorized
+		return &Error{What: what, Err: errors.New(serverErr.Message), Retry: outage, IsOutage: outage}
 	}
 	return &Error{What: what, Err: err, Retry: true}
 }

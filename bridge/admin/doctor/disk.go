@@ -19,7 +19,7 @@ import (
 
 // Shared judges the shared directory on this host. trouble is the error of a write to it from this host; space
 // is the room on its disk.
-func Shared(path string, trouble error, space spool.Space, low plan.LowWater) []Check {
+func Shared(path string, trouble error, space spool.Space, lowWater plan.LowWater) []Check {
 	if silent := new(diskspace.SilentError); errors.As(trouble, &silent) {
 		return []Check{unreachable("shared", trouble.Error(), "its server may be down, or cut off from this host; other checks of the disk are skipped")}
 	}
@@ -30,10 +30,10 @@ func Shared(path string, trouble error, space spool.Space, low plan.LowWater) []
 		return []Check{failed("shared", trouble.Error(), fmt.Sprintf("name a directory that login and compute nodes share, and that is yours: mkdir -p -m 700 %s", path))}
 	}
 	checks := []Check{ok("shared", "%s can be written to here", path)}
-	if lack := low.Low(space, false); lack != "" {
+	if lack := lowWater.Lack(space, false); lack != "" {
 		return append(checks, failed("low_water", lack+": no bundle would be claimed", "make room, or write a lower low_water"))
 	}
-	return append(checks, ok("low_water", "%s are free, and %s have to stay free", codalab.FormatSize(space.Free), codalab.FormatSize(low.Of(space.Total))))
+	return append(checks, ok("low_water", "%s are free, and %s have to stay free", codalab.FormatSize(space.Free), codalab.FormatSize(lowWater.Of(space.Total))))
 }
 
 // Password judges the password's file.

@@ -41,8 +41,7 @@ func Hold(ctx context.Context, slurm Slurm, q plan.Queue, gpus int64, now func()
 	r.Extra = append(slices.Clone(r.Extra), "--hold")
 	h.Asked = r
 	h.Job, h.Err = slurm.Submit(ctx, r)
-	var refused *sbatch.Error
-	if errors.As(h.Err, &refused) && refused.Refused {
+	if refused, ok := errors.AsType[*sbatch.Error](h.Err); ok && refused.Refused {
 		return h
 	}
 	if h.Err == nil {

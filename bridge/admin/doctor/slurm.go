@@ -15,6 +15,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/command"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
@@ -44,7 +45,7 @@ func Commands(bin, version string, err error) Check {
 // Controller judges whether slurmctld answers.
 func Controller(partitions int, err error) Check {
 	if err == nil {
-		return ok("slurm", "slurmctld answers: %s", count(partitions, "partition"))
+		return ok("slurm", "slurmctld answers: %s", termtext.Count(partitions, "partition"))
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return unreachable("slurm", err.Error(), "slurmctld may be busy: try again later, or by hand: sinfo")
@@ -136,9 +137,9 @@ func partition(q plan.Queue, s Site) (sbatch.Partition, Check) {
 	case !of.Up():
 		return of, failed(name, of.Name+" is "+of.State+": no job begins there", "name another partition, or ask the cluster's administrator")
 	case of.Ready == 0:
-		return of, warning(name, fmt.Sprintf("no node of %s is up: %s", of.Name, count(of.Nodes, "node")), "jobs wait until one is; ask the cluster's administrator")
+		return of, warning(name, fmt.Sprintf("no node of %s is up: %s", of.Name, termtext.Count(of.Nodes, "node")), "jobs wait until one is; ask the cluster's administrator")
 	}
-	nodes := count(of.Nodes, "node")
+	nodes := termtext.Count(of.Nodes, "node")
 	if of.Ready < of.Nodes {
 		nodes += fmt.Sprintf(" (%d of them up)", of.Ready)
 	}
@@ -175,9 +176,9 @@ func either(a, b sbatch.Partition) sbatch.Partition {
 }
 
 func has(r sbatch.NodeResources) string {
-	said := fmt.Sprintf("%s, %s of memory", count(int(r.CPUs), "CPU"), codalab.FormatSize(r.Memory))
+	said := fmt.Sprintf("%s, %s of memory", termtext.Count(r.CPUs, "CPU"), codalab.FormatSize(r.Memory))
 	if r.GPUs > 0 {
-		said += ", " + count(int(r.GPUs), "GPU")
+		said += ", " + termtext.Count(r.GPUs, "GPU")
 		if kinds := types(r); len(kinds) > 0 {
 			said += " (" + list(kinds) + ")"
 		}
@@ -352,11 +353,4 @@ func charged(q plan.Queue, s Site) string {
 		said += ", QOS " + q.QOS
 	}
 	return said
-}
-
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

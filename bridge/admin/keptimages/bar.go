@@ -72,11 +72,11 @@ func (b *bar) drawing(s transfer.Progress, width int) string {
 	text, name := words(s), []rune(b.what)
 	if s.Total > 0 {
 		percent := min(100, 100*float64(s.Done)/float64(s.Total))
-		room := min(most, width-len(name)-len([]rune(text))-10)
+		full := min(most, width-len(name)-len([]rune(text))-10)
 		figure := fmt.Sprintf("%3.0f%% ", percent)
-		if room >= least {
-			full := int(percent / 100 * float64(room))
-			figure = "[" + strings.Repeat("#", full) + strings.Repeat(".", room-full) + "] " + figure
+		if full >= least {
+			done := int(percent / 100 * float64(full))
+			figure = "[" + strings.Repeat("#", done) + strings.Repeat(".", full-done) + "] " + figure
 		}
 		text = figure + text
 	}

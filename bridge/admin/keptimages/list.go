@@ -61,7 +61,7 @@ func List(entries []cache.Entry, kept []images.KeptImage, grouped bool, referenc
 			}
 		}
 		for _, h := range e.Pins {
-			switch bundle, row := pins.BundleOf(h); {
+			switch _, bundle, row := pins.RowOf(h); {
 			case row:
 				one.Bundles = append(one.Bundles, bundle)
 			case !strings.HasPrefix(string(h), "image-"):

@@ -71,9 +71,9 @@ func AskServer(ctx context.Context, cl *client.Client, found []Results) error {
 		r := &found[i]
 		group.Go(func() error {
 			b, err := cl.Bundle(ctx, r.Bundle)
-			var answer *codalab.Error
+			var serverErr *codalab.Error
 			switch {
-			case errors.As(err, &answer) && answer.Status == http.StatusNotFound:
+			case errors.As(err, &serverErr) && serverErr.Status == http.StatusNotFound:
 				r.Deleted = true
 			case err != nil:
 				return fmt.Errorf("ask for bundle %s: %w", r.Bundle, err)

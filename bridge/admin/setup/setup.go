@@ -230,7 +230,7 @@ func (s *session) makeShared(ctx context.Context) error {
 	}
 	s.draft.Shared = filepath.Clean(dir)
 	space, err := diskspace.Of(dir)
-	if err == nil && config.DefaultLowWater().Low(space, false) != "" {
+	if err == nil && config.DefaultLowWater().Lack(space, false) != "" {
 		// Half of the free space, so that something can be run.
 		s.draft.LowWater = fmt.Sprintf("%dm", max(space.Free/2, config.LeastLowWater)>>20)
 	}

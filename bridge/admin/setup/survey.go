@@ -69,8 +69,7 @@ func queueFor(ctx context.Context, slurm slurmSite, p sbatch.Partition, associat
 		}
 		refused = cmp.Or(refused, err)
 	}
-	var said *sbatch.Error
-	if errors.As(refused, &said) {
+	if said, ok := errors.AsType[*sbatch.Error](refused); ok {
 		refused = errors.New(said.Message)
 	}
 	if p.Ready == 0 {

@@ -8,7 +8,7 @@ import (
 
 // TakeLedger locks and opens the ledger: only one bridge may work on it.
 func TakeLedger(ctx context.Context, where string) (book *ledger.Ledger, release func(), err error) {
-	if err := ledger.MakeRoom(where); err != nil {
+	if err := ledger.MakeDir(where); err != nil {
 		return nil, nil, err
 	}
 	unlock, err := ledger.Lock(ctx, where)

@@ -12,8 +12,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// Heartbeat is the state of a running bridge's connections.
-type Heartbeat struct {
+// Condition is the state of a running bridge that its ledger does not have: its connections, the queues that are
+// held up, the nodes that are avoided, and the shared disk. A heartbeat has it.
+type Condition struct {
 	// Open is set once the bridge has read its ledger.
 	Open bool `json:"open,omitempty"`
 	// Observed is the time of the last complete answer of Slurm; zero if there was none since the start. Until
@@ -38,26 +39,26 @@ type Heartbeat struct {
 	// Held has a reason for each queue that is held up, and Nodes one for each node that is avoided.
 	Held  map[string]string `json:"held,omitempty"`
 	Nodes map[string]string `json:"nodes,omitempty"`
-	// Low is the reason for which nothing new is put onto the shared disk; empty for none.
-	Low string `json:"low,omitempty"`
+	// DiskLow is the reason for which nothing new is put onto the shared disk; empty for none.
+	DiskLow string `json:"low,omitempty"`
 }
 
-// heartbeat is a Heartbeat that the watchers update.
-type heartbeat struct {
+// condition is a Condition that the watchers update.
+type condition struct {
 	mu sync.Mutex
-	Heartbeat
+	Condition
 	answered map[string]bool // queues of which the server has answered a check-in
 }
 
-// now returns the present heartbeat of a bridge with these queues. open is [Heartbeat.Open].
-func (h *heartbeat) now(open bool, queues map[string]plan.Queue) Heartbeat {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	p := h.Heartbeat
+// now returns the present condition of a bridge with these queues. open is [Condition.Open].
+func (c *condition) now(open bool, queues map[string]plan.Queue) Condition {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.Condition
 	p.Open = open
 	p.Server, p.LateQueues = maps.Clone(p.Server), slices.Clone(p.LateQueues)
 	for _, queue := range slices.Sorted(maps.Keys(queues)) {
-		if !h.answered[queue] && p.Server[queue] == "" {
+		if !c.answered[queue] && p.Server[queue] == "" {
 			p.UnansweredQueues = append(p.UnansweredQueues, queue)
 		}
 	}
@@ -66,82 +67,81 @@ func (h *heartbeat) now(open bool, queues map[string]plan.Queue) Heartbeat {
 }
 
 // slurm notes whether Slurm answered.
-func (h *heartbeat) slurm(now time.Time, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.Slurm, h.SlurmSince, h.SlurmNext = "", time.Time{}, time.Time{}
+func (c *condition) slurm(now time.Time, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.Slurm, c.SlurmSince, c.SlurmNext = "", time.Time{}, time.Time{}
 	if err == nil {
-		h.Observed = now
+		c.Observed = now
 		return
 	}
-	h.Slurm = err.Error()
-	var unreachable *sbatch.UnreachableError
-	if errors.As(err, &unreachable) {
-		h.Slurm, h.SlurmSince, h.SlurmNext = unreachable.Err.Error(), unreachable.Since, unreachable.Next
+	c.Slurm = err.Error()
+	if unreachable, ok := errors.AsType[*sbatch.UnreachableError](err); ok {
+		c.Slurm, c.SlurmSince, c.SlurmNext = unreachable.Err.Error(), unreachable.Since, unreachable.Next
 	}
 }
 
 // settings notes Slurm's settings, or why they are not known.
-func (h *heartbeat) settings(s sbatch.Settings, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.SettingsFailure = ""
+func (c *condition) settings(s sbatch.Settings, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.SettingsFailure = ""
 	if err != nil {
-		h.SettingsFailure = err.Error()
+		c.SettingsFailure = err.Error()
 		return
 	}
-	h.Settings = &s
+	c.Settings = &s
 }
 
 // server notes whether the server answered a queue's check-in.
-func (h *heartbeat) server(queue string, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (c *condition) server(queue string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if err == nil {
-		delete(h.Server, queue)
-		if h.answered == nil {
-			h.answered = map[string]bool{}
+		delete(c.Server, queue)
+		if c.answered == nil {
+			c.answered = map[string]bool{}
 		}
-		h.answered[queue] = true
+		c.answered[queue] = true
 		return
 	}
-	if h.Server == nil {
-		h.Server = map[string]string{}
+	if c.Server == nil {
+		c.Server = map[string]string{}
 	}
-	h.Server[queue] = err.Error()
+	c.Server[queue] = err.Error()
 }
 
 // noteLate notes whether the server takes a queue's reports too slowly.
-func (h *heartbeat) noteLate(queue string, late bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	place, noted := slices.BinarySearch(h.LateQueues, queue)
+func (c *condition) noteLate(queue string, late bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	place, noted := slices.BinarySearch(c.LateQueues, queue)
 	switch {
 	case late && !noted:
-		h.LateQueues = slices.Insert(h.LateQueues, place, queue)
+		c.LateQueues = slices.Insert(c.LateQueues, place, queue)
 	case noted && !late:
-		h.LateQueues = slices.Delete(h.LateQueues, place, place+1)
+		c.LateQueues = slices.Delete(c.LateQueues, place, place+1)
 	}
 }
 
 // health notes which queues are held up, and which nodes are avoided.
-func (h *heartbeat) health(now time.Time, seen *health) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(seen.told)+len(h.Held)+len(seen.nodes)+len(h.Nodes) == 0 {
+func (c *condition) health(now time.Time, seen *health) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(seen.told)+len(c.Held)+len(seen.nodes)+len(c.Nodes) == 0 {
 		return // the usual case
 	}
-	h.Held, h.Nodes = maps.Clone(seen.told), map[string]string{}
+	c.Held, c.Nodes = maps.Clone(seen.told), map[string]string{}
 	for _, name := range seen.nodes.Avoided(now) {
 		sick := seen.nodes[name]
-		h.Nodes[name] = fmt.Sprintf("the commands of the last %d jobs on it did not start (%s); it is avoided until %s",
+		c.Nodes[name] = fmt.Sprintf("the commands of the last %d jobs on it did not start (%s); it is avoided until %s",
 			sick.Failures, sick.Words, sick.AvoidedUntil.Format(time.TimeOnly))
 	}
 }
 
-// low notes how full the shared disk is.
-func (h *heartbeat) low(low string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.Low = low
+// diskLow notes the reason for which nothing new is put onto the shared disk.
+func (c *condition) diskLow(reason string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.DiskLow = reason
 }

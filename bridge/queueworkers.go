@@ -1,0 +1,109 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// queueWorkers are the workers as which the server knows the bridge, one for each queue. It makes their
+// check-ins, and passes on the answers. It is safe for concurrent use.
+type queueWorkers struct {
+	config    *Config
+	board     *board
+	life      *life
+	condition *condition
+	inbox     *inbox
+}
+
+// checkIn implements Bridge.CheckIn.
+func (w *queueWorkers) checkIn(q plan.Queue) (codalab.CheckIn, int64) {
+	c, now, name := w.config, w.config.Now(), w.config.WorkerID(q.Name)
+	reportsLate := w.board.reports.reportsLate(q.Name, now)
+	w.condition.noteLate(q.Name, reportsLate)
+	closed := w.board.capacity.closed(reportsLate)
+	told := w.board.reports.checkIn(q.Name, name, now)
+	capacity := w.board.capacity.of(q.Name, w.life.local())
+	in := codalab.CheckIn{
+		Tag: q.Tag, TagExclusive: !q.Default, Hostname: c.Hostname, Reports: told.Reports,
+		CPUs: capacity.CPUs, GPUs: capacity.GPUs, MemoryBytes: capacity.Memory, FreeDiskBytes: w.board.capacity.freeDisk(),
+		Dependencies: [][2]string{}, ExitAfterNumRuns: codalab.UnlimitedRuns,
+		SharedFileSystem: c.SharedDisk, Instance: c.Policy.Bridge,
+	}
+	if !w.life.local() {
+		in.Nodes = requestableSizes(q, w.board.capacity.nodeSizes(q.Name))
+	}
+	if group := q.Group; group != "" { // a copy: the whole queue would be copied for the pointer
+		in.GroupName = &group
+	}
+	if remote := c.remote(); remote != "" {
+		for n := range in.Reports {
+			in.Reports[n].Remote = remote
+		}
+	}
+	w.life.describe(now, &in)
+	if closed != "" { // the server gives no bundle to a worker without capacity
+		in.CPUs, in.FreeDiskBytes, in.ExitAfterNumRuns, in.Closed = 0, 0, 0, closed
+	}
+	return in, told.Number
+}
+
+// noteAnswer implements Bridge.NoteAnswer.
+func (w *queueWorkers) noteAnswer(q plan.Queue, number int64, messages []codalab.Message) {
+	for _, bundle := range w.board.reports.noteAnswer(q.Name, number, messages, w.config.Now()) {
+		w.inbox.put(bundle, func(n *plan.News) { n.Restaged = true })
+	}
+	if len(messages) > 0 {
+		w.inbox.putMessages(q.Name, messages)
+	}
+}
+
+// noteUnanswered implements Bridge.NoteUnanswered.
+func (w *queueWorkers) noteUnanswered(q plan.Queue, number int64, err error) (smaller bool) {
+	var serverErr *codalab.Error
+	if errors.As(err, &serverErr) && serverErr.TooLarge() && w.board.reports.refused(q.Name, number) {
+		return true
+	}
+	for _, bundle := range w.board.reports.doubt(q.Name, number, w.config.Now()) {
+		w.inbox.put(bundle, func(n *plan.News) { n.Unanswered = true })
+	}
+	return false
+}
+
+// proofsAtOnce bounds the bundles for which prove asks in one call.
+const proofsAtOnce = 8
+
+// prove implements Bridge.Prove.
+func (w *queueWorkers) prove(ctx context.Context, q plan.Queue) (left bool) {
+	bundles := w.board.reports.unproven(q.Name)
+	for _, bundle := range bundles[:min(len(bundles), proofsAtOnce)] {
+		shown, err := w.config.Service.Standing(ctx, bundle)
+		if err != nil {
+			shown = codalab.Standing{} // it proves nothing
+		}
+		w.board.reports.prove(q.Name, bundle, shown)
+	}
+	return len(w.board.reports.unproven(q.Name)) > 0
+}
+
+// send sends a check-in of a queue.
+func (w *queueWorkers) send(ctx context.Context, queue string, in codalab.CheckIn) ([]codalab.Message, error) {
+	return w.config.Service.CheckIn(ctx, w.config.WorkerID(queue), in)
+}
+
+// sayGoodbye tells the server that a stand-alone worker takes no more runs, when a signal has ended its work.
+// Else the server would go on to give it some for a minute. Its runs go on, and are not reported.
+func (w *queueWorkers) sayGoodbye(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, goodbyeWithin)
+	defer cancel()
+	w.life.ending.Store(true)
+	for _, q := range w.config.Policy.Queues {
+		in, _ := w.checkIn(q)
+		in.Reports, in.ExitAfterNumRuns = []codalab.RunReport{}, 0
+		if _, err := w.send(ctx, q.Name, in); err != nil && ctx.Err() == nil {
+			w.config.Log.InfoContext(ctx, "the server was not told that the worker ends", errorAttr(err))
+		}
+	}
+}
