@@ -209,7 +209,7 @@ func empty(v any) bool {
 
 func orNone(v any) string {
 	if v == nil {
-		return none
+		return codalab.None
 	}
 	return codalab.PythonStr(v)
 }
@@ -251,7 +251,7 @@ func (c *cli) printContents(ctx context.Context, at *workspace, uuid string) err
 		}
 		info, err := c.printTarget(ctx, at, codalab.Target{BundleUUID: uuid, Subpath: subpath}, catOptions{head: 10, to: c.Stdout})
 		if isNotFound(err) {
-			err = c.print(none)
+			err = c.print(codalab.None)
 		}
 		return info, err
 	}
