@@ -62,7 +62,7 @@ func work(ctx context.Context, p program.Process, f flags) error {
 	if err := f.check(); err != nil {
 		return program.Usage(err)
 	}
-	w := standalone{Process: p, flags: f, log: logger(p, f.verbose)}
+	w := standalone{Process: p, flags: f, log: p.Log(f.verbose)}
 	defer func() { w.dirs.Release() }()
 	if err := w.setUp(ctx); err != nil {
 		w.dirs.RemoveEmpty()
@@ -72,14 +72,6 @@ func work(ctx context.Context, p program.Process, f flags) error {
 	err := w.serve(ctx)
 	w.cleanUp(context.WithoutCancel(ctx), err)
 	return w.explain(err)
-}
-
-func logger(p program.Process, verbose bool) *slog.Logger {
-	level := slog.LevelInfo
-	if verbose {
-		level = slog.LevelDebug
-	}
-	return slog.New(slog.NewTextHandler(p.Stderr, &slog.HandlerOptions{Level: level}))
 }
 
 // setUp finds the server, the login, the directories, the configuration, and Slurm or the machine that runs the

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"sync/atomic"
@@ -63,6 +64,15 @@ func (p Process) Uninterrupted(f func() error) error {
 	p.deaf.Store(true)
 	defer p.deaf.Store(false)
 	return f()
+}
+
+// Log returns a log on standard error: all of it with verbose, else without the details.
+func (p Process) Log(verbose bool) *slog.Logger {
+	level := slog.LevelInfo
+	if verbose {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(p.Stderr, &slog.HandlerOptions{Level: level}))
 }
 
 // Print prints a command's result: found as JSON, or else text for people.
