@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/signal"
 	"strings"
@@ -176,7 +175,7 @@ func execute(ctx context.Context, p program.Process, spec, submission string) er
 		JobGPUs:        p.Getenv("SLURM_JOB_GPUS"),
 		VisibleDevices: p.Getenv("CUDA_VISIBLE_DEVICES"),
 		Containers:     runner.Runner{Env: engineEnv(p)},
-		Log:            slog.New(slog.NewTextHandler(p.Stderr, nil)),
+		Log:            p.Log(false),
 	}.Run(ctx, spec)
 	if code := exitCode(exit, err); code != 0 {
 		return &program.Error{Code: code, Err: outcome(exit, err)}
