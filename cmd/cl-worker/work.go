@@ -172,7 +172,7 @@ func (w *standalone) explain(err error) error {
 		return &program.Error{Code: program.ExitTransient, Err: err}
 	case errors.As(err, &refused) && w.group != "" && refused.Status != http.StatusConflict && strings.HasSuffix(refused.Path, "/checkin"):
 		return program.Usage(fmt.Errorf("--group %s: %s", w.group, refused.Message))
-	case errors.As(err, &refused) && (refused.Status == http.StatusUnauthorized || refused.Status == http.StatusForbidden):
+	case codalab.IsStatus(err, http.StatusUnauthorized, http.StatusForbidden):
 		who := "the user " + w.login.User
 		if w.tokenFile != "" {
 			who = "the token in " + w.tokenFile

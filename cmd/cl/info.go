@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -269,10 +268,4 @@ func (c *cli) printContents(ctx context.Context, at *workspace, uuid string) err
 	return nil
 }
 
-func isNotFound(err error) bool { return isStatus(err, http.StatusNotFound) }
-
-// isStatus reports whether a call failed with an HTTP status.
-func isStatus(err error, status int) bool {
-	var call *codalab.Error
-	return errors.As(err, &call) && call.Status == status
-}
+func isNotFound(err error) bool { return codalab.IsStatus(err, http.StatusNotFound) }

@@ -206,9 +206,8 @@ func (c *Client) WorkerToken(ctx context.Context, workerID string, life time.Dur
 	}
 	var out codalab.TokenAnswer
 	err := c.do(ctx, in, &out)
-	var refused *codalab.Error
 	switch {
-	case errors.As(err, &refused) && (refused.Status == http.StatusNotFound || refused.Status == http.StatusMethodNotAllowed):
+	case codalab.IsStatus(err, http.StatusNotFound, http.StatusMethodNotAllowed):
 		return "", fmt.Errorf("get worker token: %w", errors.ErrUnsupported)
 	case err == nil && out.Access == "":
 		return "", c.noServer(in, http.StatusOK, errors.New("it has no token"))
