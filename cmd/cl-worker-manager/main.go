@@ -49,8 +49,7 @@ func run(ctx context.Context, p program.Process) error {
 	}
 	root.SetArgs(args)
 	err = root.ExecuteContext(ctx)
-	var invalid *pflag.InvalidValueError
-	if errors.As(err, &invalid) { // of the manager's flags: cobra passes only those of the subcommand to the flags' function
+	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok { // of the manager's flags: cobra passes only those of the subcommand to the flags' function
 		err = commandLineError(root, invalid)
 	}
 	return withExitCode(err)

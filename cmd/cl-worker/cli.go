@@ -85,8 +85,7 @@ func run(ctx context.Context, p program.Process) error {
 	}
 	root.SetArgs(args)
 	err = root.ExecuteContext(ctx)
-	var invalid *pflag.InvalidValueError
-	if errors.As(err, &invalid) {
+	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		return program.Usage(argparse.WrongValue(invalid))
 	}
 	return err //nolint:wrapcheck // our own errors come through cobra

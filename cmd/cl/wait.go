@@ -224,8 +224,7 @@ func (w *waiter) printNewOutput(ctx context.Context, state codalab.State) error 
 	}
 	for _, f := range w.files {
 		err := w.printNew(ctx, f, state.Final())
-		var call *codalab.Error
-		if errors.As(err, &call) && (call.Status == 404 || call.Status != 0 && !state.Final()) {
+		if call, ok := errors.AsType[*codalab.Error](err); ok && (call.Status == 404 || call.Status != 0 && !state.Final()) {
 			continue
 		}
 		if err != nil {

@@ -171,8 +171,8 @@ func (c *Client) grant(clientID string, now func() time.Time) func(context.Conte
 
 // loginError returns the error of a refused grant.
 func (c *Client) loginError(err error, form url.Values) error {
-	var refused *codalab.Error
-	if !errors.As(err, &refused) || refused.Status != 401 {
+	refused, ok := errors.AsType[*codalab.Error](err)
+	if !ok || refused.Status != 401 {
 		return err
 	}
 	if strings.Contains(refused.Message, "invalid_client") {
@@ -188,8 +188,7 @@ func (c *Client) loginError(err error, form url.Values) error {
 // tokenError returns the error of a call that got no token. refusedBy is the refusal of the previous token, if
 // there was one.
 func (c *Client) tokenError(err, refusedBy error) error {
-	var refused *codalab.Error
-	if errors.Is(err, ErrToken) && errors.As(refusedBy, &refused) {
+	if refused, ok := errors.AsType[*codalab.Error](refusedBy); ok && errors.Is(err, ErrToken) {
 		refused.Err = ErrToken
 		refused.Message = fmt.Sprintf("the server at %s: %v", c.address, ErrToken)
 		return refused

@@ -177,8 +177,7 @@ func Code(ctx context.Context, err error) int {
 
 // report prints an error, in one piece.
 func report(w io.Writer, err error) {
-	var coded *Error
-	if errors.As(err, &coded) && coded.Err == nil {
+	if coded, ok := errors.AsType[*Error](err); ok && coded.Err == nil {
 		return
 	}
 	_, _ = fmt.Fprintln(w, err) // standard error is gone
