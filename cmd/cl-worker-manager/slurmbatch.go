@@ -259,7 +259,7 @@ func (s *slurmBatch) executable() (path string, scripted bool, err error) {
 	if err != nil {
 		return "", false, program.Usage(fmt.Errorf("--worker-executable: %w", err))
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }() // only read
 	var start [2]byte
 	_, err = file.Read(start[:])
 	return path, string(start[:]) == "#!", err
