@@ -162,9 +162,6 @@ func outcome(err error) plan.Outcome {
 	if errors.As(err, &paused) {
 		o.After = paused.RetryAfter()
 	}
-	var answer *codalab.Error
-	if errors.As(err, &answer) {
-		o.Gone = answer.Status == http.StatusNotFound
-	}
+	o.Gone = codalab.IsStatus(err, http.StatusNotFound)
 	return o
 }
