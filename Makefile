@@ -101,7 +101,7 @@ lint: $(tools) ## check layering, style and format
 	for os in darwin windows; do GOOS=$$os go build -o /dev/null ./cmd/cl || exit; done
 	@unformatted=$$($(tools)/gofumpt -l $$(git ls-files -co --exclude-standard '*.go')); \
 	[ -z "$$unformatted" ] || { echo "not formatted by gofumpt:"; echo "$$unformatted"; exit 1; }
-	@! git grep -nE '^[[:space:]]*go (func|[[:alnum:]_.]+\()' -- '*.go' ':!*_test.go' ':!*/testdata/*' ':!internal/background/' || \
+	@! git grep -nE '(^|[{:;])[[:space:]]*go (func\b|[[:alnum:]_.]*[[(])' -- '*.go' ':!*_test.go' ':!*/testdata/*' ':!internal/background/' || \
 	{ echo "start goroutines with internal/background, a sync.WaitGroup or an errgroup"; exit 1; }
 	@! command -v shellcheck >/dev/null || (cd scripts && shellcheck -x setup slurm-cluster site postgres lib/cluster/furnish lib/site/boot lib/site/room lib/site/root/usr/local/sbin/* release/*.sh)
 

@@ -56,12 +56,12 @@ func (b *blob) pull(ctx context.Context, open opener, progress func(int64)) erro
 	return err
 }
 
-func (b *blob) pullFile(ctx context.Context, open opener, progress func(int64)) error {
+func (b *blob) pullFile(ctx context.Context, open opener, progress func(int64)) (err error) {
 	f, err := os.OpenFile(b.path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return fmt.Errorf("pull: %w", err)
 	}
-	defer func() { _ = f.Close() }() // each write reports its error
+	defer func() { err = errors.Join(err, f.Close()) }() // a network disk may report a failed write only now
 	sum := sha256.New()
 	earlier, err := io.Copy(sum, io.LimitReader(f, b.Size))
 	if err != nil {

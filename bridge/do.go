@@ -286,7 +286,7 @@ func (d *doer) collect(ctx context.Context, r plan.Row) plan.Outcome {
 	if err == nil {
 		o.Details = details
 	}
-	if serverErr, ok := errors.AsType[*codalab.Error](err); ok && (serverErr.Status == http.StatusUnauthorized || serverErr.Status == http.StatusForbidden) {
+	if codalab.IsStatus(err, http.StatusUnauthorized, http.StatusForbidden) {
 		o.Final = false // a password or a permission can be repaired, results cannot be made again
 	}
 	if o.Final { // on a disk that is unreachable, results are not lost

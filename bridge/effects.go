@@ -162,8 +162,6 @@ func outcome(err error) plan.Outcome {
 	if errors.As(err, &paused) {
 		o.After = paused.RetryAfter()
 	}
-	if serverErr, ok := errors.AsType[*codalab.Error](err); ok {
-		o.Gone = serverErr.Status == http.StatusNotFound
-	}
+	o.Gone = codalab.IsStatus(err, http.StatusNotFound)
 	return o
 }

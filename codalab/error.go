@@ -1,7 +1,9 @@
 package codalab
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -35,6 +37,13 @@ func (e *Error) Unwrap() error { return e.Err }
 // trouble or too busy, or it refused the call only for now. Other refusals are not transient.
 func (e *Error) Transient() bool {
 	return e.Later || e.Status == 0 || e.Status >= 500 || e.Status == 408 || e.Status == 429
+}
+
+// IsStatus reports whether err is a call that a server answered with one of these HTTP statuses; 0 stands for a
+// call without a valid answer.
+func IsStatus(err error, statuses ...int) bool {
+	call, ok := errors.AsType[*Error](err)
+	return ok && slices.Contains(statuses, call.Status)
 }
 
 // TooLarge reports whether the server refused a request for its size. It has not read the request.

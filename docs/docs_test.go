@@ -208,6 +208,26 @@ func TestReadmeBeginsWithCommandsThatRun(t *testing.T) {
 	}
 }
 
+// TestFirstBundleHasOneSetOfSteps: README.md and the operators' first page lead to the first bundle by the same
+// commands. README.md builds the programs first.
+func TestFirstBundleHasOneSetOfSteps(t *testing.T) {
+	t.Parallel()
+	block := func(text, heading string) string {
+		_, section, _ := strings.Cut(text, "\n## "+heading+"\n")
+		_, rest, _ := strings.Cut(section, "\n```\n")
+		steps, _, _ := strings.Cut(rest, "\n```\n")
+		return steps
+	}
+	ours := block(read(t, filepath.Join(root, "README.md")), "Five minutes on your own cluster")
+	build, after, _ := strings.Cut(ours, "\n")
+	if !strings.HasPrefix(build, "$ make build ") {
+		t.Errorf("README.md begins with %q, want make build", build)
+	}
+	if diff := cmp.Diff(block(read(t, filepath.Join("operators", "start.md")), "From install to the first bundle"), after); diff != "" {
+		t.Errorf("docs/operators/start.md (-) and README.md (+) differ:\n%s", diff)
+	}
+}
+
 // TestReliabilityIsComplete: each promise has its section, and each kind of
 // fault and each kind of broken promise that the simulation knows is named.
 func TestReliabilityIsComplete(t *testing.T) {

@@ -105,9 +105,7 @@ func (m *Manager) Run(ctx context.Context) error {
 }
 
 func refusesLogin(err error) bool {
-	var call *codalab.Error
-	return errors.Is(err, client.ErrCredentials) ||
-		errors.As(err, &call) && (call.Status == http.StatusUnauthorized || call.Status == http.StatusForbidden)
+	return errors.Is(err, client.ErrCredentials) || codalab.IsStatus(err, http.StatusUnauthorized, http.StatusForbidden)
 }
 
 func transient(err error) bool {

@@ -84,7 +84,7 @@ func (c *workerCode) current(program string) (archive []byte, tag string, err er
 	if err != nil {
 		return nil, "", fmt.Errorf("read the worker's program: %w", err)
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }() // only read
 	data, err := io.ReadAll(io.LimitReader(file, maxWorkerProgram))
 	if err != nil {
 		return nil, "", fmt.Errorf("read the worker's program: %w", err)

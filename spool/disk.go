@@ -100,7 +100,7 @@ func tail(dir *os.Root, name string) string {
 	if err != nil {
 		return ""
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // only read
 	if info, err := f.Stat(); err == nil && info.Size() > kept {
 		if _, err := f.Seek(-kept, io.SeekEnd); err != nil {
 			return ""

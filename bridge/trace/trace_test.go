@@ -246,6 +246,24 @@ func TestTraceThatCannotBeWrittenEndsAndIsSaidOnce(t *testing.T) {
 	}
 }
 
+func TestCloseThatFailsIsLogged(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	w, err := Open(filepath.Join(t.TempDir(), "trace"), Header{}, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.file.Close(); err != nil { // so that the next one fails
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	w.Run(ctx)
+	if !strings.Contains(log.String(), "the trace ends here: it cannot be written") {
+		t.Errorf("the log is %q", log.String())
+	}
+}
+
 func TestDecisionsThatComeTooFastAreCounted(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "trace")

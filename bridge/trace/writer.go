@@ -137,8 +137,11 @@ func routine(d plan.Decision) bool {
 func (w *Writer) Run(ctx context.Context) {
 	defer func() {
 		w.flush(ctx)
-		if w.file != nil {
-			_ = w.file.Close() // flush has written everything, or the trace is broken
+		if w.file == nil {
+			return
+		}
+		if err := w.file.Close(); err != nil { // a network disk may report a failed write only now
+			w.breakOff(ctx, err)
 		}
 	}()
 	for {
@@ -161,11 +164,18 @@ func (w *Writer) flush(ctx context.Context) {
 		return
 	}
 	if err := w.writeAll(waiting); err != nil {
-		w.log.ErrorContext(ctx, "the trace ends here: it cannot be written", slog.String("file", w.path), slog.String("error", err.Error()))
-		w.mu.Lock()
-		w.broken, w.pending = true, nil
-		w.mu.Unlock()
+		w.breakOff(ctx, err)
 	}
+}
+
+// breakOff ends the trace with an error, and logs the first one.
+func (w *Writer) breakOff(ctx context.Context, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.broken {
+		w.log.ErrorContext(ctx, "the trace ends here: it cannot be written", slog.String("file", w.path), slog.String("error", err.Error()))
+	}
+	w.broken, w.pending = true, nil
 }
 
 func (w *Writer) writeAll(waiting []pending) error {

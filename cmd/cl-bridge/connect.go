@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -33,8 +32,7 @@ func connect(ctx context.Context, p program.Process, c config.Config, log *slog.
 // refusedLogin gives an error the exit code ExitDenied if the server has refused the
 // login, or this user's first check-in.
 func refusedLogin(err error) error {
-	var refused *codalab.Error
-	if errors.As(err, &refused) && (refused.Status == http.StatusUnauthorized || refused.Status == http.StatusForbidden) {
+	if codalab.IsStatus(err, http.StatusUnauthorized, http.StatusForbidden) {
 		return &program.Error{Code: program.ExitDenied, Err: fmt.Errorf("%w; \"cl-bridge doctor\" checks the login", err)}
 	}
 	return err

@@ -45,8 +45,7 @@ func explainCommand(p program.Process) *cobra.Command {
 
 func (s *site) explain(ctx context.Context, prefix string) error {
 	e, err := s.explanation(ctx, prefix)
-	var ambiguous *heartbeat.AmbiguousError
-	if errors.As(err, &ambiguous) {
+	if _, ok := errors.AsType[*heartbeat.AmbiguousError](err); ok {
 		return program.Usage(err)
 	}
 	if err != nil {

@@ -37,8 +37,7 @@ func initCommand(p program.Process) *cobra.Command {
 				return err
 			}
 			err = setup.Run(cmd.Context(), o)
-			var wrong *setup.UsageError
-			if errors.As(err, &wrong) {
+			if _, ok := errors.AsType[*setup.UsageError](err); ok {
 				return program.Usage(err)
 			}
 			return err

@@ -20,12 +20,7 @@ import (
 func runCommand(p program.Process) *cobra.Command {
 	s, t, debug := &site{Process: p}, tracing{limit: config.Size{Bytes: trace.DefaultLimit}}, false
 	cmd := s.command("run", "Claim bundles and run them until a signal ends it", "", cobra.NoArgs, func(ctx context.Context, _ []string) error {
-		level := slog.LevelInfo
-		if debug {
-			level = slog.LevelDebug
-		}
-		log := slog.New(slog.NewTextHandler(p.Stderr, &slog.HandlerOptions{Level: level}))
-		return outdated(refusedLogin(serve(ctx, p, s.Config, t, log)), s.flags)
+		return outdated(refusedLogin(serve(ctx, p, s.Config, t, p.Log(debug))), s.flags)
 	})
 	t.flags(cmd)
 	cmd.Flags().BoolVar(&debug, "debug", false, "log in detail")

@@ -95,7 +95,7 @@ func besideOwn(name string) string {
 func newLog(p program.Process, format string) (*slog.Logger, error) {
 	switch format {
 	case "text":
-		return slog.New(slog.NewTextHandler(p.Stderr, nil)), nil
+		return p.Log(false), nil
 	case "json":
 		return slog.New(slog.NewJSONHandler(p.Stderr, nil)), nil
 	}

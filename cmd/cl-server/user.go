@@ -141,7 +141,7 @@ func readPassword(p program.Process, file string) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("read password: %w", err)
 		}
-		defer f.Close()
+		defer func() { _ = f.Close() }() // only read
 		in, from = f, file
 	} else if f, ok := p.Stdin.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		return askPassword(f, p.Stderr)

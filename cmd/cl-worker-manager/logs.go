@@ -105,7 +105,7 @@ func printFrom(w io.Writer, path string, from int64) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }() // only read
 	if _, err := file.Seek(from, io.SeekStart); err != nil {
 		return 0, err
 	}

@@ -49,8 +49,7 @@ func run(ctx context.Context, p program.Process) error {
 	}
 	root.SetArgs(args)
 	err = root.ExecuteContext(ctx)
-	var invalid *pflag.InvalidValueError
-	if errors.As(err, &invalid) { // of the manager's flags: cobra passes only those of the subcommand to the flags' function
+	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok { // of the manager's flags: cobra passes only those of the subcommand to the flags' function
 		err = commandLineError(root, invalid)
 	}
 	return withExitCode(err)
@@ -154,7 +153,6 @@ func unknownCommand(root *cobra.Command, name string) error {
 // ExitTransient for failures that may pass.
 func withExitCode(err error) error {
 	var coded *program.Error
-	var call *codalab.Error
 	var failed interface {
 		error
 		Transient() bool
@@ -162,8 +160,7 @@ func withExitCode(err error) error {
 	switch {
 	case err == nil || errors.As(err, &coded):
 		return err
-	case errors.Is(err, client.ErrCredentials),
-		errors.As(err, &call) && (call.Status == http.StatusUnauthorized || call.Status == http.StatusForbidden):
+	case errors.Is(err, client.ErrCredentials), codalab.IsStatus(err, http.StatusUnauthorized, http.StatusForbidden):
 		return &program.Error{Code: program.ExitDenied, Err: err}
 	case errors.As(err, &failed) && failed.Transient():
 		return &program.Error{Code: program.ExitTransient, Err: err}

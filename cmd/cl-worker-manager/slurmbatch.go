@@ -83,14 +83,6 @@ End it with an interrupt: its workers continue. cl-worker-manager kill ends one.
 	return cmd
 }
 
-func (m *manager) logger() *slog.Logger {
-	level := slog.LevelInfo
-	if m.verbose {
-		level = slog.LevelDebug
-	}
-	return slog.New(slog.NewTextHandler(m.Stderr, &slog.HandlerOptions{Level: level}))
-}
-
 func (s *slurmBatch) manageWorkers(ctx context.Context) error {
 	if err := s.check(); err != nil {
 		return err
@@ -121,7 +113,7 @@ func (s *slurmBatch) manageWorkers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	backend.Tokens, backend.Credentials, backend.Logger = api, login.forWorker, s.logger()
+	backend.Tokens, backend.Credentials, backend.Logger = api, login.forWorker, s.Log(s.verbose)
 	backend.Worker.TakesToken = s.takesToken(ctx, backend.Worker.Executable)
 	found := s.record(server, login)
 	loop := found.manager(api, backend)
@@ -130,7 +122,7 @@ func (s *slurmBatch) manageWorkers(ctx context.Context) error {
 	}
 	loop.NoFilter, loop.Min, loop.Max = s.noPrefilter, s.min, s.max
 	loop.Pause, loop.Spacing = time.Duration(max(s.sleepSeconds, 1))*time.Second, time.Duration(s.spaceSeconds)*time.Second
-	loop.MostFailed, loop.Log, loop.Now = s.mostFailed, s.logger(), s.Now
+	loop.MostFailed, loop.Log, loop.Now = s.mostFailed, s.Log(s.verbose), s.Now
 	if s.once {
 		return loop.Pass(ctx)
 	}
@@ -177,7 +169,7 @@ func (m *manager) slurm() *sbatch.Observer {
 // fit adapts the job to its partition. If the controller does not answer, fit waits, unless the manager makes only
 // one pass or none.
 func (s *slurmBatch) fit(ctx context.Context, slurm *sbatch.Observer) error {
-	log := s.logger()
+	log := s.Log(s.verbose)
 	for failures := 1; ; failures++ {
 		partitions, err := slurm.Partitions(ctx)
 		var failed *sbatch.Error
@@ -234,7 +226,7 @@ func (s *slurmBatch) proxies(ctx context.Context) []string {
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"} {
 		switch value := s.Getenv(name); {
 		case strings.Contains(value, "@"):
-			s.logger().WarnContext(ctx, "a proxy with a password is not passed to workers", slog.String("variable", name))
+			s.Log(s.verbose).WarnContext(ctx, "a proxy with a password is not passed to workers", slog.String("variable", name))
 		case value != "":
 			env = append(env, name+"="+value)
 		}
@@ -267,7 +259,7 @@ func (s *slurmBatch) executable() (path string, scripted bool, err error) {
 	if err != nil {
 		return "", false, program.Usage(fmt.Errorf("--worker-executable: %w", err))
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }() // only read
 	var start [2]byte
 	_, err = file.Read(start[:])
 	return path, string(start[:]) == "#!", err
@@ -284,7 +276,7 @@ func (s *slurmBatch) takesToken(ctx context.Context, executable string) bool {
 	var help bytes.Buffer
 	c := command.Command{Args: []string{executable, "--help"}, Env: s.Environ, Stdout: &help, Group: true}
 	if err := c.Run(ctx); err != nil {
-		s.logger().DebugContext(ctx, "the worker's program does not print its flags", slog.Any("error", err))
+		s.Log(s.verbose).DebugContext(ctx, "the worker's program does not print its flags", slog.Any("error", err))
 		return false
 	}
 	return strings.Contains(help.String(), tokenFlag)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/signal"
 	"strings"
@@ -86,8 +85,7 @@ func run(ctx context.Context, p program.Process) error {
 	}
 	root.SetArgs(args)
 	err = root.ExecuteContext(ctx)
-	var invalid *pflag.InvalidValueError
-	if errors.As(err, &invalid) {
+	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		return program.Usage(argparse.WrongValue(invalid))
 	}
 	return err //nolint:wrapcheck // our own errors come through cobra
@@ -176,7 +174,7 @@ func execute(ctx context.Context, p program.Process, spec, submission string) er
 		JobGPUs:        p.Getenv("SLURM_JOB_GPUS"),
 		VisibleDevices: p.Getenv("CUDA_VISIBLE_DEVICES"),
 		Containers:     runner.Runner{Env: engineEnv(p)},
-		Log:            slog.New(slog.NewTextHandler(p.Stderr, nil)),
+		Log:            p.Log(false),
 	}.Run(ctx, spec)
 	if code := exitCode(exit, err); code != 0 {
 		return &program.Error{Code: code, Err: outcome(exit, err)}

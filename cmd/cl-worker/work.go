@@ -62,7 +62,7 @@ func work(ctx context.Context, p program.Process, f flags) error {
 	if err := f.check(); err != nil {
 		return program.Usage(err)
 	}
-	w := standalone{Process: p, flags: f, log: logger(p, f.verbose)}
+	w := standalone{Process: p, flags: f, log: p.Log(f.verbose)}
 	defer func() { w.dirs.Release() }()
 	if err := w.setUp(ctx); err != nil {
 		w.dirs.RemoveEmpty()
@@ -72,14 +72,6 @@ func work(ctx context.Context, p program.Process, f flags) error {
 	err := w.serve(ctx)
 	w.cleanUp(context.WithoutCancel(ctx), err)
 	return w.explain(err)
-}
-
-func logger(p program.Process, verbose bool) *slog.Logger {
-	level := slog.LevelInfo
-	if verbose {
-		level = slog.LevelDebug
-	}
-	return slog.New(slog.NewTextHandler(p.Stderr, &slog.HandlerOptions{Level: level}))
 }
 
 // setUp finds the server, the login, the directories, the configuration, and Slurm or the machine that runs the
@@ -180,7 +172,7 @@ func (w *standalone) explain(err error) error {
 		return &program.Error{Code: program.ExitTransient, Err: err}
 	case errors.As(err, &refused) && w.group != "" && refused.Status != http.StatusConflict && strings.HasSuffix(refused.Path, "/checkin"):
 		return program.Usage(fmt.Errorf("--group %s: %s", w.group, refused.Message))
-	case errors.As(err, &refused) && (refused.Status == http.StatusUnauthorized || refused.Status == http.StatusForbidden):
+	case codalab.IsStatus(err, http.StatusUnauthorized, http.StatusForbidden):
 		who := "the user " + w.login.User
 		if w.tokenFile != "" {
 			who = "the token in " + w.tokenFile

@@ -1,13 +1,13 @@
 package main
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/argparse"
+	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
 // normalizeArgs rewrites a command line that Python's argparse accepts for pflag. The words after "---"
@@ -15,15 +15,12 @@ import (
 // "--" and the arguments.
 func normalizeArgs(root *cobra.Command, args []string) ([]string, error) {
 	if i := slices.Index(args, "---"); i >= 0 {
-		quoted := make([]string, 0, len(args)-i)
-		for _, w := range args[i+1:] {
-			quoted = append(quoted, shellQuote(w))
-		}
+		command := codalab.JoinWords(args[i+1:])
 		args = slices.Clone(args[:i])
 		if !slices.Contains(args, "--") {
 			args = append(args, "--")
 		}
-		args = append(args, strings.Join(quoted, " "))
+		args = append(args, command)
 	}
 	verb := verbOf(root, args)
 	if verb < 0 || strings.HasPrefix(args[verb], "__complete") {
@@ -59,12 +56,4 @@ func verbOf(root *cobra.Command, args []string) int {
 		}
 	}
 	return -1
-}
-
-// shellQuote quotes a word for a shell, as Python's shlex.quote does.
-func shellQuote(word string) string {
-	if regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`).MatchString(word) {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'"'"'`) + "'"
 }

@@ -63,17 +63,11 @@ func (c *cli) run(ctx context.Context) (err error) {
 	root.SetOut(c.Stdout)
 	root.SetErr(c.Stderr)
 	err = root.ExecuteContext(ctx)
-	if c.unchosen && isUnreached(err) {
+	if c.unchosen && codalab.IsStatus(err, 0) {
 		return &explained{error: err, text: fmt.Sprintf("no server is chosen, and none answers at %s: "+
 			"cl work http://SERVER:2900:: chooses one, or set CL_SERVER", c.fallback)}
 	}
 	return explain(err)
-}
-
-// isUnreached reports whether a call got no answer at all.
-func isUnreached(err error) bool {
-	var call *codalab.Error
-	return errors.As(err, &call) && call.Status == 0
 }
 
 const rootHelp = `cl uploads data, runs commands on it on a cluster, and shows the results.

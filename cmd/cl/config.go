@@ -16,7 +16,6 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/argparse"
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 )
 
 // configFile is config.json in $CODALAB_HOME, which cl shares with CodaLab's own cl. cl preserves unknown
@@ -46,17 +45,6 @@ func (c *cli) loadConfig() (*configFile, error) {
 		f.values = map[string]any{}
 	}
 	return f, nil
-}
-
-func (f *configFile) save() error {
-	data, err := json.MarshalIndent(f.values, "", "    ")
-	if err != nil {
-		return fmt.Errorf("save configuration: %w", err)
-	}
-	if err := os.MkdirAll(filepath.Dir(f.path), 0o700); err != nil {
-		return fmt.Errorf("save configuration: %w", err)
-	}
-	return atomicfile.Write(f.path, append(data, '\n'), 0o600)
 }
 
 // section returns the object under a path of keys. If the path does not exist, it makes the object if
@@ -147,7 +135,7 @@ func (c *cli) aliasCommand() *cobra.Command {
 
 // saved writes the configuration. With --json it prints the key's new value; CodaLab's cl prints nothing.
 func (c *cli) saved(config *configFile, key string, value any) error {
-	if err := config.save(); err != nil || !c.asJSON {
+	if err := saveFile(config.path, config.values); err != nil || !c.asJSON {
 		return err
 	}
 	return c.printJSON(map[string]any{key: value})

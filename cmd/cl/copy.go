@@ -68,10 +68,7 @@ func (c *cli) copyUnlessPresent(ctx context.Context, from *workspace, uuid strin
 	if !begun {
 		copied := client.NewBundle{
 			UUID: b.UUID, Worksheet: worksheet, Type: b.Type, Metadata: b.Metadata, Dependencies: b.Dependencies,
-			WaitForUpload: true, Detached: !o.add,
-		}
-		if b.Command != nil {
-			copied.Command = *b.Command
+			WaitForUpload: true, Detached: !o.add, Command: b.CommandText(),
 		}
 		if _, err := to.CreateBundle(ctx, copied); err != nil {
 			return false, err

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -15,25 +14,23 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
-// none is the text of a missing value (codalab/lib/formatting.py: NONE_PLACEHOLDER).
-const none = "<none>"
-
 // fieldOf returns a field of a bundle by its name in `cl info -f`, nil if there is none
 // (codalab/lib/worksheet_util.py: interpret_genpath).
 func fieldOf(b client.BundleInfo, field string) any {
 	if name, ok := strings.CutPrefix(field, "dependencies/"); ok {
 		for _, d := range b.Dependencies {
 			if d.ChildPath == name {
-				return dependencyText(d, "")
+				return d.Target()
 			}
 		}
-		return none
+		return codalab.None
 	}
 	switch field {
 	case "dependencies":
-		return dependenciesText(b.Dependencies)
+		return codalab.DependencyList(b.Dependencies)
 	case "summary":
-		return summary(b.Bundle)
+		text, _ := b.Summary()
+		return text
 	case "host_worksheets":
 		return worksheetsText(b.HostWorksheets)
 	case "permission":
@@ -153,50 +150,6 @@ func stateDetails(b codalab.Bundle) string {
 		return failure
 	}
 	return b.StateDetails
-}
-
-// summary describes a bundle briefly.
-func summary(b codalab.Bundle) string {
-	switch {
-	case b.Type == codalab.TypeRun && b.Command != nil:
-		return "! " + *b.Command
-	case b.Type == codalab.TypeMake:
-		var parts []string
-		for _, d := range b.Dependencies {
-			key, of := cmp.Or(d.ChildPath, d.ParentName), ""
-			if key != d.ParentName {
-				of = cmp.Or(d.ParentName, none) + ":"
-			}
-			parts = append(parts, key+"{"+of+d.ParentUUID[:min(4, len(d.ParentUUID))]+"}")
-		}
-		return "= " + strings.Join(parts, " ")
-	case (b.Type == codalab.TypeDataset || b.Type == codalab.TypeProgram) && b.State == codalab.StateReady:
-		return "[uploaded]"
-	}
-	return ""
-}
-
-// dependenciesText is the field "dependencies". It leaves out a key that is the parent's name.
-func dependenciesText(deps []codalab.Dependency) string {
-	var out []string
-	for _, d := range deps {
-		key := d.ChildPath + ":"
-		switch {
-		case len(deps) == 1 && d.ChildPath == "":
-			key = ""
-		case d.ChildPath == d.ParentName:
-			key = ":"
-		}
-		out = append(out, dependencyText(d, key))
-	}
-	return strings.Join(out, ",")
-}
-
-func dependencyText(d codalab.Dependency, key string) string {
-	if d.ParentPath != "" {
-		return key + d.ParentName + "/" + d.ParentPath
-	}
-	return key + d.ParentName
 }
 
 func worksheetsText(list []codalab.WorksheetName) string {

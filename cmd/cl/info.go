@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -209,7 +208,7 @@ func empty(v any) bool {
 
 func orNone(v any) string {
 	if v == nil {
-		return none
+		return codalab.None
 	}
 	return codalab.PythonStr(v)
 }
@@ -251,7 +250,7 @@ func (c *cli) printContents(ctx context.Context, at *workspace, uuid string) err
 		}
 		info, err := c.printTarget(ctx, at, codalab.Target{BundleUUID: uuid, Subpath: subpath}, catOptions{head: 10, to: c.Stdout})
 		if isNotFound(err) {
-			err = c.print(none)
+			err = c.print(codalab.None)
 		}
 		return info, err
 	}
@@ -269,10 +268,4 @@ func (c *cli) printContents(ctx context.Context, at *workspace, uuid string) err
 	return nil
 }
 
-func isNotFound(err error) bool { return isStatus(err, http.StatusNotFound) }
-
-// isStatus reports whether a call failed with an HTTP status.
-func isStatus(err error, status int) bool {
-	var call *codalab.Error
-	return errors.As(err, &call) && call.Status == status
-}
+func isNotFound(err error) bool { return codalab.IsStatus(err, http.StatusNotFound) }

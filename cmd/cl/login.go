@@ -14,7 +14,6 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/account"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
-	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 )
 
 // errNoCredentials is the error of a call that needs a login when cl cannot prompt.
@@ -108,14 +107,7 @@ func (l *login) save(t client.Token) error {
 	if err := l.cli.remember(l.address, l.user); err != nil {
 		return err
 	}
-	data, err := json.Marshal(t)
-	if err != nil {
-		return fmt.Errorf("encode token: %w", err)
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return fmt.Errorf("keep token: %w", err)
-	}
-	return atomicfile.Write(path, data, 0o600)
+	return saveFile(path, t)
 }
 
 // credentials returns the name and password in the environment, or else asks for them

@@ -230,7 +230,8 @@ func cell(b client.BundleInfo, field string) string {
 	case "uuid":
 		return shortUUID(b.UUID)
 	case "summary":
-		line, rest, _ := strings.Cut(summary(b.Bundle), "\n")
+		text, _ := b.Summary()
+		line, rest, _ := strings.Cut(text, "\n")
 		if short := []rune(line); len(short) > 48 || rest != "" {
 			return string(short[:min(48, len(short))]) + "..."
 		}
@@ -250,7 +251,7 @@ func cell(b client.BundleInfo, field string) string {
 // worksheetHeading describes a worksheet above its bundles (bundle_cli.py:
 // _worksheet_description).
 func worksheetHeading(address string, w client.Worksheet) string {
-	title := none
+	title := codalab.None
 	if w.Title != nil {
 		title = *w.Title
 	}

@@ -149,9 +149,7 @@ func (m *mimicry) make(ctx context.Context, uuid string) (string, error) {
 func (m *mimicry) makeLike(ctx context.Context, old client.BundleInfo, dependencies []codalab.Dependency) (codalab.Bundle, error) {
 	b := client.NewBundle{
 		Worksheet: m.sheet, Type: old.Type, Metadata: m.metadata(old), Dependencies: dependencies, Detached: !m.options.shadow,
-	}
-	if old.Command != nil {
-		b.Command = *old.Command
+		Command: old.CommandText(),
 	}
 	if m.options.shadow {
 		b.Shadow = old.UUID

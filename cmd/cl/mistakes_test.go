@@ -15,6 +15,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/argparse"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
 // outcome is the result of a call of cl.
@@ -209,7 +210,7 @@ func TestMistakesAreRefusedWithTheNearestThing(t *testing.T) {
 	} {
 		t.Run(test.line, func(t *testing.T) {
 			t.Parallel()
-			args, err := splitWords(test.line)
+			args, err := codalab.SplitWords(test.line)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -33,8 +33,7 @@ func partName(final string) string {
 
 // unwritable is the error for a directory in which nothing can be made.
 func unwritable(dir string, err error) error {
-	var at *fs.PathError
-	if errors.As(err, &at) {
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
 		err = at.Err
 	}
 	return refusef("Nothing can be written to %s: %v. Choose another path with -o.", dir, err)

@@ -119,7 +119,7 @@ func (c *cli) printBlock(ctx context.Context, at *workspace, b client.Block) err
 
 func (c *cli) printFileBlock(ctx context.Context, at *workspace, b client.Block) error {
 	if len(b.BundlesSpec.Bundles) == 0 {
-		return c.print(none)
+		return c.print(codalab.None)
 	}
 	target := codalab.Target{BundleUUID: b.BundlesSpec.Bundles[0].UUID, Subpath: strings.Trim(b.Path, "/")}
 	lines := codalab.Metadata{"n": b.MaxLines}.Int("n")
@@ -127,7 +127,7 @@ func (c *cli) printFileBlock(ctx context.Context, at *workspace, b client.Block)
 	var call *codalab.Error
 	switch {
 	case isNotFound(err):
-		return c.print(none)
+		return c.print(codalab.None)
 	case errors.As(err, &call) && call.Status == 400:
 		return c.print("ERROR: ", call.Message)
 	}

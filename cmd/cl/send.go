@@ -180,7 +180,7 @@ func (c *cli) remove(ctx context.Context, at *workspace, uuid, because string) {
 		}
 	}
 	gone := isNotFound(err)
-	if isStatus(err, http.StatusForbidden) { // CodaLab's own server says so of a bundle that is not there
+	if codalab.IsStatus(err, http.StatusForbidden) { // CodaLab's own server says so of a bundle that is not there
 		_, missing := at.Bundle(ctx, uuid)
 		gone = isNotFound(missing)
 	}

@@ -64,7 +64,7 @@ func (c *cli) update(change func(*stateFile)) error {
 		return err
 	}
 	change(state)
-	return state.save()
+	return saveFile(state.path, state)
 }
 
 // reload reads the state.
@@ -93,15 +93,19 @@ func (c *cli) reload() (*stateFile, error) {
 	return s, nil
 }
 
-func (s *stateFile) save() error {
-	data, err := json.MarshalIndent(s, "", "  ")
+// saveFile writes a value as JSON to a file of cl's directory, which only the user can read.
+func saveFile(path string, v any) error {
+	data, err := json.MarshalIndent(v, "", "    ")
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(path), 0o700)
+	}
+	if err == nil {
+		err = atomicfile.Write(path, append(data, '\n'), 0o600)
+	}
 	if err != nil {
-		return fmt.Errorf("save state: %w", err)
+		return fmt.Errorf("save %s: %w", path, err)
 	}
-	if err := os.MkdirAll(filepath.Dir(s.path), 0o700); err != nil {
-		return fmt.Errorf("save state: %w", err)
-	}
-	return atomicfile.Write(s.path, append(data, '\n'), 0o600)
+	return nil
 }
 
 func (c *cli) sessionName() string { return cmp.Or(c.Getenv("CODALAB_SESSION"), "default") }

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/argparse"
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
 
@@ -84,7 +85,7 @@ func storageType(url string) string {
 // storesAreElsewhere replaces the error of a server without bundle stores by an explanation: only
 // CodaLab's own server has them.
 func (c *cli) storesAreElsewhere(err error) error {
-	if isStatus(err, http.StatusNotFound) || isStatus(err, http.StatusMethodNotAllowed) {
+	if codalab.IsStatus(err, http.StatusNotFound, http.StatusMethodNotAllowed) {
 		return refusef("this server has one store, its own; only CodaLab's own server has further bundle stores")
 	}
 	return err

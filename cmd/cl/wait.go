@@ -224,8 +224,7 @@ func (w *waiter) printNewOutput(ctx context.Context, state codalab.State) error 
 	}
 	for _, f := range w.files {
 		err := w.printNew(ctx, f, state.Final())
-		var call *codalab.Error
-		if errors.As(err, &call) && (call.Status == 404 || call.Status != 0 && !state.Final()) {
+		if call, ok := errors.AsType[*codalab.Error](err); ok && (call.Status == 404 || call.Status != 0 && !state.Final()) {
 			continue
 		}
 		if err != nil {
@@ -244,14 +243,9 @@ func (w *waiter) printNew(ctx context.Context, f *followedFile, last bool) error
 		if err != nil {
 			return err
 		}
-		from := &errorRecorder{r: contents}
-		n, err := io.Copy(f.to, from)
-		f.offset += n
+		n, err := io.Copy(f.to, received{contents, target})
+		f.offset += n        // counts the printed bytes: if the connection broke, the next call prints the rest
 		_ = contents.Close() // everything needed has been read
-		if from.err != nil {
-			// The connection broke. f.offset counts the printed bytes; the next call prints the rest.
-			return &codalab.Error{Method: "GET", Path: target.String(), Err: from.err, Message: from.err.Error()}
-		}
 		if err != nil {
 			return fmt.Errorf("print %s: %w", target, err)
 		}
@@ -259,19 +253,4 @@ func (w *waiter) printNew(ctx context.Context, f *followedFile, last bool) error
 			return nil
 		}
 	}
-}
-
-// errorRecorder records errors of its source, so that they differ from errors of the output.
-type errorRecorder struct {
-	r   io.Reader
-	err error
-}
-
-// Read reads from the source.
-func (r *errorRecorder) Read(p []byte) (int, error) {
-	n, err := r.r.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) {
-		r.err = err
-	}
-	return n, err
 }

@@ -34,9 +34,15 @@ type BundleInfo struct {
 // a spec: an id or the beginning of one, a name, or a position on the worksheet with this id.
 // A spec without a bundle fails the call.
 func (c *Client) Bundles(ctx context.Context, worksheet string, specs []string, include ...string) ([]BundleInfo, error) {
+	return c.specified(ctx, specs, url.Values{"worksheet": {worksheet}}, include)
+}
+
+// specified returns the bundles that specs name, in as many calls as their addresses need.
+func (c *Client) specified(ctx context.Context, specs []string, query url.Values, include []string) ([]BundleInfo, error) {
 	var all []BundleInfo
 	for some := range inAddresses(specs) {
-		found, err := getAll(ctx, c, "/bundles", url.Values{"specs": some, "worksheet": {worksheet}}, include, readBundle)
+		query["specs"] = some
+		found, err := getAll(ctx, c, "/bundles", query, include, readBundle)
 		if err != nil {
 			return nil, err
 		}
@@ -99,15 +105,7 @@ func (c *Client) search(ctx context.Context, p, key string, query url.Values) (d
 // Descendants returns the bundles with these ids and the bundles that depend on them, directly or through
 // others, depth levels down.
 func (c *Client) Descendants(ctx context.Context, uuids []string, depth int) ([]BundleInfo, error) {
-	var all []BundleInfo
-	for some := range inAddresses(uuids) {
-		found, err := getAll(ctx, c, "/bundles", url.Values{"specs": some, "depth": {itoa(depth)}}, nil, readBundle)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, found...)
-	}
-	return all, nil
+	return c.specified(ctx, uuids, url.Values{"depth": {itoa(depth)}}, nil)
 }
 
 // SameRuns returns the runs of the same command on the same dependencies, oldest first (codalab/rest/bundles.py:
@@ -219,11 +217,7 @@ func (c *Client) CreateBundle(ctx context.Context, b NewBundle) (codalab.Bundle,
 			query.Set(key, value)
 		}
 	}
-	doc, err := c.post(ctx, "/bundles", query, "bundles", attributes)
-	if err != nil {
-		return codalab.Bundle{}, err
-	}
-	info, err := decodeOne(doc, readBundle)
+	info, err := create(ctx, c, "bundles", query, attributes, readBundle)
 	return info.Bundle, err
 }
 
@@ -233,7 +227,7 @@ func (c *Client) KillBundles(ctx context.Context, uuids ...string) error {
 	for _, uuid := range uuids {
 		actions = append(actions, codalab.BundleAction{Type: codalab.MessageKill, UUID: uuid})
 	}
-	_, err := c.post(ctx, "/bundle-actions", nil, "bundle-actions", actions...)
+	_, err := c.post(ctx, "bundle-actions", nil, actions...)
 	return err
 }
 

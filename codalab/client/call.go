@@ -228,8 +228,7 @@ func isPage(message string) bool {
 
 // unanswered returns the error of a call without a complete answer.
 func (c *Client) unanswered(in call, err error) error {
-	var wrapped *url.Error
-	if errors.As(err, &wrapped) {
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err // the message has the address already
 	}
 	return &codalab.Error{

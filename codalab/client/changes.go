@@ -60,7 +60,7 @@ func (c *Client) DeleteWorksheet(ctx context.Context, uuid string, force bool) e
 
 // WriteToBundle asks the server to write a text to a file of a running bundle.
 func (c *Client) WriteToBundle(ctx context.Context, t codalab.Target, text string) error {
-	_, err := c.post(ctx, "/bundle-actions", nil, "bundle-actions", codalab.BundleAction{
+	_, err := c.post(ctx, "bundle-actions", nil, codalab.BundleAction{
 		Type: codalab.MessageWrite, UUID: t.BundleUUID, Subpath: &t.Subpath, String: &text,
 	})
 	return err

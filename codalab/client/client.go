@@ -120,11 +120,10 @@ func (c *Client) Reach(ctx context.Context) error {
 		return err
 	}
 	err = refusal(in, resp)
-	var refused *codalab.Error
-	if errors.As(err, &refused) && (refused.Status == http.StatusUnauthorized || refused.Transient()) {
-		if refused.Transient() {
-			return err
-		}
+	switch refused, ok := errors.AsType[*codalab.Error](err); {
+	case ok && refused.Transient():
+		return err
+	case ok && refused.Status == http.StatusUnauthorized:
 		return nil
 	}
 	return c.noServer(in, resp.StatusCode, nil)

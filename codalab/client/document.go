@@ -41,13 +41,22 @@ func (c *Client) fetch(ctx context.Context, p string, query url.Values, include 
 	return doc, err
 }
 
-// post sends a list of new objects of one type and returns the answer.
-func (c *Client) post(ctx context.Context, p string, query url.Values, kind string, attributes ...any) (codalab.Document, error) {
+// create sends a new object of a type and returns the server's object.
+func create[T any](ctx context.Context, c *Client, kind string, query url.Values, attributes any, read func(related, codalab.Object) (T, error)) (one T, err error) {
+	doc, err := c.post(ctx, kind, query, attributes)
+	if err != nil {
+		return one, err
+	}
+	return decodeOne(doc, read)
+}
+
+// post sends a list of new objects of one type, whose path has the type's name, and returns the answer.
+func (c *Client) post(ctx context.Context, kind string, query url.Values, attributes ...any) (codalab.Document, error) {
 	objects := make([]codalab.Object, 0, len(attributes))
 	for _, a := range attributes {
 		objects = append(objects, codalab.NewObject(kind, "", a))
 	}
-	return c.submit(ctx, http.MethodPost, p, query, objects)
+	return c.submit(ctx, http.MethodPost, "/"+kind, query, objects)
 }
 
 // submit sends objects to create (POST), change (PATCH) or remove (DELETE), and returns the answer.

@@ -39,11 +39,7 @@ func (c *Client) Group(ctx context.Context, spec string) (Group, error) {
 
 // CreateGroup creates a group of the client's user.
 func (c *Client) CreateGroup(ctx context.Context, name string) (Group, error) {
-	doc, err := c.post(ctx, "/groups", nil, "groups", map[string]string{"name": name})
-	if err != nil {
-		return Group{}, err
-	}
-	return decodeOne(doc, readGroup)
+	return create(ctx, c, "groups", nil, map[string]string{"name": name}, readGroup)
 }
 
 // DeleteGroup deletes a group.

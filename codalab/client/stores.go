@@ -24,11 +24,7 @@ func (c *Client) BundleStores(ctx context.Context) ([]BundleStore, error) {
 
 // AddBundleStore adds a bundle store.
 func (c *Client) AddBundleStore(ctx context.Context, store BundleStore) (BundleStore, error) {
-	doc, err := c.post(ctx, "/bundle_stores", nil, "bundle_stores", store)
-	if err != nil {
-		return BundleStore{}, err
-	}
-	return decodeOne(doc, readStore)
+	return create(ctx, c, "bundle_stores", nil, store, readStore)
 }
 
 // RemoveBundleStore removes a bundle store.

@@ -171,8 +171,8 @@ func (c *Client) grant(clientID string, now func() time.Time) func(context.Conte
 
 // loginError returns the error of a refused grant.
 func (c *Client) loginError(err error, form url.Values) error {
-	var refused *codalab.Error
-	if !errors.As(err, &refused) || refused.Status != 401 {
+	refused, ok := errors.AsType[*codalab.Error](err)
+	if !ok || refused.Status != 401 {
 		return err
 	}
 	if strings.Contains(refused.Message, "invalid_client") {
@@ -188,8 +188,7 @@ func (c *Client) loginError(err error, form url.Values) error {
 // tokenError returns the error of a call that got no token. refusedBy is the refusal of the previous token, if
 // there was one.
 func (c *Client) tokenError(err, refusedBy error) error {
-	var refused *codalab.Error
-	if errors.Is(err, ErrToken) && errors.As(refusedBy, &refused) {
+	if refused, ok := errors.AsType[*codalab.Error](refusedBy); ok && errors.Is(err, ErrToken) {
 		refused.Err = ErrToken
 		refused.Message = fmt.Sprintf("the server at %s: %v", c.address, ErrToken)
 		return refused
@@ -206,9 +205,8 @@ func (c *Client) WorkerToken(ctx context.Context, workerID string, life time.Dur
 	}
 	var out codalab.TokenAnswer
 	err := c.do(ctx, in, &out)
-	var refused *codalab.Error
 	switch {
-	case errors.As(err, &refused) && (refused.Status == http.StatusNotFound || refused.Status == http.StatusMethodNotAllowed):
+	case codalab.IsStatus(err, http.StatusNotFound, http.StatusMethodNotAllowed):
 		return "", fmt.Errorf("get worker token: %w", errors.ErrUnsupported)
 	case err == nil && out.Access == "":
 		return "", c.noServer(in, http.StatusOK, errors.New("it has no token"))

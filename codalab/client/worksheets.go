@@ -77,11 +77,7 @@ func nonEmpty(keywords []string) []string {
 
 // CreateWorksheet creates a worksheet.
 func (c *Client) CreateWorksheet(ctx context.Context, name string) (Worksheet, error) {
-	doc, err := c.post(ctx, "/worksheets", nil, "worksheets", codalab.WorksheetEdit{Name: &name})
-	if err != nil {
-		return Worksheet{}, err
-	}
-	return decodeOne(doc, readWorksheet)
+	return create(ctx, c, "worksheets", nil, codalab.WorksheetEdit{Name: &name}, readWorksheet)
 }
 
 // AddItems adds items to the end of a worksheet; with replace they take the place of all others.

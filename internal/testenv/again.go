@@ -109,8 +109,7 @@ const killedThere = 128 + int(syscall.SIGKILL)
 // Wait waits for the end of the process; read all of its output before. An end by SIGKILL is no error.
 func (p *Process) Wait() error {
 	err := p.cmd.Wait()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		status, ok := exit.Sys().(syscall.WaitStatus)
 		if ok && (status.Signaled() && status.Signal() == syscall.SIGKILL || p.through != nil && status.ExitStatus() == killedThere) {
 			return nil

@@ -45,8 +45,20 @@ func (s *Site) bridgesLog() string {
 	return log[min(s.bridgeLog, len(log)):]
 }
 
-// StopBridge ends the bridge as an administrator does. Jobs run on.
-func (s *Site) StopBridge() error { return s.bridge.stop(syscall.SIGTERM) }
+// StopBridge ends the bridge as an administrator does. Jobs run on. It returns an error if the bridge ended
+// without one of its parts: a bridge that is stopped waits for them, and gives them up after a time.
+func (s *Site) StopBridge() error {
+	err := s.bridge.stop(syscall.SIGTERM)
+	for line := range strings.Lines(s.bridgesLog()) {
+		if strings.Contains(line, gaveUp) {
+			err = errors.Join(err, errors.New("a part of the bridge did not end: "+line))
+		}
+	}
+	return err
+}
+
+// gaveUp is the message of a bridge that ends without one of its parts (cmd/internal/assembly).
+const gaveUp = "the bridge ends although "
 
 // KillBridge ends the bridge with SIGKILL.
 func (s *Site) KillBridge() error { return s.bridge.stop(syscall.SIGKILL) }

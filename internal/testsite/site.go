@@ -298,7 +298,7 @@ func (s *Site) endBridge() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	return errors.Join(s.bridge.stop(syscall.SIGTERM), s.cancelJobs(ctx))
+	return errors.Join(s.StopBridge(), s.cancelJobs(ctx))
 }
 
 // cancelJobs cancels the jobs that work in the shared directory, and waits for their

@@ -281,7 +281,7 @@ func contains(path, text string) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("read log: %w", err)
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }() // only read
 	for lines := bufio.NewReader(file); ; {
 		line, err := lines.ReadString('\n')
 		if strings.Contains(line, text) {

@@ -61,7 +61,7 @@ func (b contentsBench) remove(ctx context.Context, uuid string) {
 // curlUpload sends a file in chunks, as CodaLab's client does. The answer must be a success.
 func curlUpload(ctx context.Context, file, to string, options ...string) float64 {
 	in := must(os.Open(file))
-	defer in.Close()
+	defer func() { _ = in.Close() }() // only read
 	cmd := exec.CommandContext(ctx, "curl", append(options, "--silent", "--show-error", "--fail-with-body", "--upload-file", "-", to)...)
 	cmd.Stdin = in
 	return seconds(func() { output(cmd) })

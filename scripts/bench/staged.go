@@ -118,10 +118,10 @@ func (s *site) upload(ctx context.Context, name string, size int64) {
 
 func writeRandom(path string, size int64) {
 	f := must(os.Create(path))
-	defer func() { _ = f.Close() }() // errors of writing show at each write
 	random := must(os.Open("/dev/urandom"))
 	defer func() { _ = random.Close() }() // only read
 	must(io.CopyN(f, random, size))
+	check(f.Close())
 }
 
 func removeAllIn(dir string) {

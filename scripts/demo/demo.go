@@ -45,8 +45,7 @@ func (d *demo) show(ctx context.Context, args ...string) (string, error) {
 	if answer != "" {
 		d.say("%s", answer)
 	}
-	var failed *command.Error
-	if errors.As(err, &failed) && failed.Stderr != "" {
+	if failed, ok := errors.AsType[*command.Error](err); ok && failed.Stderr != "" {
 		d.say("%s", failed.Stderr)
 	}
 	return answer, err

@@ -19,7 +19,7 @@ func keepUp(ctx context.Context, out io.Writer, path, image string) (err error) 
 	if err != nil {
 		return err
 	}
-	defer file.Close()
+	defer func() { err = errors.Join(err, file.Close()) }()
 	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); errors.Is(err, syscall.EWOULDBLOCK) {
 		return printLines(out, path, "The playground is up already, or about to be.", "Ctrl-C where it was started ends it.")
 	} else if err != nil {

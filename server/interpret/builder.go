@@ -20,7 +20,7 @@ type item struct {
 
 // command is a directive's first word; empty for other items and for comments.
 func (i item) command() string {
-	if i.Type != codalab.ItemDirective || len(i.tokens) == 0 || i.tokens[0] == commentWord {
+	if i.Type != codalab.ItemDirective || len(i.tokens) == 0 || i.tokens[0] == codalab.CommentWord {
 		return ""
 	}
 	return i.tokens[0]

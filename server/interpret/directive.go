@@ -1,6 +1,10 @@
 package interpret
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
 
 // addDirective executes a directive.
 func (b *builder) addDirective(it item) error {
@@ -28,7 +32,7 @@ func (b *builder) addDirective(it item) error {
 		b.display = arguments
 	case "search", "wsearch":
 		b.append(&placeholderBlock{
-			head: head{Mode: "placeholder_block"}, Directive: joinTokens(it.tokens), SortKeys: []*int64{it.SortKey},
+			head: head{Mode: "placeholder_block"}, Directive: codalab.JoinWords(it.tokens), SortKeys: []*int64{it.SortKey},
 		})
 		b.show()
 		return nil

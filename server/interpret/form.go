@@ -20,12 +20,6 @@ var (
 	directiveForm = regexp.MustCompile(`^` + space + `*%` + space + `*(.*)$`)
 )
 
-const (
-	commentMark = "//"
-	// commentWord is the first word of a directive that is a comment.
-	commentWord = "%"
-)
-
 // Resolver finds the bundle or worksheet that a spec names for the user of a request. Both functions
 // return a *UsageError if the spec names none, or more than one, that the user may read.
 type Resolver struct {
@@ -48,7 +42,7 @@ func ParseForm(lines []string, resolve Resolver) ([]Item, error) {
 	items := make([]Item, 0, len(lines))
 	for i, line := range lines {
 		item, err := parseLine(line, resolve)
-		if errors.Is(err, errQuotation) || errors.Is(err, errEscape) {
+		if errors.Is(err, codalab.ErrQuotation) || errors.Is(err, codalab.ErrEscape) {
 			return nil, &UsageError{fmt.Sprintf("Error in source line %d: %s", i+1, err)}
 		}
 		if err != nil {
@@ -60,8 +54,8 @@ func ParseForm(lines []string, resolve Resolver) ([]Item, error) {
 }
 
 func parseLine(line string, resolve Resolver) (Item, error) {
-	if comment, ok := strings.CutPrefix(line, commentMark); ok {
-		return Item{Type: codalab.ItemDirective, Value: joinTokens([]string{commentWord, comment})}, nil
+	if comment, ok := strings.CutPrefix(line, codalab.CommentMark); ok {
+		return Item{Type: codalab.ItemDirective, Value: codalab.JoinWords([]string{codalab.CommentWord, comment})}, nil
 	}
 	if m := bundleForm.FindStringSubmatch(line); m != nil {
 		uuid, err := resolve.Bundle(m[1])
@@ -75,8 +69,8 @@ func parseLine(line string, resolve Resolver) (Item, error) {
 		return Item{Type: codalab.ItemWorksheet, SubworksheetUUID: uuid}, err
 	}
 	if m := directiveForm.FindStringSubmatch(line); m != nil {
-		tokens, err := splitTokens(m[1])
-		return Item{Type: codalab.ItemDirective, Value: joinTokens(tokens)}, err
+		tokens, err := codalab.SplitWords(m[1])
+		return Item{Type: codalab.ItemDirective, Value: codalab.JoinWords(tokens)}, err
 	}
 	return Item{Type: codalab.ItemMarkup, Value: line}, nil
 }
@@ -92,7 +86,7 @@ func Lines(items []Item, bundles map[string]Bundle, worksheets map[string]Worksh
 		case codalab.ItemBundle:
 			description := ""
 			if b, ok := bundles[item.BundleUUID]; ok && described < maxDescribed {
-				description = describe(b)
+				description = b.Describe()
 				described += len(description)
 			}
 			lines = append(lines, "["+description+"]{"+item.BundleUUID+"}")
@@ -100,43 +94,10 @@ func Lines(items []Item, bundles map[string]Bundle, worksheets map[string]Worksh
 			name := worksheets[item.SubworksheetUUID].Name
 			lines = append(lines, "[worksheet "+name+"]{{"+item.SubworksheetUUID+"}}")
 		case codalab.ItemDirective:
-			lines = append(lines, directiveLine(item.Value))
+			lines = append(lines, codalab.DirectiveLine(item.Value))
 		default:
 			lines = append(lines, item.Value)
 		}
 	}
 	return lines
-}
-
-func directiveLine(value string) string {
-	tokens, err := splitTokens(value)
-	if err == nil {
-		if len(tokens) > 0 && tokens[0] == commentWord {
-			return commentMark + strings.Join(tokens[1:], " ")
-		}
-		value = joinTokens(tokens)
-	}
-	if value == "" || strings.HasPrefix(value, "%") {
-		return "%" + value
-	}
-	return "% " + value
-}
-
-// describe returns a description of a bundle for a line that people edit.
-func describe(b Bundle) string {
-	text := b.Type + " " + b.Metadata.String("name")
-	if deps := dependencyList(b.Dependencies); deps != "" {
-		text += " -- " + deps
-	}
-	if command := commandOf(b.Bundle); command != "" {
-		text += " : " + strings.ReplaceAll(command, "\n", " ")
-	}
-	return text
-}
-
-func commandOf(b codalab.Bundle) string {
-	if b.Command == nil {
-		return ""
-	}
-	return *b.Command
 }

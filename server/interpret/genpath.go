@@ -1,7 +1,6 @@
 package interpret
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -25,7 +24,7 @@ func (e entry) size() int64 {
 		return fixed
 	}
 	b := e.bundle
-	n := len(commandOf(b.Bundle)) + len(b.StateDetails) + perDependency*len(b.Dependencies) + fixed
+	n := len(b.CommandText()) + len(b.StateDetails) + perDependency*len(b.Dependencies) + fixed
 	for _, d := range b.Dependencies {
 		n += len(d.ChildPath) + len(d.ParentPath)
 	}
@@ -45,9 +44,6 @@ type target struct {
 // isFile reports whether a genpath names a file.
 func isFile(genpath string) bool { return strings.HasPrefix(genpath, "/") }
 
-// none replaces a missing value in places that cannot be empty.
-const none = "<none>"
-
 // value returns the value that a genpath names; nil if there is none, and a target if it is a file
 // (codalab/lib/worksheet_util.py: interpret_genpath).
 func (e entry) value(genpath string) any {
@@ -61,14 +57,14 @@ func (e entry) value(genpath string) any {
 	if name, ok := strings.CutPrefix(genpath, "dependencies/"); ok {
 		for _, d := range deps {
 			if d.ChildPath == name {
-				return dependencyTarget(d)
+				return d.Target()
 			}
 		}
-		return none
+		return codalab.None
 	}
 	switch genpath {
 	case "dependencies":
-		return dependencyList(deps)
+		return codalab.DependencyList(deps)
 	case "args":
 		return optional(e.bundle.Args)
 	case "summary":
@@ -94,7 +90,7 @@ func (e entry) missingValue(genpath string) any {
 	case genpath == "dependencies":
 		return ""
 	case strings.HasPrefix(genpath, "dependencies/"):
-		return none
+		return codalab.None
 	}
 	return e.itemField(genpath)
 }
@@ -184,69 +180,17 @@ func metadataDict(b codalab.Bundle) map[string]any {
 	return dict
 }
 
-// dependencyTarget returns the name of a dependency's target in its parent.
-func dependencyTarget(d codalab.Dependency) string {
-	if d.ParentPath != "" {
-		return d.ParentName + "/" + d.ParentPath
-	}
-	return d.ParentName
-}
-
-// dependencyList is a bundle's dependencies for people. A key that equals the parent's name is left
-// out, and so is the key of the only dependency if it is empty.
-func dependencyList(deps []codalab.Dependency) string {
-	anonymous := len(deps) == 1 && deps[0].ChildPath == ""
-	texts := make([]string, len(deps))
-	for i, d := range deps {
-		switch {
-		case anonymous:
-		case d.ChildPath == d.ParentName:
-			texts[i] = ":"
-		default:
-			texts[i] = d.ChildPath + ":"
-		}
-		texts[i] += dependencyTarget(d)
-	}
-	return strings.Join(texts, ",")
-}
-
 // maxSummary is the length at which a summary is cut, in characters.
 const maxSummary = 1024
 
-// summary returns a sentence about a bundle's origin.
+// summary returns a sentence about a bundle's origin; nil if its type has none.
 func summary(b codalab.Bundle) any {
-	text := ""
-	switch b.Type {
-	case codalab.TypeDataset, codalab.TypeProgram:
-		if b.State == codalab.StateReady {
-			return "[uploaded]"
-		}
-		return ""
-	case codalab.TypeMake:
-		parts := make([]string, len(b.Dependencies))
-		for i, d := range b.Dependencies {
-			parts[i] = shortDependency(d)
-		}
-		text = "= " + strings.Join(parts, " ")
-	case codalab.TypeRun:
-		text = "! " + commandOf(b)
-	default:
+	text, ok := b.Summary()
+	switch runes := []rune(text); {
+	case !ok:
 		return nil
-	}
-	if runes := []rune(text); len(runes) > maxSummary {
+	case len(runes) > maxSummary:
 		return string(runes[:maxSummary]) + "..."
 	}
 	return text
-}
-
-func shortDependency(d codalab.Dependency) string {
-	name := d.ParentName
-	if name == "" {
-		name = none
-	}
-	uuid := d.ParentUUID[:min(4, len(d.ParentUUID))]
-	if d.ChildPath == "" || d.ChildPath == d.ParentName {
-		return fmt.Sprintf("%s{%s}", name, uuid)
-	}
-	return fmt.Sprintf("%s{%s:%s}", d.ChildPath, name, uuid)
 }

@@ -145,7 +145,7 @@ func (in Interpreter) expand(ctx context.Context, w Worksheet, o Options) (items
 		it := w.item(stored)
 		command := it.command()
 		isSearch := command == "search" || command == "wsearch"
-		isWanted := o.Directive != "" && it.Type == codalab.ItemDirective && o.Directive == joinTokens(it.tokens)
+		isWanted := o.Directive != "" && it.Type == codalab.ItemDirective && o.Directive == codalab.JoinWords(it.tokens)
 		switch {
 		case o.Directive != "" && it.Type != codalab.ItemDirective:
 			continue
@@ -176,7 +176,7 @@ func (w Worksheet) item(stored Item) item {
 	it := item{Item: stored}
 	switch stored.Type {
 	case codalab.ItemDirective:
-		it.tokens, it.badTokens = splitTokens(stored.Value)
+		it.tokens, it.badTokens = codalab.SplitWords(stored.Value)
 	case codalab.ItemBundle:
 		if b, ok := w.Bundles[stored.BundleUUID]; ok {
 			it.bundle = &b

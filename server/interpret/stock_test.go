@@ -60,7 +60,7 @@ func TestStockWords(t *testing.T) {
 	}
 	readStock(t, "words", &cases)
 	for _, c := range cases {
-		tokens, err := splitTokens(c.Text)
+		tokens, err := codalab.SplitWords(c.Text)
 		if c.Error != "" {
 			if err == nil || err.Error() != c.Error {
 				t.Errorf("%q: error %v, want %s", c.Text, err, c.Error)
@@ -70,7 +70,7 @@ func TestStockWords(t *testing.T) {
 		if diff := cmp.Diff(c.Tokens, tokens); err != nil || diff != "" {
 			t.Errorf("%q: error %v, words (-want +got):\n%s", c.Text, err, diff)
 		}
-		if got := joinTokens(tokens); got != c.Joined {
+		if got := codalab.JoinWords(tokens); got != c.Joined {
 			t.Errorf("%q: joined %q, want %q", c.Text, got, c.Joined)
 		}
 	}

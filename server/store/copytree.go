@@ -133,7 +133,7 @@ func (t tree) copyFile(from, to string, info fs.FileInfo) (err error) {
 	if err != nil {
 		return err
 	}
-	defer in.Close()
+	defer func() { _ = in.Close() }() // it was only read
 	mode := info.Mode().Perm() | 0o400
 	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode|0o200)
 	if err != nil {

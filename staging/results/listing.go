@@ -48,7 +48,7 @@ type listing struct {
 }
 
 // write writes the listing's files to dir, and removes entries that are not results from root.
-func (l *listing) write(ctx context.Context, root *os.Root, dir string) error {
+func (l *listing) write(ctx context.Context, root *os.Root, dir string) (err error) {
 	var output strings.Builder
 	for _, name := range []string{"stdout", "stderr"} {
 		size, sent, err := copyEnd(root, name, filepath.Join(dir, name))
@@ -64,7 +64,10 @@ func (l *listing) write(ctx context.Context, root *os.Root, dir string) error {
 	if err != nil {
 		return fmt.Errorf("write entries: %w", err)
 	}
-	defer func() { _, _ = entries.Close(), os.Remove(entries.Name()) }() // a sweep removes it otherwise
+	defer func() {
+		err = errors.Join(err, entries.Close())
+		_ = os.Remove(entries.Name()) // a sweep removes it otherwise
+	}()
 	buffered := bufio.NewWriter(entries)
 	if err := l.entries(ctx, root, buffered); err != nil {
 		return err

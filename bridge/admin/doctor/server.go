@@ -65,9 +65,8 @@ func Login(user string, err error) Check {
 // answers with 404 has no groups.
 func Group(q plan.Queue, user string, groups []string, err error) Check {
 	name := key(q, "group")
-	var call *codalab.Error
 	switch {
-	case errors.As(err, &call) && call.Status == http.StatusNotFound:
+	case codalab.IsStatus(err, http.StatusNotFound):
 		return failed(name, "the server knows no groups", "leave group out")
 	case err != nil:
 		return unreachable(name, err.Error(), "try again later")

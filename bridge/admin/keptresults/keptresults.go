@@ -4,7 +4,6 @@ package keptresults
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -71,9 +70,8 @@ func AskServer(ctx context.Context, cl *client.Client, found []Results) error {
 		r := &found[i]
 		group.Go(func() error {
 			b, err := cl.Bundle(ctx, r.Bundle)
-			var serverErr *codalab.Error
 			switch {
-			case errors.As(err, &serverErr) && serverErr.Status == http.StatusNotFound:
+			case codalab.IsStatus(err, http.StatusNotFound):
 				r.Deleted = true
 			case err != nil:
 				return fmt.Errorf("ask for bundle %s: %w", r.Bundle, err)

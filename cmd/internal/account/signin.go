@@ -44,7 +44,7 @@ func (s SignIn) Try(ctx context.Context) (string, error) {
 			return cmp.Or(s.User, user.UserName), nil
 		case ctx.Err() != nil:
 			return "", err
-		case errors.Is(err, client.ErrCredentials), answered && (refused.Status == http.StatusUnauthorized || refused.Status == http.StatusForbidden):
+		case errors.Is(err, client.ErrCredentials), codalab.IsStatus(err, http.StatusUnauthorized, http.StatusForbidden):
 			return "", err
 		case !answered || !refused.Transient():
 			return "", program.Usage(fmt.Errorf("--server: %s does not answer as a CodaLab server: %w", s.Server, err))

@@ -226,8 +226,8 @@ func (l *commandLine) add(f *pflag.Flag, value string, hasValue bool) error {
 
 // WrongValue returns the error message for a value that an option cannot take.
 func WrongValue(err error) error {
-	var invalid *pflag.InvalidValueError
-	if !errors.As(err, &invalid) {
+	invalid, ok := errors.AsType[*pflag.InvalidValueError](err)
+	if !ok {
 		return err
 	}
 	kind := invalid.GetFlag().Value.Type()

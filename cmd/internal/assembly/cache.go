@@ -40,14 +40,9 @@ func CacheOptions(c config.Config, over func(context.Context, []cache.Holder) (m
 
 // defaultMinFree is a tenth of the disk, but at most 100 GiB. The directory need not exist yet.
 func defaultMinFree(dir string) int64 {
-	disk, err := diskspace.Of(dir)
-	for err != nil {
-		above := filepath.Dir(dir)
-		if above == dir {
-			return 0
-		}
-		dir = above
-		disk, err = diskspace.Of(dir)
+	disk, err := diskspace.Of(diskspace.Nearest(dir))
+	if err != nil {
+		return 0
 	}
 	const most = 100 << 30
 	return min(disk.Total/10, most)

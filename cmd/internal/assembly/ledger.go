@@ -15,15 +15,12 @@ func TakeLedger(ctx context.Context, where string) (book *ledger.Ledger, release
 	if err != nil {
 		return nil, nil, err
 	}
-	book, err = ledger.Open(ctx, where)
+	book, closing, err := openLedger(ctx, where)
 	if err != nil {
 		unlock()
 		return nil, nil, err
 	}
-	return book, func() {
-		_ = book.Close() // every row was committed when it was saved
-		unlock()
-	}, nil
+	return book, func() { closing(); unlock() }, nil
 }
 
 // openLedger opens a ledger that the caller has locked.

@@ -302,7 +302,7 @@ func whileHeld(ctx context.Context, heartbeats *heartbeat.Recorder, work func(ct
 	err := work(working)
 	stop(nil)
 	beats.Wait()
-	if lost := new(lease.LostError); errors.As(context.Cause(working), &lost) {
+	if lost, ok := errors.AsType[*lease.LostError](context.Cause(working)); ok {
 		return lost // and leave the lease to its new holder
 	}
 	heartbeats.End(ctx, err)

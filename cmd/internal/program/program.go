@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"sync/atomic"
@@ -63,6 +64,15 @@ func (p Process) Uninterrupted(f func() error) error {
 	p.deaf.Store(true)
 	defer p.deaf.Store(false)
 	return f()
+}
+
+// Log returns a log on standard error: all of it with verbose, else without the details.
+func (p Process) Log(verbose bool) *slog.Logger {
+	level := slog.LevelInfo
+	if verbose {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(p.Stderr, &slog.HandlerOptions{Level: level}))
 }
 
 // Print prints a command's result: found as JSON, or else text for people.
@@ -167,8 +177,7 @@ func Code(ctx context.Context, err error) int {
 
 // report prints an error, in one piece.
 func report(w io.Writer, err error) {
-	var coded *Error
-	if errors.As(err, &coded) && coded.Err == nil {
+	if coded, ok := errors.AsType[*Error](err); ok && coded.Err == nil {
 		return
 	}
 	_, _ = fmt.Fprintln(w, err) // standard error is gone
