@@ -157,9 +157,10 @@ func (c *CheckIn) ReportsToStore(reports []codalab.RunReport, now time.Time) []c
 	ends := 0
 	for _, report := range reports {
 		if c.hub.workerOf[report.UUID] != w {
-			if ends++; report.State != codalab.StateFinalizing || ends > mostEnds {
+			if report.State != codalab.StateFinalizing || ends == mostEnds {
 				continue
 			}
+			ends++
 		}
 		last, ok := w.stored[report.UUID]
 		if !ok || now.Sub(last.at) > refresh || report.State == codalab.StateFinalizing || !plan.SameReport(last.report, report) {

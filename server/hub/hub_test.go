@@ -103,6 +103,20 @@ func TestReportsOfRunsThatTheWorkerDoesNotHaveAreFew(t *testing.T) {
 	}
 }
 
+// After a restart the hub has no runs until Track. A worker may report many that run before one that has ended.
+func TestEndIsReportedBehindManyRunsThatTheWorkerDoesNotHave(t *testing.T) {
+	t.Parallel()
+	var runs []codalab.RunReport
+	for i := range 1000 {
+		runs = append(runs, codalab.RunReport{UUID: "0x" + strconv.Itoa(i), State: codalab.StateRunning})
+	}
+	end := codalab.RunReport{UUID: "0xend", State: codalab.StateFinalizing}
+	fresh := checkIn(t, New(time.Minute, start), codalab.CheckIn{}, start).ReportsToStore(append(runs, end), start)
+	if len(fresh) != 1 || fresh[0].UUID != end.UUID {
+		t.Errorf("%d reports, want the one of the end", len(fresh))
+	}
+}
+
 func TestReportIsStoredAgainWhenItDiffersOrIsOld(t *testing.T) {
 	t.Parallel()
 	h := New(time.Minute, start)
