@@ -382,6 +382,35 @@ func TestReadsAreRepeatedAndTalksAreNot(t *testing.T) {
 	})
 }
 
+// A worker may reply late to a request of the server before a restart. The reply must not pass for that to
+// another request, whose user may not read the other file.
+func TestReplyToARequestBeforeARestartIsNotTaken(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var ids []int64
+		for range 2 {
+			h := New(time.Minute, time.Now())
+			track(h, run("0x1", codalab.StateRunning))
+			c := checkIn(t, h, codalab.CheckIn{}, time.Now())
+			ctx, stop := context.WithCancel(t.Context())
+			over := ask(ctx, h, "0x1", codalab.MessageRead)
+			synctest.Wait()
+			_, messages := c.Due(time.Now())
+			for _, id := range ids {
+				if h.TakeRequest(key, id) != nil {
+					t.Errorf("a reply to request %d of the earlier hub is taken for one to request %d", id, messages[0].SocketID)
+				}
+			}
+			ids = append(ids, messages[0].SocketID)
+			time.Sleep(time.Second)
+			stop()
+			if err := <-over; !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		}
+	})
+}
+
 func TestOneWorkerHasABoundedNumberOfReads(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -66,8 +66,8 @@ func (h *Hub) trackOne(b plan.Bundle, r codalab.Resources) {
 	case want.Kind == "":
 		delete(w.duties, b.UUID)
 	case have == nil || have.Kind != want.Kind:
-		h.nextDuty++
-		want.order = h.nextDuty
+		h.lastDuty++
+		want.order = h.lastDuty
 		w.duties[b.UUID] = &want
 		h.notify(w)
 	default:
