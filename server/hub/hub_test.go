@@ -136,6 +136,9 @@ func TestReportIsStoredAgainWhenItDiffersOrIsOld(t *testing.T) {
 	if n := fresh(func(r *codalab.RunReport) { r.CPUUsage = 1 }, start.Add(30*time.Second)); n != 0 {
 		t.Error("new usage alone is stored")
 	}
+	if fresh(func(r *codalab.RunReport) { r.DiskUtilization = 1 }, start) != 1 {
+		t.Error("the disk use, by which a quota is enforced, is not stored")
+	}
 	if fresh(same, start.Add(31*time.Second)) != 1 || fresh(func(r *codalab.RunReport) { r.RunStatus = "b" }, start) != 1 || fresh(func(r *codalab.RunReport) { r.State = codalab.StateFinalizing }, start) != 1 {
 		t.Error("an old report, a new status or an end is not stored")
 	}
