@@ -166,13 +166,12 @@ func (s *CheckIns) servedGroup(ctx context.Context, u store.User, in codalab.Che
 // holdEnding is the time for which a check-in of a worker that ends is held: the worker waits for the answer.
 const holdEnding = 200 * time.Millisecond
 
-// awaitMessages waits for messages, a newer check-in of the worker, or the end of Config.Hold. It does
-// not wait if the worker has a doorbell: until a check-in is answered, CodaLab's worker starts and ends
-// no runs (codalab/worker/worker.py: checkin, process_runs).
+// awaitMessages waits for messages, a newer check-in of the worker, or the end of Config.Hold. It does not wait if
+// the server may not hold the check-in.
 func (s *CheckIns) awaitMessages(ctx context.Context, c *hub.CheckIn, ending bool) ([]codalab.Message, error) {
 	hold := s.config.Hold
 	switch {
-	case c.HasBell():
+	case !c.MayHold():
 		hold = 0
 	case ending:
 		hold = min(hold, holdEnding)

@@ -478,8 +478,8 @@ func TestDoorbellRingsOnlyWithoutAHeldCheckIn(t *testing.T) {
 		t.Error("it rings for an id that has not checked in")
 	}
 	c := checkIn(t, h, codalab.CheckIn{}, start)
-	if !c.HasBell() {
-		t.Error("the worker has no bell")
+	if c.MayHold() {
+		t.Error("the check-in of a worker with a doorbell is held")
 	}
 	if track(h, run("0x2", codalab.StateStarting)); rung(bell) != 0 || !woken(t, c) {
 		t.Error("it rings while a check-in waits")
@@ -497,11 +497,11 @@ func TestDoorbellRingsOnlyWithoutAHeldCheckIn(t *testing.T) {
 		t.Error("it does not ring between two check-ins, or for another worker")
 	}
 	bell.Close()
-	if c = checkIn(t, h, codalab.CheckIn{}, start); c.HasBell() {
+	if c = checkIn(t, h, codalab.CheckIn{}, start); !c.MayHold() {
 		t.Error("a closed doorbell counts")
 	}
-	if c = checkIn(t, h, codalab.CheckIn{Instance: "a"}, start); c.HasBell() {
-		t.Error("a bridge has a doorbell")
+	if c = checkIn(t, h, codalab.CheckIn{Instance: "a"}, start); !c.MayHold() {
+		t.Error("the check-in of a bridge is not held")
 	}
 }
 
