@@ -34,13 +34,7 @@ func (h *Hub) Track(bundles []plan.Bundle, resources func(codalab.Metadata) coda
 
 func (h *Hub) trackOne(b plan.Bundle, r codalab.Resources) {
 	if old := h.workerOf[b.UUID]; old != nil && (old.key != b.Worker || !b.State.OnWorker()) {
-		old.dropRun(b.UUID)
-		h.roomier = true
-		delete(old.duties, b.UUID)
-		delete(old.stored, b.UUID)
-		delete(old.applied, b.UUID)
-		delete(h.workerOf, b.UUID)
-		old.dropRequests(b.UUID)
+		h.forget(b.UUID)
 	}
 	if !b.State.OnWorker() {
 		return
@@ -73,6 +67,27 @@ func (h *Hub) trackOne(b plan.Bundle, r codalab.Resources) {
 	default:
 		have.KillMessage = want.KillMessage
 	}
+}
+
+// Forget takes a bundle that was deleted from the worker that has it.
+func (h *Hub) Forget(uuid string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.workerOf[uuid] != nil {
+		h.forget(uuid)
+	}
+}
+
+// forget takes a bundle from the worker that has it. The caller holds h.mu.
+func (h *Hub) forget(uuid string) {
+	w := h.workerOf[uuid]
+	w.dropRun(uuid)
+	h.roomier = true
+	delete(w.duties, uuid)
+	delete(w.stored, uuid)
+	delete(w.applied, uuid)
+	delete(h.workerOf, uuid)
+	w.dropRequests(uuid)
 }
 
 func (w *worker) addRun(uuid string, run trackedRun) {
