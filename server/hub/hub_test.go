@@ -279,6 +279,10 @@ func TestSilenceIsFound(t *testing.T) {
 	if unclaimed, lost := h.Tick(at(time.Minute + 1)); len(unclaimed) != 0 || !cmp.Equal(lost, []string{"0x3"}) {
 		t.Errorf("unclaimed %v while the worker checks in; lost %v, want the run that no check-in lists", unclaimed, lost)
 	}
+	track(h, run("0x3", codalab.StateWorkerOffline))
+	if _, lost := h.Tick(at(time.Minute + 2)); len(lost) != 0 {
+		t.Errorf("%v is lost again, although it is known to be", lost)
+	}
 	if unclaimed, _ := h.Tick(at(2 * time.Minute)); len(unclaimed) != 0 {
 		t.Errorf("%v are unclaimed while the worker checks in", unclaimed)
 	}

@@ -16,6 +16,8 @@ type trackedRun struct {
 	starting time.Time
 	// seen is the time at which a check-in last listed the claimed run; zero before the first Tick after that.
 	seen time.Time
+	// offline means that the bundle is worker_offline: the run is known to be lost.
+	offline bool
 }
 
 // startLimit is the time within which a worker must claim a run.
@@ -50,7 +52,7 @@ func (h *Hub) trackOne(b plan.Bundle, r codalab.Resources) {
 		want.Kind, want.KillMessage = codalab.MessageKill, b.KillMessage
 	}
 	run.seen = w.runs[b.UUID].seen
-	if b.State == codalab.StateWorkerOffline {
+	if run.offline = b.State == codalab.StateWorkerOffline; run.offline {
 		delete(w.stored, b.UUID) // also an unchanged report brings it back
 	}
 	w.dropRun(b.UUID)
@@ -161,7 +163,8 @@ func (h *Hub) MoreRoom() bool {
 // Tick lets the hub know the time, and returns the runs that have waited too long. No worker has claimed the
 // unclaimed ones within startLimit, or their worker has gone without claiming them. The claimed ones are lost
 // that no check-in of their worker has listed within the timeout: the worker has gone, or has lost the run. The
-// first Tick after a claim counts like such a check-in. Tick forgets workers that have gone and have no runs.
+// first Tick after a claim counts like such a check-in. Runs that are offline already are left out. Tick forgets
+// workers that have gone and have no runs.
 func (h *Hub) Tick(now time.Time) (unclaimed, lost []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -176,7 +179,7 @@ func (h *Hub) Tick(now time.Time) (unclaimed, lost []string) {
 			case run.seen.IsZero():
 				run.seen = now
 				w.runs[uuid] = run
-			case now.Sub(run.seen) > h.timeout:
+			case !run.offline && now.Sub(run.seen) > h.timeout:
 				lost = append(lost, uuid)
 			}
 		}
