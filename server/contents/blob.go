@@ -195,12 +195,12 @@ func (b blob) open(r *http.Request, root *os.Root, at string) (stream io.ReadClo
 
 // sendFromWorker sends a target that the bundle's worker reads.
 func (s *Files) sendFromWorker(w http.ResponseWriter, r *http.Request, b blob) error {
-	a, err := s.running.readData(r.Context(), b.location, b.args)
+	reply, err := s.running.readData(r.Context(), b.location, b.args)
 	if err != nil {
 		return err
 	}
-	defer a.Done()
-	data := a.Data // always gzip from a worker
+	defer reply.Done()
+	data := reply.Data // always gzip from a worker
 	if !b.gzipped && b.info.Type != codalab.TargetDirectory {
 		zr, err := gzip.NewReader(data)
 		if err != nil {

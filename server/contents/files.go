@@ -115,17 +115,17 @@ func (s *Files) describe(ctx context.Context, p location, depth int) (info codal
 	case codalab.StateWorkerOffline:
 		return info, s.running.AwayRefusal(p.Bundle)
 	case codalab.StateRunning:
-		a, err := s.running.read(ctx, p.Bundle, p.path, codalab.ReadArgs{Type: codalab.ReadTargetInfo, Depth: depth})
+		reply, err := s.running.read(ctx, p.Bundle, p.path, codalab.ReadArgs{Type: codalab.ReadTargetInfo, Depth: depth})
 		if err != nil {
 			return info, err
 		}
-		if a.Done != nil || a.TargetInfo == nil {
-			if a.Done != nil {
-				a.Done()
+		if reply.Done != nil || reply.TargetInfo == nil {
+			if reply.Done != nil {
+				reply.Done()
 			}
 			return info, rest.Refuse(http.StatusBadGateway, "The worker that runs bundle %s gave no description", p.UUID)
 		}
-		info = *a.TargetInfo
+		info = *reply.TargetInfo
 	default: // in other states a bundle has stored contents or none
 		if info, err = s.describeStored(p, depth); err != nil {
 			return info, err

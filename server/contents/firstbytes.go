@@ -57,12 +57,12 @@ func (s *Files) readFirstBytes(ctx context.Context, u store.User, uuid, path str
 }
 
 func (s *Files) firstBytesFromWorker(ctx context.Context, p location, limit int64) ([]byte, error) {
-	a, err := s.running.readData(ctx, p, codalab.ReadArgs{Type: codalab.ReadFileSection, Length: limit})
+	reply, err := s.running.readData(ctx, p, codalab.ReadArgs{Type: codalab.ReadFileSection, Length: limit})
 	if err != nil {
 		return nil, err
 	}
-	defer a.Done()
-	zr, err := gzip.NewReader(a.Data) // always gzip from a worker
+	defer reply.Done()
+	zr, err := gzip.NewReader(reply.Data) // always gzip from a worker
 	if err != nil {
 		return nil, fmt.Errorf("read from worker: %w", err)
 	}
