@@ -46,14 +46,14 @@ func TestRunFromCreatedToReady(t *testing.T) {
 		t.Errorf("preparing: %v", b.Metadata)
 	}
 
-	running, digest := reportOf(uuid, codalab.StateRunning), "image@sha256:1"
-	running.PinnedReference, running.ContainerTimeTotal, running.DiskUtilization = &digest, 2.5, 77
+	running, pinned := reportOf(uuid, codalab.StateRunning), "image@sha256:1"
+	running.PinnedReference, running.ContainerTimeTotal, running.DiskUtilization = &pinned, 2.5, 77
 	running.CPUUsage, running.MemoryUsage, running.MemoryMax = 0.5, 0.25, 1<<29
 	s.put(uuid, "filename=bundle.tar.gz&finalize_on_success=0&store=", tarGz(t, map[string]string{"stdout": "hello\n", "stderr": ""})).ok()
 	done := make(chan []codalab.Message)
 	go func() { done <- w.checkIn(running) }()
 	b = s.await(uuid, codalab.StateRunning)
-	if b.Metadata.String("docker_image") != digest || b.Metadata.Float("time") != 2.5 || b.StateDetails != "at it" {
+	if b.Metadata.String("docker_image") != pinned || b.Metadata.Float("time") != 2.5 || b.StateDetails != "at it" {
 		t.Errorf("running: %v", b.Metadata)
 	}
 

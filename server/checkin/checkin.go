@@ -166,13 +166,12 @@ func (s *CheckIns) servedGroup(ctx context.Context, u store.User, in codalab.Che
 // holdEnding is the time for which a check-in of a worker that ends is held: the worker waits for the answer.
 const holdEnding = 200 * time.Millisecond
 
-// awaitMessages waits for messages, a newer check-in of the worker, or the end of Config.Hold. It does
-// not wait if the worker has a doorbell: until a check-in is answered, CodaLab's worker starts and ends
-// no runs (codalab/worker/worker.py: checkin, process_runs).
+// awaitMessages waits for messages, a newer check-in of the worker, or the end of Config.Hold. It does not wait if
+// the server may not hold the check-in.
 func (s *CheckIns) awaitMessages(ctx context.Context, c *hub.CheckIn, ending bool) ([]codalab.Message, error) {
 	hold := s.config.Hold
 	switch {
-	case c.HasBell():
+	case !c.MayHold():
 		hold = 0
 	case ending:
 		hold = min(hold, holdEnding)
@@ -190,8 +189,8 @@ func (s *CheckIns) awaitMessages(ctx context.Context, c *hub.CheckIn, ending boo
 	}
 }
 
-// messages returns the messages that are due. It reads each run from the store, because another worker
-// may have it since the hub was told.
+// messages returns the messages that are due. If the store fails, it returns those that need no store: the hub
+// repeats run messages, but neither writes nor netcat messages.
 func (s *CheckIns) messages(ctx context.Context, c *hub.CheckIn) ([]codalab.Message, error) {
 	duties, messages := c.Due(s.config.Now())
 	var starting []string
@@ -202,21 +201,33 @@ func (s *CheckIns) messages(ctx context.Context, c *hub.CheckIn) ([]codalab.Mess
 			messages = append(messages, codalab.Message{Type: d.Kind, UUID: d.UUID, KillMessage: d.KillMessage})
 		}
 	}
-	if len(starting) == 0 {
-		return messages, nil
+	runs, err := s.runMessages(ctx, c, starting)
+	messages = append(messages, runs...)
+	if err != nil && len(messages) == 0 {
+		return nil, err
 	}
-	bundles, err := s.config.Store.Bundles(ctx, starting)
+	failures.Log(ctx, s.config.Log, "send bundles to their worker", err)
+	return messages, nil
+}
+
+// runMessages returns the run messages for bundles. It reads each bundle from the store, because another worker
+// may have it since the hub was told. After an error it returns those that it has made.
+func (s *CheckIns) runMessages(ctx context.Context, c *hub.CheckIn, uuids []string) (messages []codalab.Message, err error) {
+	if len(uuids) == 0 {
+		return nil, nil
+	}
+	bundles, err := s.config.Store.Bundles(ctx, uuids)
 	if err != nil {
 		return nil, err
 	}
-	for _, uuid := range starting {
+	for _, uuid := range uuids {
 		b, ok := bundles[uuid]
 		if !ok || b.State != codalab.StateStarting || plan.Worker(b.Worker) != c.Worker() {
 			continue
 		}
 		m := s.runMessage(b)
 		if err := s.capResources(ctx, m.Resources, b); err != nil {
-			return nil, err
+			return messages, err
 		}
 		if s.sharesDisk(c.Worker()) {
 			if err := s.addLocations(ctx, m.Bundle, b); err != nil {

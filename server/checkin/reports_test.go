@@ -83,4 +83,28 @@ func TestReportThatIsOvertakenIsNotApplied(t *testing.T) {
 	}
 }
 
+// The hub sends no write message again.
+func TestFailingStoreDoesNotLoseAWrite(t *testing.T) {
+	t.Parallel()
+	s, run, worker := service(t, codalab.StateRunning)
+	starting := run
+	starting.UUID, starting.State = "0x"+strings.Repeat("2", 32), codalab.StateStarting
+	s.track(starting)
+	c, _, err := s.config.Hub.BeginCheckIn(worker, codalab.CheckIn{}, "", time.Now())
+	must(t, err)
+	told := make(chan error, 1)
+	go func() {
+		told <- s.config.Hub.Tell(t.Context(), worker, codalab.Message{Type: codalab.MessageWrite, UUID: run.UUID}, time.Now)
+	}()
+	if again, err := c.Wait(t.Context(), nil); !again || err != nil {
+		t.Fatalf("no message: %v", err)
+	}
+	must(t, s.config.Store.Close())
+	messages, err := s.messages(t.Context(), c)
+	if err != nil || len(messages) != 1 || messages[0].Type != codalab.MessageWrite {
+		t.Errorf("%+v, %v", messages, err)
+	}
+	must(t, testenv.Receive(t, "the write is in an answer", told))
+}
+
 var must = testenv.Must

@@ -44,7 +44,7 @@ func (s *CheckIns) addLocations(ctx context.Context, m *codalab.RunBundle, b sto
 // files it takes longer than a check-in may wait, so it goes on beyond the check-in that began
 // it.
 type resultsWalks struct {
-	walks sync.WaitGroup
+	underWay sync.WaitGroup
 
 	mu     sync.Mutex
 	byName map[string]*resultsWalk
@@ -96,9 +96,9 @@ func (s *CheckIns) takeResults(ctx context.Context, key plan.Worker, reports map
 	sizes := map[string]int64{}
 	timer := time.NewTimer(walkPatience)
 	defer timer.Stop()
-	for uuid, a := range walking {
+	for uuid, walk := range walking {
 		select {
-		case <-a.done:
+		case <-walk.done:
 		case <-timer.C:
 			timer.Reset(0) // wait for no other walk either
 			delete(reports, uuid)
@@ -106,12 +106,12 @@ func (s *CheckIns) takeResults(ctx context.Context, key plan.Worker, reports map
 		}
 		name := bundles[uuid].LocationName()
 		ran := shares && (reports[uuid].ExitCode != nil || bundles[uuid].State == codalab.StateRunning)
-		switch missing := s.walks.end(name, a.found || !ran, s.config.Now()); {
-		case a.err != nil:
-			failures.Log(ctx, s.config.Log, "take results of bundle "+uuid, a.err)
+		switch missing := s.walks.end(name, walk.found || !ran, s.config.Now()); {
+		case walk.err != nil:
+			failures.Log(ctx, s.config.Log, "take results of bundle "+uuid, walk.err)
 			delete(reports, uuid)
-		case a.found:
-			sizes[name] = a.size
+		case walk.found:
+			sizes[name] = walk.size
 		case ran && missing < showPatience:
 			delete(reports, uuid)
 		}
@@ -119,17 +119,17 @@ func (s *CheckIns) takeResults(ctx context.Context, key plan.Worker, reports map
 	return sizes, nil
 }
 
-// begin returns the walk through a run's results, and starts it unless it has begun.
-func (a *resultsWalks) begin(data *store.Store, b store.Bundle) *resultsWalk {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+// begin returns the walk through a run's results, and starts it unless it has started.
+func (v *resultsWalks) begin(data *store.Store, b store.Bundle) *resultsWalk {
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	name := b.LocationName()
-	if walk := a.byName[name]; walk != nil {
+	if walk := v.byName[name]; walk != nil {
 		return walk
 	}
 	walk := &resultsWalk{done: make(chan struct{})}
-	a.byName[name] = walk
-	a.walks.Go(func() {
+	v.byName[name] = walk
+	v.underWay.Go(func() {
 		walk.size, walk.err = data.FlushLocation(b)
 		walk.found = walk.err == nil
 		if errors.Is(walk.err, store.ErrNotFound) {
@@ -141,28 +141,28 @@ func (a *resultsWalks) begin(data *store.Store, b store.Bundle) *resultsWalk {
 }
 
 // wait waits for the walks under way.
-func (a *resultsWalks) wait() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.walks.Wait()
+func (v *resultsWalks) wait() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.underWay.Wait()
 }
 
 // end forgets a walk, and returns the time for which the server has waited for results in vain; 0 if it
 // need not wait.
-func (a *resultsWalks) end(name string, settled bool, now time.Time) time.Duration {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.byName, name)
+func (v *resultsWalks) end(name string, settled bool, now time.Time) time.Duration {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.byName, name)
 	if settled {
-		delete(a.missing, name)
+		delete(v.missing, name)
 		return 0
 	}
-	if _, ok := a.missing[name]; !ok {
-		a.missing[name] = now
+	if _, ok := v.missing[name]; !ok {
+		v.missing[name] = now
 	}
-	missing := now.Sub(a.missing[name])
+	missing := now.Sub(v.missing[name])
 	if missing >= showPatience {
-		delete(a.missing, name)
+		delete(v.missing, name)
 	}
 	return missing
 }

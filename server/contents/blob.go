@@ -13,7 +13,7 @@ import (
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/codalab/contents"
+	codalabcontents "github.com/cl-slurm/cl-slurm/codalab/contents"
 	"github.com/cl-slurm/cl-slurm/server/failures"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
@@ -175,32 +175,32 @@ func (s *Files) sendStored(w http.ResponseWriter, r *http.Request, b blob) error
 func (b blob) open(r *http.Request, root *os.Root, at string) (stream io.ReadCloser, err error) {
 	switch b.args.Type {
 	case codalab.ReadDirectory:
-		return contents.Archive(r.Context(), root, at, nil)
+		return codalabcontents.Archive(r.Context(), root, at, nil)
 	case codalab.ReadSummary:
-		text, err := contents.Summarize(root, at, b.args)
+		text, err := codalabcontents.Summarize(root, at, b.args)
 		if err != nil {
 			return nil, err
 		}
 		stream = io.NopCloser(bytes.NewReader(text))
 	case codalab.ReadFileSection:
-		stream, err = contents.Section(root, at, b.args.Offset, b.args.Length)
+		stream, err = codalabcontents.Section(root, at, b.args.Offset, b.args.Length)
 	case codalab.ReadFile, codalab.ReadTargetInfo:
-		stream, err = contents.Section(root, at, 0, -1)
+		stream, err = codalabcontents.Section(root, at, 0, -1)
 	}
 	if err != nil || !b.gzipped {
 		return stream, err
 	}
-	return contents.Gzip(stream), nil
+	return codalabcontents.Gzip(stream), nil
 }
 
 // sendFromWorker sends a target that the bundle's worker reads.
 func (s *Files) sendFromWorker(w http.ResponseWriter, r *http.Request, b blob) error {
-	a, err := s.running.readData(r.Context(), b.location, b.args)
+	reply, err := s.running.readData(r.Context(), b.location, b.args)
 	if err != nil {
 		return err
 	}
-	defer a.Done()
-	data := a.Data // always gzip from a worker
+	defer reply.Done()
+	data := reply.Data // always gzip from a worker
 	if !b.gzipped && b.info.Type != codalab.TargetDirectory {
 		zr, err := gzip.NewReader(data)
 		if err != nil {

@@ -12,8 +12,10 @@
 // New contents become a bundle's contents as a whole, in one transaction, or not at all. A user's
 // disk_used counts the contents that the user's bundles have. Quotas reserves contents that are being
 // written before their bytes reach the disk, so that all uploads of a user together stay within the
-// quota. At the end of an upload the reservation ends and disk_used grows, as one step that no other
-// upload of the user can see half done. Reservations are in memory: a crash ends the uploads.
+// quota, whichever of them fail. Only the upload itself may use the room of the contents that it replaces. At
+// the end of an upload the reservation ends and disk_used grows, as one step that no other
+// upload of the user can see half done. An upload that does not succeed gives its reservation back.
+// Reservations are in memory: a crash ends the uploads.
 //
 // # Promises
 //

@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/codalab/contents"
+	codalabcontents "github.com/cl-slurm/cl-slurm/codalab/contents"
 	"github.com/cl-slurm/cl-slurm/internal/subpath"
 	"github.com/cl-slurm/cl-slurm/server/access"
 	"github.com/cl-slurm/cl-slurm/server/hub"
@@ -115,17 +115,17 @@ func (s *Files) describe(ctx context.Context, p location, depth int) (info codal
 	case codalab.StateWorkerOffline:
 		return info, s.running.AwayRefusal(p.Bundle)
 	case codalab.StateRunning:
-		a, err := s.running.read(ctx, p.Bundle, p.path, codalab.ReadArgs{Type: codalab.ReadTargetInfo, Depth: depth})
+		reply, err := s.running.read(ctx, p.Bundle, p.path, codalab.ReadArgs{Type: codalab.ReadTargetInfo, Depth: depth})
 		if err != nil {
 			return info, err
 		}
-		if a.Done != nil || a.TargetInfo == nil {
-			if a.Done != nil {
-				a.Done()
+		if reply.Done != nil || reply.TargetInfo == nil {
+			if reply.Done != nil {
+				reply.Done()
 			}
 			return info, rest.Refuse(http.StatusBadGateway, "The worker that runs bundle %s gave no description", p.UUID)
 		}
-		info = *a.TargetInfo
+		info = *reply.TargetInfo
 	default: // in other states a bundle has stored contents or none
 		if info, err = s.describeStored(p, depth); err != nil {
 			return info, err
@@ -141,7 +141,7 @@ func (s *Files) describeStored(p location, depth int) (codalab.TargetInfo, error
 	if err != nil {
 		return codalab.TargetInfo{}, err
 	}
-	info, err := contents.Info(root, at, depth)
+	info, err := codalabcontents.Info(root, at, depth)
 	if err := errors.Join(err, root.Close()); err != nil {
 		return info, p.refusal(err)
 	}
@@ -151,9 +151,9 @@ func (s *Files) describeStored(p location, depth int) (codalab.TargetInfo, error
 	return info, nil
 }
 
-// refusal returns an error of package contents as a refusal, and others unchanged.
+// refusal returns an error of package codalab/contents as a refusal, and others unchanged.
 func (p location) refusal(err error) error {
-	status, message := contents.Status(p.target(), err)
+	status, message := codalabcontents.Status(p.target(), err)
 	if status == http.StatusInternalServerError {
 		return err
 	}
@@ -203,7 +203,7 @@ func (s *Files) openStored(p location) (root *os.Root, at string, err error) {
 	}
 	root, err = s.store.OpenContents(p.Bundle)
 	if errors.Is(err, store.ErrNotFound) {
-		return nil, "", p.refusal(contents.ErrNotFound)
+		return nil, "", p.refusal(codalabcontents.ErrNotFound)
 	}
 	return root, path.Join(store.ContentsPath, p.path), err
 }

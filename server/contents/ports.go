@@ -71,16 +71,16 @@ func (s *Ports) talk(r *http.Request, b store.Bundle, text string) (data io.Read
 	if len(text) > most {
 		return nil, nil, rest.Refuse(http.StatusRequestEntityTooLarge, "The message is larger than %d bytes", most)
 	}
-	a, err := s.running.ask(r.Context(), b, codalab.Message{Type: codalab.MessageNetcat, UUID: b.UUID, Port: port, Message: text})
+	reply, err := s.running.ask(r.Context(), b, codalab.Message{Type: codalab.MessageNetcat, UUID: b.UUID, Port: port, Message: text})
 	switch {
 	case errors.Is(err, hub.ErrMoved):
 		return nil, nil, rest.Refuse(http.StatusForbidden, "Cannot netcat bundle, bundle not running.")
 	case err != nil:
 		return nil, nil, err
-	case a.Data == nil: // CodaLab's worker sends no data if there are none
+	case reply.Data == nil: // CodaLab's worker sends no data if there are none
 		return strings.NewReader(""), func() {}, nil
 	}
-	return a.Data, a.Done, nil
+	return reply.Data, reply.Done, nil
 }
 
 // netcurl forwards an HTTP request to a port of a running bundle's container. Unlike CodaLab's own

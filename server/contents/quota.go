@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"sync"
 
 	"github.com/cl-slurm/cl-slurm/server/plan"
@@ -25,11 +23,12 @@ type Quotas struct {
 // account has the reservations of one owner's uploads. Its lock is held while reserved contents
 // become counted, so that no bytes count twice.
 type account struct {
-	open int // reservations; guarded by the lock of quotas
+	users int // goroutines that use the account; guarded by the lock of Quotas
 
-	mu      sync.Mutex
-	uploads plan.Account
-	bundles map[string]int // the number of reservations of each bundle
+	mu   sync.Mutex
+	open map[*reservation]bool // the reservations that have not ended
+	// slack is the number of bytes that the uploads may take before the store is asked again.
+	slack int64
 }
 
 // reservation is one upload's part of its owner's account. It is for one goroutine.
@@ -39,8 +38,8 @@ type reservation struct {
 	ownerID string
 	uuid    string
 	account *account
-	written int64
-	ended   bool
+	upload  plan.Upload // guarded by the account's lock
+	written int64       // since the last rewind
 }
 
 // quotaError means that contents exceed the rest of their owner's disk quota.
@@ -59,28 +58,31 @@ func (s *Quotas) account(ownerID string) *account {
 	defer s.mu.Unlock()
 	a := s.accounts[ownerID]
 	if a == nil {
-		a = &account{bundles: map[string]int{}}
+		a = &account{open: map[*reservation]bool{}}
 		s.accounts[ownerID] = a
 	}
-	a.open++
+	a.users++
 	return a
 }
 
 func (s *Quotas) leave(ownerID string, a *account) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if a.open--; a.open == 0 {
+	if a.users--; a.users == 0 {
 		delete(s.accounts, ownerID)
 	}
 }
 
-// written returns the bytes that an owner's uploads under way have written.
-func (s *Quotas) written(ownerID string) int64 {
+// growth returns the bytes by which an owner's uploads under way raise the owner's disk use.
+func (s *Quotas) growth(ownerID string) (sum int64) {
 	a := s.account(ownerID)
 	defer s.leave(ownerID, a)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.uploads.Written
+	for r := range a.open {
+		sum += r.upload.Growth()
+	}
+	return sum
 }
 
 // reserve begins a reservation for new contents of a bundle. What the client has announced for the
@@ -89,7 +91,7 @@ func (s *Quotas) reserve(ctx context.Context, b store.Bundle) (*reservation, err
 	r := &reservation{quotas: s, ctx: ctx, ownerID: b.OwnerID, uuid: b.UUID, account: s.account(b.OwnerID)}
 	r.account.mu.Lock()
 	defer r.account.mu.Unlock()
-	r.account.bundles[b.UUID]++
+	r.account.open[r], r.account.slack = true, 0
 	b, err := s.store.Bundle(ctx, b.UUID) // the client may have announced bytes since b was read
 	if err == nil && stored.Plan(b).Uncount().DataSize != b.DataSize {
 		_, err = stored.Change(ctx, s.store, []string{b.UUID}, plan.Bundle.Uncount)
@@ -109,35 +111,64 @@ func (r *reservation) take(n int64) error {
 }
 
 func (r *reservation) takeLocked(n int64) error {
-	if !r.account.uploads.Covers(n) {
-		left, err := r.left()
-		if err != nil {
-			return err
+	if more := r.written + n - r.upload.Held; more > 0 {
+		if more > r.account.slack {
+			if err := r.ask(more); err != nil {
+				return err
+			}
 		}
-		more, ok := r.account.uploads.Reserve(n, left)
-		if !ok {
-			return &quotaError{left - (r.account.uploads.Written - r.written)}
-		}
-		r.account.uploads = more
+		r.account.slack -= more
+		r.upload.Held += more
 	}
 	r.written += n
-	r.account.uploads = r.account.uploads.Write(n)
 	return nil
 }
 
-// left returns the bytes that the owner's uploads under way may hold together. They replace the present
-// contents of their bundles, so those do not count.
+// ask asks the store whether the upload may hold more bytes, and sets the account's slack to at least that.
+func (r *reservation) ask(more int64) error {
+	left, err := r.left()
+	if err != nil {
+		return err
+	}
+	others, next := r.others(), r.upload
+	next.Held += more
+	if most := next.Most(others, left); next.Held > most {
+		return &quotaError{most}
+	}
+	r.account.slack = more + plan.Slack(append(others, next), left)
+	return nil
+}
+
+// others returns the other uploads of the owner.
+func (r *reservation) others() []plan.Upload {
+	var list []plan.Upload
+	for other := range r.account.open {
+		if other != r {
+			list = append(list, other.upload)
+		}
+	}
+	return list
+}
+
+// left returns the bytes of the owner's quota that bundles leave; negative if they use more than it. It also
+// updates the sizes of the contents that the owner's uploads replace.
 func (r *reservation) left() (int64, error) {
 	owner, err := r.quotas.store.User(r.ctx, r.ownerID)
 	if err != nil {
 		return 0, err
 	}
-	bundles, err := r.quotas.store.Bundles(r.ctx, slices.Collect(maps.Keys(r.account.bundles)))
-	left := owner.DiskQuota - owner.DiskUsed
-	for _, b := range bundles {
-		left += b.DataSize
+	var uuids []string
+	for one := range r.account.open {
+		uuids = append(uuids, one.uuid)
 	}
-	return left, err
+	bundles, err := r.quotas.store.Bundles(r.ctx, uuids)
+	if err != nil {
+		return 0, err
+	}
+	for one := range r.account.open {
+		one.upload.Replaced = bundles[one.uuid].DataSize // 0 if it is deleted
+	}
+	return owner.DiskQuota - owner.DiskUsed, nil
 }
 
 // room returns the bytes that the reservation may still take now.
@@ -145,14 +176,13 @@ func (r *reservation) room() (int64, error) {
 	r.account.mu.Lock()
 	defer r.account.mu.Unlock()
 	left, err := r.left()
-	return max(0, left-r.account.uploads.Written), err
+	return max(0, r.upload.Most(r.others(), left)-r.written), err
 }
 
-// rewind forgets the bytes that were written, because others replace them. They stay reserved.
+// rewind forgets the bytes that were written, because others replace them. The upload still holds them.
 func (r *reservation) rewind() {
 	r.account.mu.Lock()
 	defer r.account.mu.Unlock()
-	r.account.uploads = r.account.uploads.Rewind(r.written)
 	r.written = 0
 }
 
@@ -169,9 +199,7 @@ func (r *reservation) settle(size int64, count func() error) error {
 	if err := count(); err != nil {
 		return err
 	}
-	r.account.uploads = r.account.uploads.Settle(r.written) // the store counts them now
-	r.written = 0
-	r.endLocked()
+	r.endLocked() // the store counts them now
 	return nil
 }
 
@@ -182,15 +210,13 @@ func (r *reservation) end() {
 	r.endLocked()
 }
 
+// endLocked also takes back the slack, which this upload may have brought.
 func (r *reservation) endLocked() {
-	if r.ended {
+	if !r.account.open[r] {
 		return
 	}
-	r.ended = true
-	r.account.uploads = r.account.uploads.Rewind(r.written)
-	if r.account.bundles[r.uuid]--; r.account.bundles[r.uuid] == 0 {
-		delete(r.account.bundles, r.uuid)
-	}
+	delete(r.account.open, r)
+	r.account.slack = 0
 	r.quotas.leave(r.ownerID, r.account)
 }
 
@@ -219,8 +245,10 @@ func (s *Quotas) Announce(ctx context.Context, b store.Bundle, bytes int64) erro
 	defer s.leave(b.OwnerID, a)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.bundles[b.UUID] > 0 {
-		return nil
+	for r := range a.open {
+		if r.uuid == b.UUID {
+			return nil
+		}
 	}
 	_, err := stored.Change(ctx, s.store, []string{b.UUID}, func(b plan.Bundle) plan.Bundle { return b.Announce(bytes) })
 	return err
@@ -228,6 +256,6 @@ func (s *Quotas) Announce(ctx context.Context, b store.Bundle, bytes int64) erro
 
 // Live returns a user with the disk use of uploads under way.
 func (s *Quotas) Live(u store.User) store.User {
-	u.DiskUsed += s.written(u.ID)
+	u.DiskUsed += s.growth(u.ID)
 	return u
 }

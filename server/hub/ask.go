@@ -140,13 +140,13 @@ func (h *Hub) addRequest(m codalab.Message) (*Request, error) {
 	case len(w.requests) >= MostRequests:
 		return nil, ErrBusy
 	}
-	h.nextRequest++
-	m.SocketID = h.nextRequest
+	h.lastRequest++
+	m.SocketID = h.lastRequest
 	r := &Request{
 		worker: w, message: m,
 		replies: make(chan Reply, 1), abandoned: make(chan struct{}),
 	}
-	w.requests[h.nextRequest] = r
+	w.requests[h.lastRequest] = r
 	h.notify(w)
 	return r, nil
 }

@@ -63,14 +63,14 @@ func (c *CheckIn) Wait(ctx context.Context, end <-chan time.Time) (again bool, e
 	return false, nil
 }
 
-// HasBell reports whether the worker has a doorbell and needs its check-ins answered at once: while a
-// check-in of it waits, CodaLab's worker starts and ends no runs (codalab/worker/worker.py: checkin,
-// process_runs). A worker that names its instance is not CodaLab's own, and starts and ends runs while its
-// check-in waits.
-func (c *CheckIn) HasBell() bool {
+// MayHold reports whether the server may hold the check-in. It may not hold one of CodaLab's own worker that has a
+// doorbell: while a check-in of it is held, that worker starts and ends no runs (codalab/worker/worker.py: checkin,
+// process_runs), and it needs no held check-in to learn of messages. A worker that names its instance is not
+// CodaLab's own, and starts and ends runs while its check-in is held.
+func (c *CheckIn) MayHold() bool {
 	c.hub.mu.Lock()
 	defer c.hub.mu.Unlock()
-	return c.worker.last.Instance == "" && c.hub.Bells.has(c.worker.key.ID)
+	return c.worker.last.Instance != "" || !c.hub.Bells.has(c.worker.key.ID)
 }
 
 const (
@@ -157,9 +157,10 @@ func (c *CheckIn) ReportsToStore(reports []codalab.RunReport, now time.Time) []c
 	ends := 0
 	for _, report := range reports {
 		if c.hub.workerOf[report.UUID] != w {
-			if ends++; report.State != codalab.StateFinalizing || ends > mostEnds {
+			if report.State != codalab.StateFinalizing || ends == mostEnds {
 				continue
 			}
+			ends++
 		}
 		last, ok := w.stored[report.UUID]
 		if !ok || now.Sub(last.at) > refresh || report.State == codalab.StateFinalizing || !plan.SameReport(last.report, report) {

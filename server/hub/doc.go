@@ -26,4 +26,5 @@
 //   - Memory is bounded by the check-ins, runs, requests and doorbells that the limits allow.
 //   - Of two programs that use one worker id at the same time, one is refused (codalab.CheckIn.Instance).
 //   - The report of an older check-in does not replace that of a newer one (CheckIn.AcceptReport).
+//   - A reply goes to the request that it answers or to none, also when it is late or the server was restarted.
 package hub

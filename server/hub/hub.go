@@ -24,9 +24,11 @@ type Hub struct {
 	workers  map[plan.Worker]*worker
 	workerOf map[string]*worker // by bundle: the worker that has it
 	// roomier is set when some worker may have more room than at the last call of TakeCapacities.
-	roomier     bool
-	nextRequest int64
-	nextDuty    int64
+	roomier bool
+	// lastRequest is the number of the last Request. It begins with the time of the start, so that no late reply
+	// to a request of an earlier server has the number of a new request.
+	lastRequest int64
+	lastDuty    int64
 	stopped     bool
 }
 
@@ -54,7 +56,7 @@ type worker struct {
 func New(timeout time.Duration, now time.Time) *Hub {
 	return &Hub{
 		Bells:   &Bells{ofID: map[string]map[*Bell]bool{}, ofAddress: map[string]int{}},
-		timeout: timeout, started: now,
+		timeout: timeout, started: now, lastRequest: now.UnixMicro(),
 		workers: map[plan.Worker]*worker{}, workerOf: map[string]*worker{},
 	}
 }

@@ -103,6 +103,20 @@ func TestReportsOfRunsThatTheWorkerDoesNotHaveAreFew(t *testing.T) {
 	}
 }
 
+// After a restart the hub has no runs until Track. A worker may report many that run before one that has ended.
+func TestEndIsReportedBehindManyRunsThatTheWorkerDoesNotHave(t *testing.T) {
+	t.Parallel()
+	var runs []codalab.RunReport
+	for i := range 1000 {
+		runs = append(runs, codalab.RunReport{UUID: "0x" + strconv.Itoa(i), State: codalab.StateRunning})
+	}
+	end := codalab.RunReport{UUID: "0xend", State: codalab.StateFinalizing}
+	fresh := checkIn(t, New(time.Minute, start), codalab.CheckIn{}, start).ReportsToStore(append(runs, end), start)
+	if len(fresh) != 1 || fresh[0].UUID != end.UUID {
+		t.Errorf("%d reports, want the one of the end", len(fresh))
+	}
+}
+
 func TestReportIsStoredAgainWhenItDiffersOrIsOld(t *testing.T) {
 	t.Parallel()
 	h := New(time.Minute, start)
@@ -121,6 +135,9 @@ func TestReportIsStoredAgainWhenItDiffersOrIsOld(t *testing.T) {
 	c.NoteStored(report, start)
 	if n := fresh(func(r *codalab.RunReport) { r.CPUUsage = 1 }, start.Add(30*time.Second)); n != 0 {
 		t.Error("new usage alone is stored")
+	}
+	if fresh(func(r *codalab.RunReport) { r.DiskUtilization = 1 }, start) != 1 {
+		t.Error("the disk use, by which a quota is enforced, is not stored")
 	}
 	if fresh(same, start.Add(31*time.Second)) != 1 || fresh(func(r *codalab.RunReport) { r.RunStatus = "b" }, start) != 1 || fresh(func(r *codalab.RunReport) { r.State = codalab.StateFinalizing }, start) != 1 {
 		t.Error("an old report, a new status or an end is not stored")
@@ -262,6 +279,10 @@ func TestSilenceIsFound(t *testing.T) {
 	if unclaimed, lost := h.Tick(at(time.Minute + 1)); len(unclaimed) != 0 || !cmp.Equal(lost, []string{"0x3"}) {
 		t.Errorf("unclaimed %v while the worker checks in; lost %v, want the run that no check-in lists", unclaimed, lost)
 	}
+	track(h, run("0x3", codalab.StateWorkerOffline))
+	if _, lost := h.Tick(at(time.Minute + 2)); len(lost) != 0 {
+		t.Errorf("%v is lost again, although it is known to be", lost)
+	}
 	if unclaimed, _ := h.Tick(at(2 * time.Minute)); len(unclaimed) != 0 {
 		t.Errorf("%v are unclaimed while the worker checks in", unclaimed)
 	}
@@ -368,6 +389,35 @@ func TestReadsAreRepeatedAndTalksAreNot(t *testing.T) {
 	})
 }
 
+// A worker may reply late to a request of the server before a restart. The reply must not pass for that to
+// another request, whose user may not read the other file.
+func TestReplyToARequestBeforeARestartIsNotTaken(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var ids []int64
+		for range 2 {
+			h := New(time.Minute, time.Now())
+			track(h, run("0x1", codalab.StateRunning))
+			c := checkIn(t, h, codalab.CheckIn{}, time.Now())
+			ctx, stop := context.WithCancel(t.Context())
+			over := ask(ctx, h, "0x1", codalab.MessageRead)
+			synctest.Wait()
+			_, messages := c.Due(time.Now())
+			for _, id := range ids {
+				if h.TakeRequest(key, id) != nil {
+					t.Errorf("a reply to request %d of the earlier hub is taken for one to request %d", id, messages[0].SocketID)
+				}
+			}
+			ids = append(ids, messages[0].SocketID)
+			time.Sleep(time.Second)
+			stop()
+			if err := <-over; !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		}
+	})
+}
+
 func TestOneWorkerHasABoundedNumberOfReads(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -432,8 +482,8 @@ func TestDoorbellRingsOnlyWithoutAHeldCheckIn(t *testing.T) {
 		t.Error("it rings for an id that has not checked in")
 	}
 	c := checkIn(t, h, codalab.CheckIn{}, start)
-	if !c.HasBell() {
-		t.Error("the worker has no bell")
+	if c.MayHold() {
+		t.Error("the check-in of a worker with a doorbell is held")
 	}
 	if track(h, run("0x2", codalab.StateStarting)); rung(bell) != 0 || !woken(t, c) {
 		t.Error("it rings while a check-in waits")
@@ -451,11 +501,11 @@ func TestDoorbellRingsOnlyWithoutAHeldCheckIn(t *testing.T) {
 		t.Error("it does not ring between two check-ins, or for another worker")
 	}
 	bell.Close()
-	if c = checkIn(t, h, codalab.CheckIn{}, start); c.HasBell() {
+	if c = checkIn(t, h, codalab.CheckIn{}, start); !c.MayHold() {
 		t.Error("a closed doorbell counts")
 	}
-	if c = checkIn(t, h, codalab.CheckIn{Instance: "a"}, start); c.HasBell() {
-		t.Error("a bridge has a doorbell")
+	if c = checkIn(t, h, codalab.CheckIn{Instance: "a"}, start); !c.MayHold() {
+		t.Error("the check-in of a bridge is not held")
 	}
 }
 

@@ -16,6 +16,8 @@ type trackedRun struct {
 	starting time.Time
 	// seen is the time at which a check-in last listed the claimed run; zero before the first Tick after that.
 	seen time.Time
+	// offline means that the bundle is worker_offline: the run is known to be lost.
+	offline bool
 }
 
 // startLimit is the time within which a worker must claim a run.
@@ -34,13 +36,7 @@ func (h *Hub) Track(bundles []plan.Bundle, resources func(codalab.Metadata) coda
 
 func (h *Hub) trackOne(b plan.Bundle, r codalab.Resources) {
 	if old := h.workerOf[b.UUID]; old != nil && (old.key != b.Worker || !b.State.OnWorker()) {
-		old.dropRun(b.UUID)
-		h.roomier = true
-		delete(old.duties, b.UUID)
-		delete(old.stored, b.UUID)
-		delete(old.applied, b.UUID)
-		delete(h.workerOf, b.UUID)
-		old.dropRequests(b.UUID)
+		h.forget(b.UUID)
 	}
 	if !b.State.OnWorker() {
 		return
@@ -56,7 +52,7 @@ func (h *Hub) trackOne(b plan.Bundle, r codalab.Resources) {
 		want.Kind, want.KillMessage = codalab.MessageKill, b.KillMessage
 	}
 	run.seen = w.runs[b.UUID].seen
-	if b.State == codalab.StateWorkerOffline {
+	if run.offline = b.State == codalab.StateWorkerOffline; run.offline {
 		delete(w.stored, b.UUID) // also an unchanged report brings it back
 	}
 	w.dropRun(b.UUID)
@@ -66,13 +62,34 @@ func (h *Hub) trackOne(b plan.Bundle, r codalab.Resources) {
 	case want.Kind == "":
 		delete(w.duties, b.UUID)
 	case have == nil || have.Kind != want.Kind:
-		h.nextDuty++
-		want.order = h.nextDuty
+		h.lastDuty++
+		want.order = h.lastDuty
 		w.duties[b.UUID] = &want
 		h.notify(w)
 	default:
 		have.KillMessage = want.KillMessage
 	}
+}
+
+// Forget takes a bundle that was deleted from the worker that has it.
+func (h *Hub) Forget(uuid string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.workerOf[uuid] != nil {
+		h.forget(uuid)
+	}
+}
+
+// forget takes a bundle from the worker that has it. The caller holds h.mu.
+func (h *Hub) forget(uuid string) {
+	w := h.workerOf[uuid]
+	w.dropRun(uuid)
+	h.roomier = true
+	delete(w.duties, uuid)
+	delete(w.stored, uuid)
+	delete(w.applied, uuid)
+	delete(h.workerOf, uuid)
+	w.dropRequests(uuid)
 }
 
 func (w *worker) addRun(uuid string, run trackedRun) {
@@ -146,7 +163,8 @@ func (h *Hub) MoreRoom() bool {
 // Tick lets the hub know the time, and returns the runs that have waited too long. No worker has claimed the
 // unclaimed ones within startLimit, or their worker has gone without claiming them. The claimed ones are lost
 // that no check-in of their worker has listed within the timeout: the worker has gone, or has lost the run. The
-// first Tick after a claim counts like such a check-in. Tick forgets workers that have gone and have no runs.
+// first Tick after a claim counts like such a check-in. Runs that are offline already are left out. Tick forgets
+// workers that have gone and have no runs.
 func (h *Hub) Tick(now time.Time) (unclaimed, lost []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -161,7 +179,7 @@ func (h *Hub) Tick(now time.Time) (unclaimed, lost []string) {
 			case run.seen.IsZero():
 				run.seen = now
 				w.runs[uuid] = run
-			case now.Sub(run.seen) > h.timeout:
+			case !run.offline && now.Sub(run.seen) > h.timeout:
 				lost = append(lost, uuid)
 			}
 		}

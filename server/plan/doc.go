@@ -4,14 +4,15 @@
 //
 // # States of a bundle
 //
+//	(new) ──created──► uploading | created | staged | ready
 //	created ──its parents are ready, or one has failed or is gone──► staged | failed
 //	staged ──a worker has room──► starting ──start_bundle──► preparing
 //	staged ──it requests more than it may──► failed
 //	starting ──no worker claims it──► staged
-//	starting | preparing | running | finalizing | worker_offline ──a check-in──► preparing | running | ready | failed | killed
-//	starting | preparing | running | finalizing | worker_offline ──its worker gives it back──► staged | killed
-//	preparing | running | finalizing ──its worker does not report it──► worker_offline
-//	preparing | running | finalizing ──its worker was preemptible, and has gone──► staged | killed
+//	starting | preparing | running | worker_offline ──a check-in──► preparing | running | ready | failed | killed
+//	starting | preparing | running | worker_offline ──its worker gives it back──► staged | killed
+//	preparing | running ──its worker does not report it──► worker_offline
+//	preparing | running ──its worker was preemptible, and has gone──► staged | killed
 //	uploading | staged | worker_offline ──60 days old──► failed
 //	staged ──a make bundle──► making ──its dependencies are copied──► ready
 //	making ──a dependency cannot be copied──► failed
@@ -21,8 +22,12 @@
 //	(any but a final one) ──its contents are uploaded──► ready | failed | killed
 //
 // Dataset and program bundles begin as uploading, bundles that link to data as ready, and run and make
-// bundles as created. Those without dependencies, which need not wait, begin as staged. When a
+// bundles as created, or as uploading if they are copies whose contents come later. Those without
+// dependencies, which need not wait, begin as staged. When a
 // user kills a run that its worker has claimed, its state stays: the worker ends the run, and reports that.
+//
+// No bundle is finalizing. On CodaLab's own server, a run is so from the report of its end to the
+// acknowledgement. Here that report, whose state is finalizing, ends the run at once.
 //
 // A method of Bundle returns the bundle as it is after a transition. A transition that does not apply,
 // because another one came first, returns the bundle as it was. The caller gives the stored bundle, in a

@@ -77,9 +77,9 @@ func TestChoose(t *testing.T) {
 			t.Parallel()
 			test.want.Tag = test.queue
 			places := newPlaces(capacities, nil, map[string]Quota{"me": {ParallelRuns: 1}})
-			o, why := places.choose(&Waiting{OwnerID: "me", Resources: test.want, Parents: map[[2]string]bool{{"0x1", ""}: true}})
-			if got := ""; o != nil {
-				got = o.Worker.ID
+			c, why := places.choose(&Waiting{OwnerID: "me", Resources: test.want, Parents: map[[2]string]bool{{"0x1", ""}: true}})
+			if got := ""; c != nil {
+				got = c.Worker.ID
 				if got != test.worker {
 					t.Errorf("went to %s", got)
 				}
@@ -218,11 +218,11 @@ func TestRunThatAsksForMoreTimeThanAWorkerHasGoesElsewhere(t *testing.T) {
 	steady := Capacity{Worker: Worker{User: "me", ID: "steady"}, Tag: "cpu", Exclusive: true, Total: r, Free: r, RunsLeft: 9}
 	choose := func(asks bool, seconds int64, capacities ...Capacity) (string, string) {
 		places := newPlaces(capacities, nil, map[string]Quota{"me": {ParallelRuns: 9}})
-		o, why := places.choose(&Waiting{OwnerID: "me", AsksTime: asks, Resources: codalab.Resources{CPUs: 1, Tag: "cpu", Time: seconds}})
-		if o == nil {
+		c, why := places.choose(&Waiting{OwnerID: "me", AsksTime: asks, Resources: codalab.Resources{CPUs: 1, Tag: "cpu", Time: seconds}})
+		if c == nil {
 			return "", why
 		}
-		return o.Worker.ID, why
+		return c.Worker.ID, why
 	}
 	for _, test := range []struct {
 		asks       bool
@@ -275,21 +275,21 @@ func TestMatchKeepsToCapacitiesAndQuotas(t *testing.T) {
 		d := Match(Site{}, runs, capacities, nil, quotas)
 		foreign := map[string]int64{}
 		for i := range capacities {
-			o, got, n := capacities[i], codalab.Resources{}, int64(0)
+			c, got, n := capacities[i], codalab.Resources{}, int64(0)
 			for uuid, w := range d.Workers {
-				if w != o.Worker {
+				if w != c.Worker {
 					continue
 				}
 				run := runs[uuid]
-				if got, n = Plus(got, run.Resources), n+1; !o.takes(run) || o.Exclusive && o.Tag != run.Resources.Tag || run.Resources.Tag != "" && o.Tag != run.Resources.Tag {
-					t.Fatalf("%+v goes to %+v", run, o)
+				if got, n = Plus(got, run.Resources), n+1; !c.takes(run) || c.Exclusive && c.Tag != run.Resources.Tag || run.Resources.Tag != "" && c.Tag != run.Resources.Tag {
+					t.Fatalf("%+v goes to %+v", run, c)
 				}
 				if w.User != run.OwnerID {
 					foreign[run.OwnerID]++
 				}
 			}
-			if assigned += int(n); n > o.RunsLeft || !fits(got, o.Total) {
-				t.Fatalf("%d runs of %+v on %+v", n, got, o)
+			if assigned += int(n); n > c.RunsLeft || !fits(got, c.Total) {
+				t.Fatalf("%d runs of %+v on %+v", n, got, c)
 			}
 		}
 		for owner, n := range foreign {

@@ -50,45 +50,37 @@ func ratio(spell func(int64) string, used, quota int64) string {
 	return fmt.Sprintf("%s / %s (%.1f%%)", spell(used), spell(quota), percent)
 }
 
-// reserveStep is the number of bytes that an Account reserves at a time. The store is asked for the
-// quota once per step.
-const reserveStep = 4 << 20
+// mostSlack bounds the bytes that an owner's uploads take before the store is asked for the quota again.
+const mostSlack = 4 << 20
 
-// Account has the disk quota that the uploads of one owner hold together, in bytes.
-type Account struct {
-	// Reserved is never less than Written.
-	Reserved, Written int64
+// Upload has the sizes of an upload that is under way, in bytes.
+type Upload struct {
+	// Held is the most that the upload has had on the disk at a time.
+	Held int64
+	// Replaced is the size of the bundle's present contents, which go if the upload succeeds.
+	Replaced int64
 }
 
-// Covers reports whether n more bytes are reserved already.
-func (a Account) Covers(n int64) bool { return a.Written+n <= a.Reserved }
+// Growth returns the bytes by which the upload raises its owner's disk use if it succeeds; 0 if it does not.
+func (u Upload) Growth() int64 { return max(0, u.Held-u.Replaced) }
 
-// Reserve reserves n more bytes, and some for later, of a quota that has left bytes for all uploads of
-// the owner. It returns false if they do not fit.
-func (a Account) Reserve(n, left int64) (Account, bool) {
-	need := a.Written + n
-	if need > left {
-		return a, false
+// Most returns the number of bytes that the upload may hold, if the other uploads of its owner are these, and
+// bundles leave so many bytes of the owner's quota. A negative left means that the quota is exceeded. An upload
+// may fail, and then its bundle keeps its contents. So no other upload may use the room of these contents.
+func (u Upload) Most(others []Upload, left int64) int64 {
+	for _, other := range others {
+		left -= other.Growth()
 	}
-	a.Reserved = min(left, need+reserveStep)
-	return a, true
+	return left + u.Replaced
 }
 
-// Write counts n bytes that are reserved.
-func (a Account) Write(n int64) Account {
-	a.Written += n
-	return a
-}
-
-// Rewind takes back n written bytes. They stay reserved.
-func (a Account) Rewind(n int64) Account {
-	a.Written -= n
-	return a
-}
-
-// Settle takes out n written bytes that DiskUsed has from now on.
-func (a Account) Settle(n int64) Account {
-	a.Reserved -= n
-	a.Written -= n
-	return a
+// Slack returns the number of bytes that an owner's uploads may take before the store must be asked again.
+// Whichever of them takes these, each holds Most at most.
+func Slack(uploads []Upload, left int64) int64 {
+	own := int64(mostSize) // of the room of its contents, each upload may use so much more
+	for _, u := range uploads {
+		left -= u.Growth()
+		own = min(own, max(0, u.Replaced-u.Held))
+	}
+	return max(0, min(mostSlack, left+own))
 }

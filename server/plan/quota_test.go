@@ -2,6 +2,7 @@ package plan
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -93,36 +94,66 @@ func TestUsedUpQuotaRefusesBundlesAndKillsRuns(t *testing.T) {
 	}
 }
 
-// All uploads of an owner share one account. However their bytes come, they stay within the quota.
+// However the bytes of an owner's uploads come, and whichever of them fail, the owner's disk use stays within
+// the quota. An upload replaces the contents of its bundle.
 func TestUploadsOfAnOwnerStayWithinTheQuota(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(5, 6))
 	for range 500 {
-		quota, used := r.Int64N(64<<20), int64(0)
-		var a Account
-		var uploads [4]int64
-		for range 100 {
-			i, n := r.IntN(len(uploads)), r.Int64N(1<<20)
-			switch r.IntN(8) {
-			case 0:
-				a, used, uploads[i] = a.Settle(uploads[i]), used+uploads[i], 0
-			case 1:
-				a, uploads[i] = a.Rewind(uploads[i]), 0
+		quota, slack := r.Int64N(64<<20), int64(0)
+		contents := []int64{quota / 2, quota / 4, quota / 8, 0}
+		uploads := make([]Upload, len(contents))
+		used := func() (sum int64) { return contents[0] + contents[1] + contents[2] + contents[3] }
+		begin := func(i int) { uploads[i], slack = Upload{Replaced: contents[i]}, 0 }
+		for i := range uploads {
+			begin(i)
+		}
+		for range 200 {
+			i, n := r.IntN(len(uploads)), 1+r.Int64N(1<<20)
+			switch r.IntN(16) {
+			case 0: // it succeeds
+				contents[i] = uploads[i].Held
+				begin(i)
+			case 1, 2: // it fails
+				begin(i)
 			default:
-				ok := a.Covers(n)
-				if !ok {
-					a, ok = a.Reserve(n, quota-used)
+				if n > slack {
+					next, left := slices.Clone(uploads), quota-used()
+					if next[i].Held += n; next[i].Held > next[i].Most(slices.Delete(slices.Clone(uploads), i, i+1), left) {
+						break
+					}
+					slack = n + Slack(next, left)
 				}
-				if !ok && used+a.Written+n <= quota {
-					t.Fatalf("%d bytes are refused: %d of %d are used, %d written", n, used, quota, a.Written)
-				}
-				if ok {
-					a, uploads[i] = a.Write(n), uploads[i]+n
-				}
+				uploads[i].Held, slack = uploads[i].Held+n, slack-n
 			}
-			if sum := uploads[0] + uploads[1] + uploads[2] + uploads[3]; a.Written != sum || used+a.Written > quota || a.Reserved < a.Written {
-				t.Fatalf("%+v with uploads of %d bytes; %d of %d are used", a, sum, used, quota)
+			most := used()
+			for _, u := range uploads {
+				most += u.Growth()
 			}
+			if most > quota || slack < 0 || slack > mostSlack {
+				t.Fatalf("%+v may use %d of %d bytes; the slack is %d", uploads, most, quota, slack)
+			}
+		}
+	}
+}
+
+func TestSlackIsAsLargeAsItMayBe(t *testing.T) {
+	t.Parallel()
+	small := Upload{Held: 1, Replaced: 9 << 20}
+	for _, test := range []struct {
+		uploads     []Upload
+		left, slack int64
+	}{
+		{[]Upload{small}, 1 << 40, mostSlack},
+		{[]Upload{small}, 0, mostSlack},        // its own room
+		{[]Upload{small}, -6 << 20, 3<<20 - 1}, // more than the quota is used
+		{[]Upload{small}, -1 << 40, 0},
+		{[]Upload{small, {}}, 0, 0},
+		{[]Upload{small, {Held: 5}}, 7, 2},
+		{[]Upload{{Held: 9 << 20, Replaced: 9 << 20}}, 0, 0},
+	} {
+		if slack := Slack(test.uploads, test.left); slack != test.slack {
+			t.Errorf("%+v with %d bytes left: %d, want %d", test.uploads, test.left, slack, test.slack)
 		}
 	}
 }

@@ -117,8 +117,8 @@ func (b *Bundle) finish(report codalab.RunReport) {
 	b.Metadata["run_status"] = finishedStatus
 }
 
-// SameReport compares what a user would notice of two reports. Times and usage do not count, because
-// they need not be stored with every check-in.
+// SameReport compares what must be stored at once of two reports. Times, CPU and memory need not be. The disk use
+// must be: the owner's disk quota is enforced by it, and a run can fill a disk in the time that other usage waits.
 func SameReport(a, b codalab.RunReport) bool {
 	return a.State == b.State && a.RunStatus == b.RunStatus && a.Remote == b.Remote && a.JobHandle == b.JobHandle &&
 		a.DiskUtilization == b.DiskUtilization &&

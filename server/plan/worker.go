@@ -60,10 +60,8 @@ func (b Bundle) Unclaim() Bundle {
 // A preemptible worker does not come back, so its run is staged again (codalab/model/bundle_model.py:
 // transition_bundle_worker_offline).
 func (b Bundle) GoOffline(now time.Time) Bundle {
-	switch b.State {
-	case codalab.StatePreparing, codalab.StateRunning, codalab.StateFinalizing:
-	default: // no worker runs a bundle in another state
-		return b
+	if b.State != codalab.StatePreparing && b.State != codalab.StateRunning {
+		return b // no worker runs it
 	}
 	b = b.own()
 	if b.Metadata.Bool("on_preemptible_worker") {

@@ -44,6 +44,7 @@ func (s *Scheduler) processSome(ctx context.Context, uuids []string) (changed []
 		if !ok {
 			delete(s.pending, uuid)
 			delete(s.fresh, uuid)
+			s.config.Hub.Forget(uuid)
 			s.config.Makers.Stop(uuid)
 			parents = append(parents, uuid) // children miss it now
 			continue

@@ -77,9 +77,9 @@ func (s *Scheduler) ownersQuotas(ctx context.Context, runs map[string]*plan.Wait
 // setClientele fills in the Serves of capacities, for these runs.
 func (s *Scheduler) setClientele(ctx context.Context, capacities []plan.Capacity, runs map[string]*plan.Waiting) error {
 	served := services{store: s.config.Store, runs: runs, found: map[[2]string]plan.Clientele{}}
-	for i, o := range capacities {
+	for i, c := range capacities {
 		var err error
-		if capacities[i].Serves, err = served.of(ctx, o.Worker.User, o.Group); err != nil {
+		if capacities[i].Serves, err = served.of(ctx, c.Worker.User, c.Group); err != nil {
 			return err
 		}
 	}

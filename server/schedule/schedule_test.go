@@ -60,6 +60,27 @@ func TestRunThatIsKilledBeforeItsAssignmentIsStoredStaysKilled(t *testing.T) {
 	}
 }
 
+// A run may end and be deleted before the scheduler sees either. A run whose worker is away may be deleted, too.
+func TestDeletedRunTakesNoRoomOfItsWorker(t *testing.T) {
+	t.Parallel()
+	s := scheduler(t, t.TempDir(), codalab.StateStaged, io.Discard)
+	t.Cleanup(func() { must(t, s.config.Store.Close()) })
+	s.processChanges(t.Context(), []string{run.UUID})
+	now := time.Now()
+	_, _, err := s.config.Hub.BeginCheckIn(plan.Worker{User: alice.ID, ID: "w"}, codalab.CheckIn{CPUs: 4, MemoryBytes: 1 << 40, ExitAfterNumRuns: 1}, "", now)
+	must(t, err)
+	s.match(t.Context(), now, true)
+	if n := s.config.Hub.Counts(now).Runs; n != 1 {
+		t.Fatalf("workers have %d runs", n)
+	}
+	must(t, s.config.Store.DeleteBundles(t.Context(), []string{run.UUID}, store.Time{Time: now}, func(store.Bundle) error { return nil }))
+	s.processChanges(t.Context(), []string{run.UUID})
+	capacities, _, more := s.config.Hub.TakeCapacities(now)
+	if n := s.config.Hub.Counts(now).Runs; n != 0 || !more || capacities[0].Free.CPUs != 4 || capacities[0].RunsLeft != 1 {
+		t.Errorf("workers have %d runs, and room %+v", n, capacities)
+	}
+}
+
 // A full disk must not lose a run, nor keep a core busy.
 func TestChangeThatCannotBeStoredIsTriedAgainAtTheNextPass(t *testing.T) {
 	t.Parallel()

@@ -166,7 +166,7 @@ func (s *Worksheets) interpreter(u store.User) interpret.Interpreter {
 	return interpret.Interpreter{
 		Log: s.config.Log,
 		Read: func(ctx context.Context, uuid, path string, limit int64) (data []byte, err error) {
-			data, err = s.config.Files.Start(ctx, u, uuid, path, limit)
+			data, err = s.config.Files.FirstBytes(ctx, u, uuid, path, limit)
 			return data, readError(err)
 		},
 		SearchBundles: func(ctx context.Context, words []string) (interpret.BundleSearch, error) {
@@ -180,7 +180,7 @@ func (s *Worksheets) interpreter(u store.User) interpret.Interpreter {
 	}
 }
 
-// readError returns an error of contents.Files.Start as package interpret wants it.
+// readError returns an error of contents.Files.FirstBytes as package interpret wants it.
 func readError(err error) error {
 	switch {
 	case errors.Is(err, contents.ErrDirectory):

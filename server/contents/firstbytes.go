@@ -9,24 +9,24 @@ import (
 	"io/fs"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/codalab/contents"
+	codalabcontents "github.com/cl-slurm/cl-slurm/codalab/contents"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
 // ErrDirectory means that a path leads to a directory.
 var ErrDirectory = errors.New("it is a directory")
 
-// Start returns the first bytes of a file in a bundle, at most limit. It fails with ErrDirectory,
+// FirstBytes returns the first bytes of a file in a bundle, at most limit. It fails with ErrDirectory,
 // fs.ErrNotExist or a refusal.
-func (s *Files) Start(ctx context.Context, u store.User, uuid, path string, limit int64) (data []byte, err error) {
+func (s *Files) FirstBytes(ctx context.Context, u store.User, uuid, path string, limit int64) (data []byte, err error) {
 	err = retryMoved(func() error {
-		data, err = s.readStart(ctx, u, uuid, path, limit)
+		data, err = s.readFirstBytes(ctx, u, uuid, path, limit)
 		return err
 	})
 	return data, err
 }
 
-func (s *Files) readStart(ctx context.Context, u store.User, uuid, path string, limit int64) (data []byte, err error) {
+func (s *Files) readFirstBytes(ctx context.Context, u store.User, uuid, path string, limit int64) (data []byte, err error) {
 	p, err := s.locate(ctx, u, uuid, path)
 	if err != nil {
 		return nil, err
@@ -41,14 +41,14 @@ func (s *Files) readStart(ctx context.Context, u store.User, uuid, path string, 
 		return nil, fs.ErrNotExist
 	}
 	if p.State == codalab.StateRunning {
-		return s.readStartFromWorker(ctx, p, limit)
+		return s.firstBytesFromWorker(ctx, p, limit)
 	}
 	root, at, err := s.openStored(p)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, root.Close()) }()
-	part, err := contents.Section(root, at, 0, limit)
+	part, err := codalabcontents.Section(root, at, 0, limit)
 	if err != nil {
 		return nil, p.refusal(err)
 	}
@@ -56,13 +56,13 @@ func (s *Files) readStart(ctx context.Context, u store.User, uuid, path string, 
 	return data, errors.Join(err, part.Close())
 }
 
-func (s *Files) readStartFromWorker(ctx context.Context, p location, limit int64) ([]byte, error) {
-	a, err := s.running.readData(ctx, p, codalab.ReadArgs{Type: codalab.ReadFileSection, Length: limit})
+func (s *Files) firstBytesFromWorker(ctx context.Context, p location, limit int64) ([]byte, error) {
+	reply, err := s.running.readData(ctx, p, codalab.ReadArgs{Type: codalab.ReadFileSection, Length: limit})
 	if err != nil {
 		return nil, err
 	}
-	defer a.Done()
-	zr, err := gzip.NewReader(a.Data) // always gzip from a worker
+	defer reply.Done()
+	zr, err := gzip.NewReader(reply.Data) // always gzip from a worker
 	if err != nil {
 		return nil, fmt.Errorf("read from worker: %w", err)
 	}
