@@ -62,6 +62,7 @@ func (d *decider) open(ctx context.Context) error {
 		d.board.view.asleep(bundle, queue)
 	}
 	for _, r := range saved.Rows {
+		r.UsageUnread = r.Begun != nil && r.Exit == nil
 		d.rows.put(&r)
 		if r.Phase == plan.Claiming {
 			d.life.claiming.Add(1)

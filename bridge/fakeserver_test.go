@@ -37,6 +37,7 @@ type fakeServer struct {
 	verdicts   map[string]int // how often a run was reported as finalizing
 	uploads    map[string]string
 	identities map[string]codalab.Identity // of what was offered last
+	reported   func(codalab.RunReport)     // if not nil, is called with each report, under the lock
 	replies    map[int64]codalab.ReadReply
 	data       map[int64][]byte
 }
@@ -120,6 +121,9 @@ func (s *fakeServer) setDown(down bool) { s.change(func() { s.down = down }) }
 func (s *fakeServer) report(runs []codalab.RunReport) {
 	for _, run := range runs {
 		s.runs[run.UUID] = run
+		if s.reported != nil {
+			s.reported(run)
+		}
 		if run.State == codalab.StateFinalizing {
 			s.verdicts[run.UUID]++
 		}

@@ -309,6 +309,9 @@ func (d *decision) applyRecords() {
 	if !d.row.NoJobSince.IsZero() && rec.Read.After(d.row.RecordsReadAt) {
 		d.row.RecordsReadAt, d.row.OutputTail = rec.Read, lastLine(rec.Output)
 	}
+	if !rec.Read.IsZero() {
+		d.row.UsageUnread = false
+	}
 	if rec.Started != nil {
 		d.applyStarted(*rec.Started)
 	}

@@ -11,8 +11,13 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// Reportable reports whether check-ins report the row.
+// Reportable reports whether check-ins report the row. A running row waits until its usage is read: without it
+// the report would take back the time of an earlier one, and the server would charge that time again (in
+// CodaLab's own, codalab/model/bundle_model.py: transition_bundle_running).
 func (r Row) Reportable() bool {
+	if r.UsageUnread && (r.Phase == Running || r.Phase == Stopping) {
+		return false
+	}
 	return r.Phase != Claiming && r.Phase != Done && !r.Dropped
 }
 

@@ -209,6 +209,9 @@ type Attempt struct {
 	// Status is the worker's last status. The ledger does not store it: a restarted bridge reads it again
 	// from the disk.
 	Status *spool.Status `json:"-"`
+	// UsageUnread is set while a restarted bridge has not read the usage of an attempt that had begun, which
+	// an earlier life of the bridge may have reported.
+	UsageUnread bool `json:"-"`
 }
 
 // Times has the start times of the stages of a run; zero for a stage that has not begun. The start of the
@@ -295,7 +298,7 @@ func (r Row) Same(other Row) bool { return r.stored() == other.stored() }
 
 // stored returns the part of the row that the ledger stores.
 func (r Row) stored() Row {
-	r.Version, r.Status, r.Progress = 0, nil, ""
+	r.Version, r.Status, r.UsageUnread, r.Progress = 0, nil, false, ""
 	return r
 }
 

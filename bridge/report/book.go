@@ -181,7 +181,7 @@ func worthReporting(old, row *plan.Row) bool {
 	switch {
 	case !row.Reportable() || old == row:
 		return false
-	case old == nil:
+	case old == nil || !old.Reportable():
 		return true
 	case row.Phase == plan.Finalizing:
 		return old.Phase != plan.Finalizing || old.ReportCount != row.ReportCount
