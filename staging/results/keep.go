@@ -125,11 +125,11 @@ func isAt(info fs.FileInfo, path string) bool {
 func (c *Collector) sendListing(ctx context.Context, run codalab.RunBundle, kept string, root *os.Root, progress func(string)) (string, error) {
 	records := c.Layout.BundleDir(run.UUID)
 	if err := os.Mkdir(records, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return "", fmt.Errorf("write listing: %w", err)
+		return "", failed(fmt.Errorf("write listing: %w", err), true)
 	}
 	listingDir, err := os.MkdirTemp(records, "listing-")
 	if err != nil {
-		return "", fmt.Errorf("write listing: %w", err)
+		return "", failed(fmt.Errorf("write listing: %w", err), true)
 	}
 	defer func() { _ = filetree.Remove(listingDir) }() // a sweep removes it otherwise
 	l := listing{kept: kept, now: c.Now, tell: progress, excluded: exclusionOf(run)}

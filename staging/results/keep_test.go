@@ -15,6 +15,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/spool"
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
@@ -192,4 +193,19 @@ func TestI9ResultsAreKeptUnderTheIdentity(t *testing.T) {
 	if err := CheckListing(r.layout, other, part, listing); !errors.Is(err, ErrRemoved) {
 		t.Errorf("another bundle of the UUID gets the listing of the first one's results: %v", err)
 	}
+}
+
+// It runs as an ordinary user, because root may write everywhere.
+func TestKeptResultsWaitForADirectoryOfRecordsThatTheHostClosed(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() == 0 && !testenv.AsResearcher(t) {
+		return
+	}
+	r := left(t, map[string]string{"stdout": "x"})
+	records := r.layout.BundleDir(run1)
+	must(t, errors.Join(os.MkdirAll(records, 0o700), os.Chmod(records, 0o500)))
+	_, err := r.collect(spool.ResultsKeep)
+	must(t, os.Chmod(records, 0o700))
+	wantError(t, err, "write listing", true)
+	r.mustCollect(spool.ResultsKeep)
 }

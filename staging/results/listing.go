@@ -62,7 +62,7 @@ func (l *listing) write(ctx context.Context, root *os.Root, dir string) (err err
 	// The head has the number of entries, so they are written to a separate file first.
 	entries, err := os.CreateTemp(filepath.Dir(dir), "entries-")
 	if err != nil {
-		return fmt.Errorf("write entries: %w", err)
+		return failed(fmt.Errorf("write entries: %w", err), true)
 	}
 	defer func() {
 		err = errors.Join(err, entries.Close())
