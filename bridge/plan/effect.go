@@ -5,7 +5,8 @@ import "time"
 // Kind is a kind of effect.
 type Kind string
 
-// The kinds of effects.
+// The kinds of effects. The scenarios in testdata and the traces of package trace record these texts, so a changed
+// text makes older ones differ.
 const (
 	// Claim tells the server that the bridge takes the bundle (start_bundle).
 	Claim Kind = "claim"
