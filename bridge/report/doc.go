@@ -30,4 +30,12 @@
 // any more. One danger remains: the server may later apply the reports of a check-in that has failed. Package
 // plan therefore asks from time to time for the bundles that are done, and reports the verdict of one that came
 // back.
+//
+// [plan.Row.Report] fills in a report's fields, and [codalab.RunReport] declares them. For a new field these
+// things decide when the server gets it:
+//
+//   - A change in the part of a row that the ledger stores, or in its Progress, is reported at once
+//     (worthReporting). A field that comes from the worker's status waits until the last report is 20 s old.
+//   - A field that the server only ever expects to rise must not fall after a restart of the bridge, which knows
+//     the row from the ledger alone ([plan.Row.Reportable]).
 package report
