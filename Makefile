@@ -56,7 +56,7 @@ test: cluster-up postgres-up install ## run all tests, on a real Slurm cluster a
 .PHONY: test-product
 test-product:
 	eval "$$(scripts/slurm-cluster env)"; \
-	CLTEST_REQUIRE=slurm,containers,researcher,postgres,mariadb $(full_test) -p=3 -timeout=45m ./internal/testsite \
+	CLTEST_REQUIRE=slurm,containers,researcher,postgres,mariadb $(full_test) -p=4 -timeout=45m ./internal/testsite \
 	$$(go list ./... | grep -v '$(if $(AFTER),/server$$,^$$)')
 	CLTEST_REQUIRE=containers,postgres CLTEST_SERVER_DATABASE=postgres $(full_test) -timeout=45m ./server
 
