@@ -115,7 +115,7 @@ func (c *Cache) Get(ctx context.Context, w Want, fill Fill) (path string, err er
 	if err := w.check(); err != nil {
 		return "", err
 	}
-	e := c.entry(w.Key, w.Private)
+	e := c.namesOf(w.Key, w.Private)
 	for lost, made := 0, 0; ; {
 		r, found, err := c.hit(ctx, e, w.Holder)
 		if err != nil {
@@ -152,7 +152,7 @@ const (
 // hit finds the content of a key and pins it for the holder, if there is one. If the content
 // changes, hit tries again and leaves the pin, because another Get of the same holder may rely on
 // it.
-func (c *Cache) hit(ctx context.Context, e entry, h Holder) (r record, found bool, err error) {
+func (c *Cache) hit(ctx context.Context, e entryNames, h Holder) (r record, found bool, err error) {
 	for {
 		r, err := c.readEntry(e)
 		if err != nil {
@@ -178,7 +178,7 @@ func (c *Cache) hit(ctx context.Context, e entry, h Holder) (r record, found boo
 
 // touch records that an entry is used, so that trimmers retire unused entries first. An error is
 // ignored: the entry is then only retired earlier.
-func (c *Cache) touch(e entry) {
+func (c *Cache) touch(e entryNames) {
 	every := 10 * time.Minute
 	if c.o.Settle > 0 {
 		every = min(every, c.o.Settle/4) // trimmers do not retire entries used within Settle

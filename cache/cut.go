@@ -52,7 +52,7 @@ func (w *trimming) cutOne(cand candidate) (gone bool, err error) {
 	}
 	found, ok := shard{dir: cand.dir}.read(cand.hash)
 	_, token, _ := splitID(cand.id)
-	e := entry{key: found.Key, hash: cand.hash, dir: cand.dir}
+	e := entryNames{key: found.Key, hash: cand.hash, dir: cand.dir}
 	if !ok || found.Path != e.content(token) || w.isRecent(found.Used) || w.pinned.keeps(cand.hash, token) {
 		return false, nil // the entry has changed
 	}

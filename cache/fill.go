@@ -15,7 +15,7 @@ import (
 )
 
 // findOrMake returns an entry's content. It makes the entry, or waits for the process that does.
-func (c *Cache) findOrMake(ctx context.Context, e entry, w Want, fill Fill) (path string, err error) {
+func (c *Cache) findOrMake(ctx context.Context, e entryNames, w Want, fill Fill) (path string, err error) {
 	if err := c.makeDir(e.dir); err != nil {
 		return "", fmt.Errorf("make cache entry of %s: %w", e.key, err)
 	}
@@ -33,7 +33,7 @@ func (c *Cache) findOrMake(ctx context.Context, e entry, w Want, fill Fill) (pat
 
 // awaitLease waits until the entry exists, and returns its record, or until this process has the
 // lease to make the entry.
-func (c *Cache) awaitLease(ctx context.Context, e entry, w Want) (*lease, record, error) {
+func (c *Cache) awaitLease(ctx context.Context, e entryNames, w Want) (*lease, record, error) {
 	mine := c.self
 	mine.Token = newToken() // the same at each try, to recognize a lease whose answer was lost
 	for failed := 0; ; {
@@ -72,7 +72,7 @@ func (c *Cache) awaitLease(ctx context.Context, e entry, w Want) (*lease, record
 
 // readEntryFresh reads an entry as the file server has it now. It retires a damaged record. It
 // returns fs.ErrNotExist if the entry has to be made.
-func (c *Cache) readEntryFresh(e entry) (r record, err error) {
+func (c *Cache) readEntryFresh(e entryNames) (r record, err error) {
 	if _, err := c.probe(e.dir); err != nil {
 		return record{}, err
 	}
@@ -90,7 +90,7 @@ func (c *Cache) readEntryFresh(e entry) (r record, err error) {
 }
 
 // make makes an entry under a lease.
-func (c *Cache) make(l *lease, e entry, w Want, fill Fill) (path string, err error) {
+func (c *Cache) make(l *lease, e entryNames, w Want, fill Fill) (path string, err error) {
 	began := time.Now()
 	room, err := c.reserve(l.ctx, e, l.Token, w.Size, w.Owner)
 	if err != nil {
@@ -138,14 +138,14 @@ func cause(l *lease, err error) error {
 
 // prepare creates the first name of the record, and then the directory for the fill. With resume,
 // it takes an earlier fill's leftover as that directory.
-func (c *Cache) prepare(e entry, l *lease, resume bool) error {
+func (c *Cache) prepare(e entryNames, l *lease, resume bool) error {
 	if err := persist(func() error { return c.createFirstName(e.firstName(l.Token)) }); err != nil {
 		return fmt.Errorf("create its record: %w", err)
 	}
-	if resume && own(e.object(leftToken)) && moveTo(e.object(leftToken), e.object(l.Token)) == nil {
+	if resume && own(e.fillDir(leftToken)) && moveTo(e.fillDir(leftToken), e.fillDir(l.Token)) == nil {
 		return c.dropSizesOf(e.id(leftToken))
 	}
-	err := os.Mkdir(e.object(l.Token), 0o700)
+	err := os.Mkdir(e.fillDir(l.Token), 0o700)
 	if err != nil && !errors.Is(err, fs.ErrExist) { // it exists if the answer was lost
 		return fmt.Errorf("make its directory: %w", err)
 	}
@@ -176,14 +176,14 @@ func guard(ctx context.Context, fill Fill, tmp string) (err error) {
 }
 
 // complete removes everything but the content from a fill's directory, and seals the content.
-func (c *Cache) complete(l *lease, e entry) (sum, error) {
-	beside, err := os.ReadDir(e.object(l.Token))
+func (c *Cache) complete(l *lease, e entryNames) (sum, error) {
+	beside, err := os.ReadDir(e.fillDir(l.Token))
 	if err != nil {
 		return sum{}, fmt.Errorf("list the fill's directory: %w", err)
 	}
 	for _, d := range beside {
 		if d.Name() != contentName {
-			if err := removeTrash(filepath.Join(e.object(l.Token), d.Name())); err != nil {
+			if err := removeTrash(filepath.Join(e.fillDir(l.Token), d.Name())); err != nil {
 				return sum{}, err
 			}
 		}
@@ -192,7 +192,7 @@ func (c *Cache) complete(l *lease, e entry) (sum, error) {
 }
 
 // resize changes the reserved size to the content's real size.
-func (c *Cache) resize(l *lease, e entry, room sizeOf, bytes int64) (sizeOf, error) {
+func (c *Cache) resize(l *lease, e entryNames, room sizeOf, bytes int64) (sizeOf, error) {
 	if room.bytes == bytes {
 		return room, nil
 	}
@@ -210,7 +210,7 @@ func (c *Cache) resize(l *lease, e entry, room sizeOf, bytes int64) (sizeOf, err
 }
 
 // abandon removes an unpublished content, or keeps it for the next fill.
-func (c *Cache) abandon(e entry, l *lease, keep bool, room *sizeOf) error {
+func (c *Cache) abandon(e entryNames, l *lease, keep bool, room *sizeOf) error {
 	unused, err := c.withdraw(e, l.Token)
 	if err != nil || !unused {
 		return err // its size counts until a sweep removes it
@@ -218,20 +218,20 @@ func (c *Cache) abandon(e entry, l *lease, keep bool, room *sizeOf) error {
 	if keep {
 		c.leaveBehind(e, l.Token, room.owner)
 	}
-	return c.discard(e.object(l.Token), []sizeOf{*room})
+	return c.discard(e.fillDir(l.Token), []sizeOf{*room})
 }
 
 // leaveBehind keeps an unfinished content for the next fill of its key, if there is room for it.
-func (c *Cache) leaveBehind(e entry, token, owner string) {
-	if _, err := os.Lstat(e.object(leftToken)); err == nil && !own(e.object(leftToken)) {
+func (c *Cache) leaveBehind(e entryNames, token, owner string) {
+	if _, err := os.Lstat(e.fillDir(leftToken)); err == nil && !own(e.fillDir(leftToken)) {
 		return // it belongs to another user of the group's cache
 	}
-	taken, err := measure(e.object(token))
-	if err != nil || removeTree(e.object(leftToken)) != nil || c.dropSizesOf(e.id(leftToken)) != nil {
+	taken, err := measure(e.fillDir(token))
+	if err != nil || removeTree(e.fillDir(leftToken)) != nil || c.dropSizesOf(e.id(leftToken)) != nil {
 		return
 	}
 	s := newSize(e.hash, leftToken, taken, owner)
-	if full, err := c.claim(s); err == nil && full == nil && moveTo(e.object(token), e.object(leftToken)) == nil {
+	if full, err := c.claim(s); err == nil && full == nil && moveTo(e.fillDir(token), e.fillDir(leftToken)) == nil {
 		return
 	}
 	_ = remove(c.sizePath(s.name)) // if this fails, a sweep removes it
@@ -249,7 +249,7 @@ func own(path string) bool {
 
 // inherit cleans up after a dead fill: it keeps the partial content for the next fill, or removes
 // it.
-func (c *Cache) inherit(e entry, dead holderOfLease) {
+func (c *Cache) inherit(e entryNames, dead holderOfLease) {
 	unused, err := c.withdraw(e, dead.Token)
 	if err != nil || !unused {
 		return // a sweep removes it later
@@ -259,5 +259,5 @@ func (c *Cache) inherit(e entry, dead holderOfLease) {
 		return
 	}
 	c.leaveBehind(e, dead.Token, largest(sizes).owner)
-	_ = c.discard(e.object(dead.Token), sizes)
+	_ = c.discard(e.fillDir(dead.Token), sizes)
 }

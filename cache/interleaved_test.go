@@ -85,7 +85,7 @@ func dead(t *testing.T, c *Cache, token string) holderOfLease {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(c.place(leasesPlace), c.entry(interleavedKey, false).hash)
+	path := filepath.Join(c.place(leasesPlace), c.namesOf(interleavedKey, false).hash)
 	if err := os.WriteFile(path, lease, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestWhatADeadProcessHasPublishedIsNotInherited(t *testing.T) {
 	retireAll(t, c)
 	mine := c.self
 	mine.Token = newToken()
-	if _, _, err := c.tryLease(t.Context(), c.entry(interleavedKey, false), mine); err != nil {
+	if _, _, err := c.tryLease(t.Context(), c.namesOf(interleavedKey, false), mine); err != nil {
 		t.Fatal(err)
 	}
 	wantThere(t, path)
@@ -112,7 +112,7 @@ func TestNothingIsInheritedWhenTheRecordCannotBeRead(t *testing.T) {
 	t.Parallel()
 	c := openInside(t, t.TempDir(), Options{})
 	path := got(t, c, "row-1", text("content"))
-	e := c.entry(interleavedKey, false)
+	e := c.namesOf(interleavedKey, false)
 	h := dead(t, c, tokenOf(t, path))
 	// ELOOP stands for EIO.
 	if err := errors.Join(os.Rename(e.record(), e.record()+".x"), os.Symlink(filepath.Base(e.record()), e.record())); err != nil {
@@ -134,7 +134,7 @@ func TestLeftoverOutlivesTheLeaseOfItsFill(t *testing.T) {
 	if !errors.Is(err, failed) {
 		t.Fatal(err)
 	}
-	e := c.entry(interleavedKey, false)
+	e := c.namesOf(interleavedKey, false)
 	c.inherit(e, dead(t, c, newToken()))
 	if _, err := os.Stat(e.content(leftToken)); err != nil {
 		t.Errorf("the leftover is gone: %v", err)
@@ -145,10 +145,10 @@ func TestRecordIsRetiredUnderTheNameOfItsContent(t *testing.T) {
 	t.Parallel()
 	c := openInside(t, t.TempDir(), Options{Settle: time.Hour})
 	token := tokenOf(t, got(t, c, "", text("content")))
-	e := c.entry(interleavedKey, false)
+	e := c.namesOf(interleavedKey, false)
 	for range 16 { // left by killed fills, and some of them listed before the content
 		wreck := newToken()
-		if err := errors.Join(os.Mkdir(e.object(wreck), 0o700), c.write(newSize(e.hash, wreck, 1<<30, ""))); err != nil {
+		if err := errors.Join(os.Mkdir(e.fillDir(wreck), 0o700), c.write(newSize(e.hash, wreck, 1<<30, ""))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -173,7 +173,7 @@ func TestOneEntryThatCannotBeRetiredStopsNoOther(t *testing.T) {
 		}
 		dirs[filepath.Dir(filepath.Dir(path))] = true
 	}
-	closed := c.entry(Key{Kind: "bundle", ID: "a"}, false).dir
+	closed := c.namesOf(Key{Kind: "bundle", ID: "a"}, false).dir
 	if err := os.Chmod(closed, 0o500); err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +208,7 @@ func TestContentThatTheDiskLosesEachTimeIsAnError(t *testing.T) {
 func TestTwoContentsOfAKeyMayExistAtOnce(t *testing.T) {
 	t.Parallel()
 	c := openInside(t, t.TempDir(), Options{Settle: -1})
-	e := c.entry(interleavedKey, false)
+	e := c.namesOf(interleavedKey, false)
 	first := got(t, c, "row-1", text("first"))
 	retireOne(t, c, e, tokenOf(t, first))
 	second := got(t, c, "row-2", text("second"))
@@ -248,7 +248,7 @@ func TestFillThatWasSweptBeginsAgain(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	c, other := openInside(t, dir, Options{Settle: -1}), openInside(t, dir, Options{Settle: -1})
-	e := c.entry(interleavedKey, false)
+	e := c.namesOf(interleavedKey, false)
 	fills := 0
 	path := got(t, c, "row-1", func(ctx context.Context, tmp string) error {
 		fills++
@@ -276,7 +276,7 @@ func TestFillThatWasSweptBeginsAgain(t *testing.T) {
 func TestContentThatWasPublishedForAMomentIsNotAbandoned(t *testing.T) {
 	t.Parallel()
 	c := openInside(t, t.TempDir(), Options{Settle: time.Hour})
-	e := c.entry(interleavedKey, false)
+	e := c.namesOf(interleavedKey, false)
 	token := tokenOf(t, got(t, c, "row-1", text("content")))
 	retireOne(t, c, e, token)
 	if unused, err := c.withdraw(e, token); err != nil || unused {
@@ -290,7 +290,7 @@ func TestContentThatWasPublishedForAMomentIsNotAbandoned(t *testing.T) {
 	}
 }
 
-func retireOne(t *testing.T, c *Cache, e entry, token string) {
+func retireOne(t *testing.T, c *Cache, e entryNames, token string) {
 	t.Helper()
 	if err := c.retire(e, token); err != nil {
 		t.Fatal(err)
@@ -301,7 +301,7 @@ func retireOne(t *testing.T, c *Cache, e entry, token string) {
 func TestCacheOfAnOlderVersionIsAdopted(t *testing.T) {
 	t.Parallel()
 	c := openInside(t, t.TempDir(), Options{Settle: -1})
-	e := c.entry(interleavedKey, false)
+	e := c.namesOf(interleavedKey, false)
 	first := got(t, c, "", text("first"))
 	if err := c.pin(t.Context(), e.hash, "row-1"); err != nil {
 		t.Fatal(err)
@@ -330,7 +330,7 @@ func TestCacheOfAnOlderVersionIsAdopted(t *testing.T) {
 func TestPinOfAKeyMovesToItsCurrentContent(t *testing.T) {
 	t.Parallel()
 	c := openInside(t, t.TempDir(), Options{Settle: -1})
-	e := c.entry(interleavedKey, false)
+	e := c.namesOf(interleavedKey, false)
 	first := got(t, c, "", text("first"))
 	if err := c.Pin(t.Context(), interleavedKey, false, "user-ann"); err != nil {
 		t.Fatal(err)
@@ -360,7 +360,7 @@ func TestPinOfAKeyMovesToItsCurrentContent(t *testing.T) {
 func TestContentThatALateLinkPublishedAgainCanBeRetired(t *testing.T) {
 	t.Parallel()
 	c := openInside(t, t.TempDir(), Options{Settle: -1})
-	e := c.entry(interleavedKey, false)
+	e := c.namesOf(interleavedKey, false)
 	path := got(t, c, "", text("content"))
 	retireOne(t, c, e, tokenOf(t, path))
 	if err := os.Link(outNames(t, c)[0], e.record()); err != nil {
@@ -381,7 +381,7 @@ func TestRetiredContentThatIsPinnedCountsAsUsed(t *testing.T) {
 	c := openInside(t, t.TempDir(), Options{Settle: -1, Size: 66_000})
 	block := text(strings.Repeat(".", 20_000))
 	first := got(t, c, "row-1", block)
-	retireOne(t, c, c.entry(interleavedKey, false), tokenOf(t, first))
+	retireOne(t, c, c.namesOf(interleavedKey, false), tokenOf(t, first))
 	for _, id := range []string{"b", "c"} {
 		if _, err := c.Get(t.Context(), Want{Key: Key{Kind: "bundle", ID: id}, Size: 20_000}, block); err != nil {
 			t.Fatal(err)

@@ -73,40 +73,41 @@ func (w Want) check() error {
 	return w.Holder.check()
 }
 
-// entry holds the names of a key's files.
-type entry struct {
+// entryNames holds the names of a key's files.
+type entryNames struct {
 	key     Key
 	private bool
 	hash    string // of the key, for the names of files
 	dir     string // of the record and the content
 }
 
-func (c *Cache) entry(key Key, private bool) entry {
+// namesOf returns the names of a key's files. A private key's are different for each user.
+func (c *Cache) namesOf(key Key, private bool) entryNames {
 	text := key.Kind + "\x00" + key.ID
 	if private = private && c.o.Group; private {
 		text += "\x00" + strconv.Itoa(os.Geteuid())
 	}
 	sum := sha256.Sum256([]byte(text))
 	hash := hex.EncodeToString(sum[:])
-	return entry{key: key, private: private, hash: hash, dir: filepath.Join(c.dir, key.Kind, hash[:2])}
+	return entryNames{key: key, private: private, hash: hash, dir: filepath.Join(c.dir, key.Kind, hash[:2])}
 }
 
 // record returns the path of the key's standing record.
-func (e entry) record() string { return filepath.Join(e.dir, e.hash+recordSuffix) }
+func (e entryNames) record() string { return filepath.Join(e.dir, e.hash+recordSuffix) }
 
-// object returns the path of the directory in which a fill makes its content.
-func (e entry) object(token string) string { return filepath.Join(e.dir, e.hash+"."+token) }
+// fillDir returns the path of the directory in which a fill makes its content.
+func (e entryNames) fillDir(token string) string { return filepath.Join(e.dir, e.hash+"."+token) }
 
 // firstName returns the first path of a content's record, which exists from before the fill until
 // the record is published.
-func (e entry) firstName(token string) string {
+func (e entryNames) firstName(token string) string {
 	return filepath.Join(e.dir, e.id(token)+recordSuffix)
 }
 
-func (e entry) content(token string) string { return filepath.Join(e.object(token), contentName) }
+func (e entryNames) content(token string) string { return filepath.Join(e.fillDir(token), contentName) }
 
 // id names one content of a key.
-func (e entry) id(token string) string { return e.hash + "." + token }
+func (e entryNames) id(token string) string { return e.hash + "." + token }
 
 // Names in a cache's directory.
 const (

@@ -99,7 +99,7 @@ type lease struct {
 
 // tryLease tries once to take the lease of a key. It returns the lease, or the process that has it,
 // or neither if the caller should try again.
-func (c *Cache) tryLease(ctx context.Context, e entry, mine holderOfLease) (*lease, *holderOfLease, error) {
+func (c *Cache) tryLease(ctx context.Context, e entryNames, mine holderOfLease) (*lease, *holderOfLease, error) {
 	path := filepath.Join(c.place(leasesPlace), e.hash)
 	text, err := json.Marshal(mine)
 	if err != nil {

@@ -104,11 +104,11 @@ func (s shard) read(hash string) (Entry, bool) {
 	if err != nil {
 		return Entry{}, false
 	}
-	return r.entry(entry{hash: hash, dir: s.dir}, path)
+	return r.entry(entryNames{hash: hash, dir: s.dir}, path)
 }
 
 // entry returns the entry of the record in the file at path, without pins.
-func (r record) entry(e entry, path string) (Entry, bool) {
+func (r record) entry(e entryNames, path string) (Entry, bool) {
 	info, err := os.Lstat(path)
 	if err != nil {
 		return Entry{}, false

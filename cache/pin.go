@@ -45,7 +45,7 @@ func (c *Cache) Pin(ctx context.Context, key Key, private bool, h Holder) error 
 	if err := (Want{Key: key, Holder: h}).check(); err != nil {
 		return err
 	}
-	e := c.entry(key, private)
+	e := c.namesOf(key, private)
 	err := c.pin(ctx, e.hash+recordSuffix, h)
 	if err == nil {
 		_, _, err = c.hit(ctx, e, h)
@@ -70,7 +70,7 @@ func (c *Cache) DropPin(ctx context.Context, key Key, private bool, h Holder) er
 	if err := (Want{Key: key, Holder: h}).check(); err != nil {
 		return err
 	}
-	hash := c.entry(key, private).hash
+	hash := c.namesOf(key, private).hash
 	if err := c.dropPins(ctx, func(p Pin) bool { return p.Hash == hash && p.Holder == h }); err != nil {
 		return fmt.Errorf("unpin %s: %w", key, err)
 	}
@@ -214,7 +214,7 @@ func (c *Cache) dropOver(ctx context.Context, pins []Pin, dry bool) (rest []Pin,
 // there is one. It moves only pins of holders that pinned the key's record. It must not do so
 // before: a late link could publish the content once more, and a Get of the same holder would rely
 // on the pin.
-func (w *trimming) movePins(ctx context.Context, e entry, settled string) error {
+func (w *trimming) movePins(ctx context.Context, e entryNames, settled string) error {
 	for _, h := range w.pinned[e.id(settled)] {
 		if !slices.Contains(w.pinned[e.hash+recordSuffix], h) {
 			continue

@@ -18,7 +18,7 @@ const publishWithin = 30 * time.Second
 // publish makes a content known, unless another content of its key stands, and returns the standing
 // record. It first pins the content for the holder, if there is one. It begins only while the lease
 // holds. It returns ErrLost if a sweeper or a trimmer has unlinked the first name.
-func (c *Cache) publish(l *lease, e entry, r record, h Holder) (standing record, err error) {
+func (c *Cache) publish(l *lease, e entryNames, r record, h Holder) (standing record, err error) {
 	text, err := r.encode()
 	if err != nil {
 		return record{}, err
@@ -78,7 +78,7 @@ var errNoFirstName = fmt.Errorf("its first name is gone: %w", fs.ErrNotExist)
 
 // linkRecord links a first name to the standing name, unless a record stands, and returns the
 // standing record. It ignores link's answer, which may be wrong on a network file system.
-func linkRecord(first string, e entry) (standing record, err error) {
+func linkRecord(first string, e entryNames) (standing record, err error) {
 	err = persist(func() error {
 		linkErr := os.Link(first, e.record())
 		data, err := readFile(e.record())

@@ -62,7 +62,7 @@ var ErrDamaged = errors.New("damaged")
 // readEntry reads the standing record of a key and checks that its content exists. It returns
 // fs.ErrNotExist if this host sees no record, and ErrDamaged with the record if the content differs
 // from it.
-func (c *Cache) readEntry(e entry) (record, error) {
+func (c *Cache) readEntry(e entryNames) (record, error) {
 	data, err := readFile(e.record())
 	if err != nil {
 		return record{}, err

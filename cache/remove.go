@@ -10,7 +10,7 @@ import (
 // withdraw unlinks the first name of a content that seems unpublished, so that no process can
 // publish it, and then reports whether it is unused. If it is, a sweeper, an heir or a failing fill
 // removes it.
-func (c *Cache) withdraw(e entry, token string) (unused bool, err error) {
+func (c *Cache) withdraw(e entryNames, token string) (unused bool, err error) {
 	if err := remove(e.firstName(token)); err != nil {
 		return false, fmt.Errorf("withdraw a content: %w", err)
 	}
@@ -20,7 +20,7 @@ func (c *Cache) withdraw(e entry, token string) (unused bool, err error) {
 // isUnused reports whether no standing or retired record and no pin names a content. An unreadable
 // record may name it, and counts. The order matters: the standing record, the retired records, the
 // pins.
-func (c *Cache) isUnused(e entry, token string) (bool, error) {
+func (c *Cache) isUnused(e entryNames, token string) (bool, error) {
 	if stands, err := c.stands(e, token); err != nil || stands {
 		return false, err
 	}
@@ -45,7 +45,7 @@ func (c *Cache) isUnused(e entry, token string) (bool, error) {
 }
 
 // stands reports whether the standing record of a key names, or may name, a content.
-func (c *Cache) stands(e entry, token string) (bool, error) {
+func (c *Cache) stands(e entryNames, token string) (bool, error) {
 	return c.mayName(e.record(), token, func(data []byte) (string, error) {
 		r, err := decodeRecord(data)
 		return r.Token, err
@@ -76,7 +76,7 @@ func (c *Cache) mayName(path, token string, decode func([]byte) (string, error))
 // leaving is a retired content that a trimmer is about to remove.
 type leaving struct {
 	retired
-	e     entry
+	e     entryNames
 	token string
 }
 
@@ -121,7 +121,7 @@ func (w *trimming) removeRetired(list []leaving) error {
 // removeContent removes a content, its sizes and its retired record.
 func (w *trimming) removeContent(l leaving) error {
 	id := l.e.id(l.token)
-	if err := w.discard(l.e.object(l.token), w.sizes[id]); err != nil {
+	if err := w.discard(l.e.fillDir(l.token), w.sizes[id]); err != nil {
 		return err
 	}
 	if err := w.forget(l.retired); err != nil {

@@ -19,7 +19,7 @@ func (c *Cache) retiredPath(name string) string { return filepath.Join(c.place(r
 // retire moves the standing record of a key into retired/, whichever content it names at that time,
 // which is always safe. The token, of the record that the caller saw or empty, only becomes part of
 // the file's name: the record's text names its content.
-func (c *Cache) retire(e entry, token string) error {
+func (c *Cache) retire(e entryNames, token string) error {
 	if token == "" {
 		token = newToken()
 	}
@@ -69,16 +69,16 @@ func (c *Cache) listRetired() (list []retired, notes []string, err error) {
 }
 
 // readRetired reads a retired record, and returns its entry, too.
-func (c *Cache) readRetired(r retired) (entry, record, error) {
+func (c *Cache) readRetired(r retired) (entryNames, record, error) {
 	data, err := readFile(c.retiredPath(r.name))
 	if err != nil {
-		return entry{}, record{}, err
+		return entryNames{}, record{}, err
 	}
 	rec, err := decodeRecord(data)
 	if err != nil {
-		return entry{}, record{}, fmt.Errorf("%w: %w", ErrDamaged, err)
+		return entryNames{}, record{}, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
-	return entry{key: rec.Key, private: rec.Private, hash: r.hash, dir: filepath.Join(c.dir, rec.Kind, r.hash[:2])}, rec, nil
+	return entryNames{key: rec.Key, private: rec.Private, hash: r.hash, dir: filepath.Join(c.dir, rec.Kind, r.hash[:2])}, rec, nil
 }
 
 // settled reports whether a record was retired longer than Settle ago. The first trimmer that finds

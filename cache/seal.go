@@ -39,7 +39,7 @@ const fewFiles = 64
 
 // seal completes a content: it gives the group its permissions, reads all files back and flushes
 // them.
-func (c *Cache) seal(ctx context.Context, e entry, token string) (sum, error) {
+func (c *Cache) seal(ctx context.Context, e entryNames, token string) (sum, error) {
 	content := e.content(token)
 	info, err := os.Lstat(content)
 	if err != nil {
@@ -60,20 +60,20 @@ func (c *Cache) seal(ctx context.Context, e entry, token string) (sum, error) {
 			return sum{}, err
 		}
 	}
-	return s, errors.Join(atomicfile.SyncDir(e.object(token)), atomicfile.SyncDir(e.dir))
+	return s, errors.Join(atomicfile.SyncDir(e.fillDir(token)), atomicfile.SyncDir(e.dir))
 }
 
 // share gives a content the group's permissions. A private content keeps its own, below a directory
 // that other users may not enter.
-func (c *Cache) share(e entry, token string) error {
+func (c *Cache) share(e entryNames, token string) error {
 	if !c.o.Group || e.private {
 		return nil
 	}
-	root, err := os.OpenRoot(e.object(token))
+	root, err := os.OpenRoot(e.fillDir(token))
 	if err != nil {
 		return fmt.Errorf("share it with the group: %w", err)
 	}
-	err = filepath.WalkDir(e.object(token), func(path string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(e.fillDir(token), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.Type()&fs.ModeSymlink != 0 {
 			return err
 		}
@@ -81,7 +81,7 @@ func (c *Cache) share(e entry, token string) error {
 		if err != nil {
 			return err
 		}
-		name := "." + strings.TrimPrefix(path, e.object(token))
+		name := "." + strings.TrimPrefix(path, e.fillDir(token))
 		mode := info.Mode().Perm()
 		if d.IsDir() {
 			return root.Chmod(name, mode|0o770|fs.ModeSetgid) // so that each member of the group may remove it

@@ -86,8 +86,8 @@ func (c *Cache) dropSizes(sizes []sizeOf) error {
 }
 
 // discard removes a content's directory and its sizes.
-func (c *Cache) discard(object string, sizes []sizeOf) error {
-	if err := removeTree(object); err != nil {
+func (c *Cache) discard(dir string, sizes []sizeOf) error {
+	if err := removeTree(dir); err != nil {
 		return err
 	}
 	return c.dropSizes(sizes)
@@ -135,7 +135,7 @@ func usage(sizes []sizeOf) Usage {
 // together they exceed a limit by at most one content. They may also all see each other, and all
 // step back; then they try again. If there is no room, reserve trims, and finds room when a retired
 // content has settled. It returns ErrFull if that takes too long.
-func (c *Cache) reserve(ctx context.Context, e entry, token string, bytes int64, owner string) (sizeOf, error) {
+func (c *Cache) reserve(ctx context.Context, e entryNames, token string, bytes int64, owner string) (sizeOf, error) {
 	s := newSize(e.hash, token, bytes, owner)
 	limit := time.NewTimer(3*c.o.Settle + 5*time.Second) // one Settle until a content may be retired, one until it is removed
 	defer limit.Stop()

@@ -18,7 +18,7 @@ const resumableFor = 24
 // sweep removes leftovers of crashes that are older than Grace by the file server's clock. It
 // ignores names that it does not know.
 func (c *Cache) sweep(ctx context.Context, t *Trimmed, dry bool) error {
-	w := sweeping{Cache: c, dry: dry, swept: &t.Swept, objects: map[string]string{}}
+	w := sweeping{Cache: c, dry: dry, swept: &t.Swept, contents: map[string]string{}}
 	err := w.sweepAll(ctx)
 	return errors.Join(append(w.failed, err)...)
 }
@@ -61,9 +61,9 @@ type sweeping struct {
 	now   time.Time
 	// failed has the errors of single leftovers, which stay.
 	failed []error
-	// busy has the tokens of running fills. objects has the directories of the contents, by id.
-	busy    map[string]bool
-	objects map[string]string
+	// busy has the tokens of running fills. contents has the directories of the contents, by id.
+	busy     map[string]bool
+	contents map[string]string
 	// retired has the tokens of retired contents.
 	retired map[string]bool
 }
@@ -159,7 +159,7 @@ func (w *sweeping) sweepShard(s shard) error {
 	for _, name := range s.names {
 		hash, token, err := splitID(name)
 		if err == nil {
-			w.objects[name] = s.dir
+			w.contents[name] = s.dir
 		}
 		if err == nil && token != leftToken {
 			count[hash]++
@@ -171,7 +171,7 @@ func (w *sweeping) sweepShard(s shard) error {
 		switch {
 		case err == nil && token == leftToken:
 			if w.old(path, resumableFor) && w.removeLeftover(path, removeTree) {
-				delete(w.objects, name)
+				delete(w.contents, name)
 			}
 		case err == nil && count[hash] != 0 && !w.busy[token] && !w.retired[token] && w.old(path, 1):
 			orphan, err := w.isOrphan(s.dir, hash, token)
@@ -179,7 +179,7 @@ func (w *sweeping) sweepShard(s shard) error {
 				w.fail(err)
 			}
 			if orphan && w.removeLeftover(path, removeTree) {
-				delete(w.objects, name)
+				delete(w.contents, name)
 			}
 		}
 	}
@@ -209,7 +209,7 @@ func (w *sweeping) isOrphan(dir, hash, token string) (bool, error) {
 	if err != nil || filled {
 		return false, err
 	}
-	e := entry{hash: hash, dir: dir}
+	e := entryNames{hash: hash, dir: dir}
 	if w.dry {
 		return w.isUnused(e, token)
 	}
@@ -226,7 +226,7 @@ func (w *sweeping) unaccounted() error {
 	for _, s := range sizes {
 		counted[s.id()] = true
 	}
-	for id, dir := range w.objects {
+	for id, dir := range w.contents {
 		if !counted[id] && !w.dry {
 			if err := w.recount(id, dir); err != nil {
 				w.fail(err)
@@ -235,7 +235,7 @@ func (w *sweeping) unaccounted() error {
 	}
 	for _, s := range sizes {
 		path := w.sizePath(s.name)
-		if w.objects[s.id()] != "" || w.busy[s.token] || w.retired[s.token] || !w.old(path, 1) {
+		if w.contents[s.id()] != "" || w.busy[s.token] || w.retired[s.token] || !w.old(path, 1) {
 			continue
 		}
 		w.removeLeftover(path, remove)

@@ -22,7 +22,7 @@ func TestPinnedContentStaysWhenItsRecordCannotBeRead(t *testing.T) {
 	o := Options{Settle: -1, Grace: 1}
 	c := openInside(t, dir, o)
 	first := got(t, c, "row-1", text("content"))
-	if err := os.WriteFile(c.entry(interleavedKey, false).record(), []byte("{"), 0o600); err != nil {
+	if err := os.WriteFile(c.namesOf(interleavedKey, false).record(), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if second := got(t, c, "", text("content")); second == first {
@@ -99,9 +99,9 @@ func TestUsageAfterATrimIsWithoutTheLeftoversThatItCleared(t *testing.T) {
 func TestFillFindsTheRoomThatADeadFillHasLeft(t *testing.T) {
 	t.Parallel()
 	c := openInside(t, t.TempDir(), Options{Size: 100_000, Settle: -1})
-	e, token := c.entry(Key{Kind: "bundle", ID: "another"}, false), newToken()
+	e, token := c.namesOf(Key{Kind: "bundle", ID: "another"}, false), newToken()
 	dead := newSize(e.hash, token, 200_000, "")
-	if err := errors.Join(c.makeDir(e.object(token)), c.write(dead), age(e.object(token)), age(c.sizePath(dead.name))); err != nil {
+	if err := errors.Join(c.makeDir(e.fillDir(token)), c.write(dead), age(e.fillDir(token)), age(c.sizePath(dead.name))); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Get(t.Context(), Want{Key: interleavedKey, Size: 50_000}, text("content")); err != nil {
@@ -129,7 +129,7 @@ func TestOneBadRecordDoesNotStopTheSweep(t *testing.T) {
 	dir := t.TempDir()
 	c := openInside(t, dir, Options{Settle: -1, Grace: 1})
 	path := got(t, c, "", text("content"))
-	e := c.entry(interleavedKey, false)
+	e := c.namesOf(interleavedKey, false)
 	bad, left := c.retiredPath(e.id(tokenOf(t, path))+"~"+newToken()), filepath.Join(dir, probePrefix+"1")
 	// EISDIR stands for EIO.
 	err := errors.Join(os.Remove(e.record()), os.Mkdir(bad, 0o700), os.WriteFile(left, nil, 0o600), age(left), age(filepath.Dir(path)))
@@ -147,10 +147,10 @@ func TestOneBadRecordDoesNotStopTheSweep(t *testing.T) {
 func TestSweepTakesNothingWhoseLeaseItCannotRead(t *testing.T) {
 	t.Parallel()
 	c := openInside(t, t.TempDir(), Options{Grace: 1})
-	e := c.entry(interleavedKey, false)
+	e := c.namesOf(interleavedKey, false)
 	token := newToken()
 	lease := filepath.Join(c.place(leasesPlace), e.hash)
-	if err := errors.Join(c.makeDir(e.object(token)), age(e.object(token)), os.Mkdir(lease, 0o700)); err != nil {
+	if err := errors.Join(c.makeDir(e.fillDir(token)), age(e.fillDir(token)), os.Mkdir(lease, 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	w := sweeping{Cache: c}
@@ -171,7 +171,7 @@ func TestRetiredRecordThatCannotBeReadGoes(t *testing.T) {
 	o := Options{Settle: -1, Grace: 1}
 	c := openInside(t, dir, o)
 	first := got(t, c, "", text("first"))
-	e := c.entry(interleavedKey, false)
+	e := c.namesOf(interleavedKey, false)
 	out := c.retiredPath(e.id(newToken()) + "~" + newToken())
 	if err := errors.Join(os.Rename(e.record(), out), os.Truncate(out, 0)); err != nil {
 		t.Fatal(err)

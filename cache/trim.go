@@ -136,7 +136,7 @@ func (w *trimming) decide(ctx context.Context, r retired) (l leaving, goes bool,
 	if err != nil && !damaged {
 		return l, false, err
 	}
-	stays := !damaged && (w.pinned.holds(r.hash, rec.Token) || !w.removable(e.object(rec.Token)))
+	stays := !damaged && (w.pinned.holds(r.hash, rec.Token) || !w.removable(e.fillDir(rec.Token)))
 	if !damaged && !stays {
 		w.doomed[e.id(rec.Token)] = true
 	}

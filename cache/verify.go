@@ -16,7 +16,7 @@ func (c *Cache) Verify(ctx context.Context, seen func(Entry, error)) error {
 	err := c.shards(ctx, func(s shard) error {
 		for _, hash := range s.records {
 			found, ok := s.read(hash)
-			wrong, err := c.verify(ctx, entry{hash: hash, dir: s.dir})
+			wrong, err := c.verify(ctx, entryNames{hash: hash, dir: s.dir})
 			if err != nil {
 				return err
 			}
@@ -34,7 +34,7 @@ func (c *Cache) Verify(ctx context.Context, seen func(Entry, error)) error {
 
 // verify checks one entry. If files are missing, the entry may just have been removed, so it counts
 // as damaged only if its record still stands afterwards.
-func (c *Cache) verify(ctx context.Context, e entry) (wrong, err error) {
+func (c *Cache) verify(ctx context.Context, e entryNames) (wrong, err error) {
 	r, wrong := c.readEntry(e)
 	if wrong == nil {
 		var got sum
@@ -59,5 +59,5 @@ func (c *Cache) verify(ctx context.Context, e entry) (wrong, err error) {
 	if !errors.Is(wrong, ErrDamaged) {
 		wrong = fmt.Errorf("%w: %w", ErrDamaged, wrong)
 	}
-	return wrong, c.retire(entry{key: r.Key, hash: e.hash, dir: e.dir}, r.Token)
+	return wrong, c.retire(entryNames{key: r.Key, hash: e.hash, dir: e.dir}, r.Token)
 }
