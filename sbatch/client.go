@@ -91,10 +91,11 @@ func (c *Client) Version(ctx context.Context) (string, error) {
 	return strings.TrimSpace(out), nil
 }
 
-// Observe returns all jobs of the user who runs it. It costs the controller two requests (partitions, and
+// Observe returns all jobs of the user who runs it. It asks at once: notBefore is the present time by the
+// caller's clock, and becomes the snapshot's Asked. It costs the controller two requests (partitions, and
 // the user's jobs). It returns a complete answer or an error, with one exception: if an array has more
 // than five waiting tasks that are evenly spaced with gaps, such as 2-20:2, squeue omits the last task.
-func (c *Client) Observe(ctx context.Context, now time.Time) (Snapshot, error) {
+func (c *Client) Observe(ctx context.Context, notBefore time.Time) (Snapshot, error) {
 	// A name or a comment may contain any text of a user, including "|" and line feeds, but not a random
 	// separator.
 	separator := "|" + rand.Text()[:8] + "|"
@@ -108,7 +109,7 @@ func (c *Client) Observe(ctx context.Context, now time.Time) (Snapshot, error) {
 	if err != nil {
 		return Snapshot{}, &Error{Op: "observe", Message: err.Error(), Err: err}
 	}
-	return Snapshot{Asked: now, Jobs: c.setCluster(jobs)}, nil
+	return Snapshot{Asked: notBefore, Jobs: c.setCluster(jobs)}, nil
 }
 
 // QueryAccounting returns the jobs that the accounting database knows, among those submitted or active

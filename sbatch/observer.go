@@ -16,7 +16,7 @@ import (
 // Scheduler is Slurm. *Client and *Observer implement it, and document the methods.
 type Scheduler interface {
 	Submitter
-	Observe(ctx context.Context, now time.Time) (Snapshot, error)
+	Observe(ctx context.Context, notBefore time.Time) (Snapshot, error)
 	QueryAccounting(ctx context.Context, since time.Time, which Which) ([]Job, error)
 	Cancel(ctx context.Context, name string, ids ...JobID) error
 	Partitions(ctx context.Context) ([]Partition, error)

@@ -8,7 +8,11 @@ import (
 	"time"
 )
 
-// parseQueue reads squeue's answer, in which the separator precedes each of a job's eight fields. An answer
+// jobFields is the number of fields of a job: seven that parseJob reads, and one more, which is a comment in
+// squeue's answer and an exit status in sacct's.
+const jobFields = 8
+
+// parseQueue reads squeue's answer, in which the separator precedes each of a job's fields. An answer
 // that begins with other text is an error, because it may come from a wrapper and be incomplete.
 func parseQueue(out, separator string) ([]Job, error) {
 	fields := strings.Split(out, separator)
@@ -16,11 +20,11 @@ func parseQueue(out, separator string) ([]Job, error) {
 		return nil, fmt.Errorf("cannot read %q", shorten(banner))
 	}
 	fields = fields[1:]
-	if len(fields)%8 != 0 || (len(fields) > 0 && !strings.HasSuffix(out, "\n")) {
+	if len(fields)%jobFields != 0 || (len(fields) > 0 && !strings.HasSuffix(out, "\n")) {
 		return nil, fmt.Errorf("cannot read an answer that ends in %q", out[max(0, len(out)-200):])
 	}
-	jobs := make([]Job, 0, len(fields)/8)
-	for f := range slices.Chunk(fields, 8) {
+	jobs := make([]Job, 0, len(fields)/jobFields)
+	for f := range slices.Chunk(fields, jobFields) {
 		job, err := parseJob(f)
 		if err != nil {
 			return nil, err
@@ -38,7 +42,7 @@ func parseQueue(out, separator string) ([]Job, error) {
 
 // parseAccounting reads sacct's answer, one job per line.
 func parseAccounting(out string) ([]Job, error) {
-	lines, err := splitLines(out, 8)
+	lines, err := splitLines(out, jobFields)
 	if err != nil {
 		return nil, err
 	}
