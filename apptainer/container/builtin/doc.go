@@ -5,9 +5,12 @@
 //	└─ init                        pid 1 of new user, mount and pid namespaces
 //	   ├─ squashfuse_ll -f         the SIF's partition, mounted at lower/
 //	   ├─ (overlay)                lower/ + upper/ + work/ → root/
-//	   └─ bwrap                    binds, /proc, /dev, no network, fewer capabilities
+//	   └─ bwrap                    binds, /proc, /dev, fewer capabilities; no network unless requested
 //	      └─ bwrap                 pid 1 of the container
 //	         └─ the command
+//
+// The init gives up the account's keyrings before it starts the others, and installs the system call
+// filter of package keyring, which they inherit.
 //
 // This needs squashfuse, bubblewrap, /dev/fuse and user namespaces, with overlay mounts in them
 // (Linux 5.11, RHEL 8.5). If the image or the overlay cannot be mounted, unsquashfs unpacks the
