@@ -18,6 +18,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 func TestMain(m *testing.M) {
@@ -70,6 +71,7 @@ func TestScripts(t *testing.T) {
 			"json":    jsonCommand,
 			"as":      as,
 			"begun":   begun,
+			"staged":  staged,
 		},
 	})
 }
@@ -220,6 +222,16 @@ func as(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("CODALAB_HOME", ts.MkAbs("home-"+args[0]))
 	if err := ts.Exec(args[1], args[2:]...); (err != nil) != neg {
 		ts.Fatalf("%q: %v", args, err)
+	}
+}
+
+// staged waits until the server has staged a run, which it does in its own time.
+func staged(ts *testscript.TestScript, _ bool, args []string) {
+	if !testenv.Poll(func() bool {
+		ts.Check(ts.Exec("cl", "info", "-f", "state", args[0]))
+		return ts.ReadFile("stdout") == "staged\n"
+	}) {
+		ts.Fatalf("%s is not staged", args[0])
 	}
 }
 
