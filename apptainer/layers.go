@@ -27,7 +27,8 @@ type layers struct {
 	blobs    []*blob // a blob of two layers is in it twice
 	diffIDs  []v1.Hash
 	verified []bool       // layers that were once read to their end
-	room     atomic.Int64 // bytes that the layers may still unpack to
+	most     int64        // bytes that the layers may unpack to
+	room     atomic.Int64 // what is left of most
 	report   *reporter
 	nicely   func(func()) // calls functions that pull or unpack
 }
@@ -36,7 +37,8 @@ type layers struct {
 // local.
 func (c Converter) newLayers(dir string, opened *source.Opened, progress func(Progress)) *layers {
 	l := &layers{nicely: c.nicely, diffIDs: opened.Config.RootFS.DiffIDs, verified: make([]bool, len(opened.Manifest.Layers)), report: &reporter{fn: progress}}
-	l.room.Store(c.maxLayerBytes())
+	l.most = c.maxLayerBytes()
+	l.room.Store(l.most)
 	known := map[v1.Hash]*blob{}
 	for _, desc := range opened.Manifest.Layers {
 		b := known[desc.Digest]
@@ -77,7 +79,7 @@ func (l *layers) open(ctx context.Context, i int) (_ io.ReadCloser, err error) {
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	s := &layerStream{blob: counted, content: content, file: file, room: &l.room, ctx: ctx, cancel: cancel}
+	s := &layerStream{blob: counted, content: content, file: file, most: l.most, room: &l.room, ctx: ctx, cancel: cancel}
 	s.Reader = readahead.New(readerFunc(s.unpack), l.nicely)
 	// Another process may change a local file between two readings.
 	if !l.verified[i] || l.blobs[i].local != nil {
@@ -94,6 +96,7 @@ type layerStream struct {
 	blob     *bufio.Reader
 	content  io.ReadCloser
 	file     io.Closer
+	most     int64 // of layers
 	room     *atomic.Int64
 	sum      hash.Hash // nil for a layer that was verified before
 	diffID   v1.Hash
@@ -111,7 +114,7 @@ func (s *layerStream) unpack(p []byte) (int, error) {
 	}
 	switch {
 	case s.room.Add(-int64(n)) < 0:
-		return 0, flatten.ErrTooLarge
+		return 0, fmt.Errorf("%w: layers of more than %s", flatten.ErrTooLarge, flatten.Size(s.most))
 	case errors.Is(err, io.EOF):
 		err = s.verify()
 	case err != nil && s.ctx.Err() != nil: // the decompressor may describe it otherwise

@@ -33,11 +33,11 @@ func checkImage(opened *source.Opened, architecture string, room int64) error {
 	case config.Architecture != "" && config.Architecture != architecture:
 		return fmt.Errorf("it is made for linux/%s, not for linux/%s", config.Architecture, architecture)
 	}
-	layers, diffIDs := opened.Manifest.Layers, opened.Config.RootFS.DiffIDs
+	layers, diffIDs, most := opened.Manifest.Layers, opened.Config.RootFS.DiffIDs, room
 	for i, l := range layers {
 		err := checkLayer(l)
 		if err == nil && l.Size > room {
-			err = flatten.ErrTooLarge
+			err = fmt.Errorf("%w: layers of more than %s", flatten.ErrTooLarge, flatten.Size(most))
 		}
 		if room -= l.Size; err != nil {
 			return fmt.Errorf("layer %d of %d: %w", i+1, len(layers), err)

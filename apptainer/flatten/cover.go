@@ -21,13 +21,13 @@ const (
 // redirect names.
 type cover struct {
 	above, own map[string]nameUse
-	room       int64 // for directories that names imply
+	room, most int64 // for directories that names imply: what is left, and the limit
 }
 
 // newCover returns the cover of the highest layer. Files with the names in taken are written later
 // in any case.
 func newCover(taken []string, room int64) *cover {
-	c := &cover{above: map[string]nameUse{}, own: map[string]nameUse{}, room: room}
+	c := &cover{above: map[string]nameUse{}, own: map[string]nameUse{}, room: room, most: room}
 	for _, name := range taken {
 		c.above[name] = hasOther
 	}
@@ -71,7 +71,7 @@ func (c *cover) add(e entry) error {
 		c.own[dir] |= hasDirectory
 	}
 	if c.room < 0 {
-		return ErrTooLarge
+		return tooMany(c.most)
 	}
 	return nil
 }

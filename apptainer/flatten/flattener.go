@@ -144,7 +144,7 @@ func (f *Flattener) readLayer(i int, r io.Reader, over *cover, tw *tar.Writer) e
 		if err != nil {
 			return err
 		}
-		if err := f.left.spend(e); err != nil {
+		if err := f.spend(e); err != nil {
 			return err
 		}
 		f.entries[i] = append(f.entries[i], e)
@@ -161,7 +161,7 @@ func (f *Flattener) readLayer(i int, r io.Reader, over *cover, tw *tar.Writer) e
 	// The layer's digest covers the padding, too.
 	n, err := io.Copy(io.Discard, io.LimitReader(r, maxPadding+1))
 	if err == nil && n > maxPadding {
-		err = fmt.Errorf("it goes on for more than %d MiB behind the end of its tar: %w", maxPadding>>20, ErrTooLarge)
+		err = fmt.Errorf("%w: more than %d MiB behind the end of its tar", ErrTooLarge, maxPadding>>20)
 	}
 	return err
 }
@@ -170,17 +170,39 @@ func (f *Flattener) readLayer(i int, r io.Reader, over *cover, tw *tar.Writer) e
 // some MiB on request.
 const maxPadding = 64 << 20
 
-func (l *Limits) spend(e entry) error {
-	l.Entries--
-	l.Bytes -= e.size
-	l.NameBytes -= int64(len(e.name) + len(e.link))
+// spend counts an entry of a layer.
+func (f *Flattener) spend(e entry) error {
+	f.left.Entries--
+	f.left.Bytes -= e.size
+	f.left.NameBytes -= int64(len(e.name) + len(e.link))
 	for name, value := range e.attributes {
-		l.NameBytes -= int64(len(name) + len(value))
+		f.left.NameBytes -= int64(len(name) + len(value))
 	}
-	if e.size < 0 || l.Entries < 0 || l.Bytes < 0 || l.NameBytes < 0 {
-		return ErrTooLarge
+	switch {
+	case f.left.Entries < 0:
+		return tooMany(f.limits.Entries)
+	case e.size < 0, f.left.Bytes < 0:
+		return fmt.Errorf("%w: files of more than %s", ErrTooLarge, Size(f.limits.Bytes))
+	case f.left.NameBytes < 0:
+		return tooManyNames(f.limits.NameBytes)
 	}
 	return nil
+}
+
+func tooMany(entries int64) error {
+	return fmt.Errorf("%w: more than %d files and directories", ErrTooLarge, entries)
+}
+
+func tooManyNames(bytes int64) error {
+	return fmt.Errorf("%w: names of more than %s", ErrTooLarge, Size(bytes))
+}
+
+// Size returns a number of bytes for people, rounded down.
+func Size(bytes int64) string {
+	if bytes >= 1<<30 {
+		return fmt.Sprintf("%d GiB", bytes>>30)
+	}
+	return fmt.Sprintf("%d MiB", bytes>>20)
 }
 
 // makePlan builds the tree and compares it with the written files.
