@@ -49,7 +49,8 @@ type Converter struct {
 	// means none.
 	Reserve func(total int64) int64
 	// MaxBytes and MaxEntries limit the unpacked image, so that a few hostile kilobytes cannot fill
-	// a disk; zero means 256 GiB and two million.
+	// a disk; zero means 256 GiB and two million. A SIF of more than twice the size of its layers may
+	// also not use the bytes of Reserve.
 	MaxBytes   int64
 	MaxEntries int
 }
@@ -200,7 +201,7 @@ func (c Converter) openLayers(ctx context.Context, img source.Image, dir, sifDir
 // write flattens the layers into dst. The first attempt predicts the files that upper layers hide.
 // If the prediction was wrong, a second attempt uses the results of the first.
 func (c Converter) write(ctx context.Context, img source.Image, config *v1.ConfigFile, l *layers, dst string) error {
-	w := sifWriter{converter: c, img: img, config: config}
+	w := sifWriter{converter: c, img: img, config: config, layers: l.report.toConvert}
 	w.flat = flatten.New(
 		flatten.Layers{
 			Number: len(l.blobs), Open: l.open,

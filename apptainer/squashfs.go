@@ -28,7 +28,13 @@ import (
 type squashfsWriter interface {
 	// write writes the file system of flat into f at offset, and returns its size with padding. It
 	// returns errors of flat.Write unchanged.
-	write(ctx context.Context, f *os.File, offset int64, flat *flatten.Flattener) (int64, error)
+	write(ctx context.Context, f *os.File, offset int64, flat flattened) (int64, error)
+}
+
+// flattened is a flatten.Flattener.
+type flattened interface {
+	Root() flatten.Root
+	Write(ctx context.Context, w io.Writer) error
 }
 
 // errNoProgram is the cause when no installed program can write a squashfs.
@@ -97,7 +103,7 @@ func squashfsSize(r io.ReaderAt, offset int64) (int64, error) {
 var errUnread = errors.New("not all of the image was read")
 
 // stream calls consume with a pipe from which it reads the tar stream of flat.
-func (c Converter) stream(ctx context.Context, flat *flatten.Flattener, consume func(context.Context, *os.File) error) error {
+func (c Converter) stream(ctx context.Context, flat flattened, consume func(context.Context, *os.File) error) error {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("write the file system: %w", err)
@@ -140,7 +146,7 @@ func (c Converter) stream(ctx context.Context, flat *flatten.Flattener, consume 
 }
 
 // streamTo runs a program that reads the tar stream of flat.
-func (c Converter) streamTo(ctx context.Context, program command.Command, flat *flatten.Flattener) error {
+func (c Converter) streamTo(ctx context.Context, program command.Command, flat flattened) error {
 	err := c.stream(ctx, flat, func(ctx context.Context, r *os.File) error {
 		program.Stdin = r
 		return programError(program.Run(ctx))
@@ -208,7 +214,7 @@ type mksquashfs struct{ Converter }
 // write cannot set the root directory's owner, which becomes this process's user, nor its time
 // stamp, which is not later than the newest file's: mksquashfs 4.5 reads neither from a tar stream
 // nor from its options.
-func (m mksquashfs) write(ctx context.Context, f *os.File, offset int64, flat *flatten.Flattener) (int64, error) {
+func (m mksquashfs) write(ctx context.Context, f *os.File, offset int64, flat flattened) (int64, error) {
 	root := flat.Root()
 	args := append([]string{m.Mksquashfs, "-", f.Name(), "-tar"}, m.mksquashfsOptions()...)
 	args = append(args,
@@ -231,8 +237,11 @@ func (m mksquashfs) write(ctx context.Context, f *os.File, offset int64, flat *f
 // tar2sqfs is the program of that name, which writes a separate file.
 type tar2sqfs struct{ Converter }
 
-func (t tar2sqfs) write(ctx context.Context, f *os.File, offset int64, flat *flatten.Flattener) (int64, error) {
-	made := f.Name() + ".squashfs"
+// separateFile returns that file's path for the SIF at path.
+func separateFile(path string) string { return path + ".squashfs" }
+
+func (t tar2sqfs) write(ctx context.Context, f *os.File, offset int64, flat flattened) (int64, error) {
+	made := separateFile(f.Name())
 	root := flat.Root()
 	args := []string{
 		t.Tar2sqfs, "--quiet", "--force", "--compressor", t.Compression,
