@@ -196,7 +196,10 @@ func readSaved(ctx context.Context, a *archive, within string, blobs map[v1.Hash
 		return manifest{}, err
 	}
 	var images []savedImage
-	if err := json.Unmarshal(raw, &images); err != nil {
+	if err = checkObjects(raw); err == nil {
+		err = json.Unmarshal(raw, &images)
+	}
+	if err != nil {
 		return manifest{}, fmt.Errorf("its manifest.json cannot be read: %w", err)
 	}
 	image, err := findInArchive(images, within)
@@ -207,9 +210,9 @@ func readSaved(ctx context.Context, a *archive, within string, blobs map[v1.Hash
 	if err != nil {
 		return manifest{}, err
 	}
-	config, err := v1.ParseConfigFile(bytes.NewReader(rawConfig))
+	config, err := parseConfig(rawConfig)
 	if err != nil {
-		return manifest{}, fmt.Errorf("its configuration cannot be read: %w", err)
+		return manifest{}, err
 	}
 	if len(image.Layers) != len(config.RootFS.DiffIDs) {
 		return manifest{}, fmt.Errorf("it has %d layers, and its configuration %d", len(image.Layers), len(config.RootFS.DiffIDs))
