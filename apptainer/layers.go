@@ -2,7 +2,6 @@ package apptainer
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -13,8 +12,6 @@ import (
 	"sync/atomic"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/klauspost/compress/gzip"
-	"github.com/klauspost/compress/zstd"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/flatten"
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
@@ -75,7 +72,7 @@ func (l *layers) open(ctx context.Context, i int) (_ io.ReadCloser, err error) {
 		l.report.addConverted(int64(n))
 		return n, err
 	}), 128<<10)
-	content, err := decompress(counted)
+	content, err := l.decompress(ctx, counted)
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
@@ -125,15 +122,6 @@ func (s *layerStream) unpack(p []byte) (int, error) {
 	return n, err
 }
 
-// unpackError describes a decompressor's error. If a pull has failed, the converter returns the
-// pull's error instead.
-func unpackError(err error) error {
-	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return errors.New("its content is cut short")
-	}
-	return fmt.Errorf("unpack: %w", err)
-}
-
 // verify returns io.EOF if the unpacked layer matches its diffID.
 func (s *layerStream) verify() error {
 	if _, err := io.Copy(io.Discard, s.blob); err != nil {
@@ -156,34 +144,6 @@ func (s *layerStream) Close() error {
 	_ = s.content.Close() // Read has returned its error
 	return s.file.Close()
 }
-
-// decompress unpacks a blob. It judges by the first bytes and ignores the media type.
-func decompress(blob *bufio.Reader) (io.ReadCloser, error) {
-	magic, err := blob.Peek(4)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	}
-	switch {
-	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}): // RFC 1952
-		content, err := gzip.NewReader(blob)
-		if err != nil {
-			return nil, unpackError(err)
-		}
-		return content, nil
-	case bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}), len(magic) == 4 && magic[0]&0xf0 == 0x50 && bytes.Equal(magic[1:], []byte{0x2a, 0x4d, 0x18}):
-		// RFC 8878; zstd:chunked puts a skippable frame first.
-		content, err := zstd.NewReader(blob, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(zstdWindow), zstd.WithDecoderLowmem(true))
-		if err != nil {
-			return nil, fmt.Errorf("unpack: %w", err)
-		}
-		return content.IOReadCloser(), nil
-	}
-	return io.NopCloser(blob), nil
-}
-
-// zstdWindow limits the memory that a layer can demand from its decompressor. It is zstd's own
-// default (zstd(1): --memory).
-const zstdWindow = 128 << 20
 
 type readerFunc func([]byte) (int, error)
 
