@@ -61,8 +61,13 @@ const (
 	DefaultMemoryMiB  = 128
 )
 
-// maxNameBytes limits the memory for the names in an image.
-const maxNameBytes = 256 << 20
+const (
+	// maxNameBytes limits the memory for the names in an image.
+	maxNameBytes = 256 << 20
+	// maxCrowd limits the names in one directory. mksquashfs 4.5 takes half a minute for 50,000, and
+	// half an hour for as many as this.
+	maxCrowd = 400_000
+)
 
 func (c Converter) withDefaults() Converter {
 	c.Compression = cmp.Or(c.Compression, "zstd")
@@ -210,7 +215,7 @@ func (c Converter) write(ctx context.Context, img source.Image, config *v1.Confi
 			},
 			Taken: metadataFiles(),
 		},
-		flatten.Limits{Entries: int64(c.MaxEntries), Bytes: c.MaxBytes, NameBytes: maxNameBytes},
+		flatten.Limits{Entries: int64(c.MaxEntries), Bytes: c.MaxBytes, NameBytes: maxNameBytes, Crowd: maxCrowd},
 		flatten.Root{Mode: 0o755, Newest: newestTime(config)},
 	)
 	if _, err := os.Lstat(dst); err == nil {

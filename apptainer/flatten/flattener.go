@@ -31,6 +31,7 @@ type Limits struct {
 	Entries   int64 // in all layers
 	Bytes     int64 // of file contents in all layers
 	NameBytes int64 // of names, and separately of their resolved paths; both are kept in memory
+	Crowd     int64 // names in one directory, or the root of the sum of the squares for several
 }
 
 // Root has the properties of the file system that the reader of the stream must know beforehand.
@@ -108,7 +109,7 @@ func (f *Flattener) Write(ctx context.Context, w io.Writer) error {
 
 // readLayers reads all layers, and writes the files that the prediction calls visible.
 func (f *Flattener) readLayers(ctx context.Context, tw *tar.Writer) error {
-	over := newCover(f.layers.Taken, f.limits.Entries)
+	over := newCover(f.layers.Taken, f.limits)
 	for i := f.layers.Number - 1; i >= 0; i-- {
 		r, err := f.layers.Open(ctx, i)
 		if err != nil {
@@ -215,6 +216,9 @@ func (f *Flattener) makePlan() error {
 	}
 	f.entries = nil
 	if err := f.addTop(t); err != nil {
+		return err
+	}
+	if err := t.checkCrowd(); err != nil {
 		return err
 	}
 	p := t.plan()
