@@ -3,6 +3,7 @@ package apptainer_test
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"hash/crc32"
 	"os/exec"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/internal/command"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
@@ -119,4 +121,18 @@ func demandingZstd(stream []byte) []byte {
 	frame := []byte{0x28, 0xb5, 0x2f, 0xfd, 0, window}
 	head := len(stream)<<3 | raw<<1 | last
 	return append(append(frame, byte(head), byte(head>>8), byte(head>>16)), stream...)
+}
+
+// A host without xz, or one that is short of memory, is no fault of the layer's content.
+func TestFailuresOfXZThatNoLayerCauses(t *testing.T) {
+	t.Parallel()
+	missing := command.Command{Args: []string{"no-such-program-as-xz"}}.Run(t.Context())
+	if err := apptainer.XZError(missing); !strings.Contains(err.Error(), "which is not installed here (Debian's package xz-utils)") {
+		t.Error(err)
+	}
+	killed := command.Command{Args: []string{"/bin/sh", "-c", "kill -KILL $$"}}.Run(t.Context())
+	var kind interface{ Transient() bool }
+	if err := apptainer.XZError(killed); !errors.As(err, &kind) || !kind.Transient() || err.Error() != "unpack: xz was killed" {
+		t.Error(err)
+	}
 }
