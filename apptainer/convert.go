@@ -49,7 +49,8 @@ type Converter struct {
 	// means none.
 	Reserve func(total int64) int64
 	// MaxBytes and MaxEntries limit the unpacked image, so that a few hostile kilobytes cannot fill
-	// a disk; zero means 256 GiB and two million.
+	// a disk; zero means 256 GiB and two million. A SIF of more than twice the size of its layers may
+	// also not use the bytes of Reserve.
 	MaxBytes   int64
 	MaxEntries int
 }
@@ -60,8 +61,13 @@ const (
 	DefaultMemoryMiB  = 128
 )
 
-// maxNameBytes limits the memory for the names in an image.
-const maxNameBytes = 256 << 20
+const (
+	// maxNameBytes limits the memory for the names in an image.
+	maxNameBytes = 256 << 20
+	// maxCrowd limits the names in one directory. mksquashfs 4.5 takes half a minute for 50,000, and
+	// half an hour for as many as this.
+	maxCrowd = 400_000
+)
 
 func (c Converter) withDefaults() Converter {
 	c.Compression = cmp.Or(c.Compression, "zstd")
@@ -200,7 +206,7 @@ func (c Converter) openLayers(ctx context.Context, img source.Image, dir, sifDir
 // write flattens the layers into dst. The first attempt predicts the files that upper layers hide.
 // If the prediction was wrong, a second attempt uses the results of the first.
 func (c Converter) write(ctx context.Context, img source.Image, config *v1.ConfigFile, l *layers, dst string) error {
-	w := sifWriter{converter: c, img: img, config: config}
+	w := sifWriter{converter: c, img: img, config: config, layers: l.report.toConvert}
 	w.flat = flatten.New(
 		flatten.Layers{
 			Number: len(l.blobs), Open: l.open,
@@ -209,7 +215,7 @@ func (c Converter) write(ctx context.Context, img source.Image, config *v1.Confi
 			},
 			Taken: metadataFiles(),
 		},
-		flatten.Limits{Entries: int64(c.MaxEntries), Bytes: c.MaxBytes, NameBytes: maxNameBytes},
+		flatten.Limits{Entries: int64(c.MaxEntries), Bytes: c.MaxBytes, NameBytes: maxNameBytes, Crowd: maxCrowd},
 		flatten.Root{Mode: 0o755, Newest: newestTime(config)},
 	)
 	if _, err := os.Lstat(dst); err == nil {

@@ -2,7 +2,6 @@ package apptainer
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -13,8 +12,6 @@ import (
 	"sync/atomic"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/klauspost/compress/gzip"
-	"github.com/klauspost/compress/zstd"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/flatten"
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
@@ -27,7 +24,8 @@ type layers struct {
 	blobs    []*blob // a blob of two layers is in it twice
 	diffIDs  []v1.Hash
 	verified []bool       // layers that were once read to their end
-	room     atomic.Int64 // bytes that the layers may still unpack to
+	most     int64        // bytes that the layers may unpack to
+	room     atomic.Int64 // what is left of most
 	report   *reporter
 	nicely   func(func()) // calls functions that pull or unpack
 }
@@ -36,7 +34,8 @@ type layers struct {
 // local.
 func (c Converter) newLayers(dir string, opened *source.Opened, progress func(Progress)) *layers {
 	l := &layers{nicely: c.nicely, diffIDs: opened.Config.RootFS.DiffIDs, verified: make([]bool, len(opened.Manifest.Layers)), report: &reporter{fn: progress}}
-	l.room.Store(c.maxLayerBytes())
+	l.most = c.maxLayerBytes()
+	l.room.Store(l.most)
 	known := map[v1.Hash]*blob{}
 	for _, desc := range opened.Manifest.Layers {
 		b := known[desc.Digest]
@@ -73,11 +72,11 @@ func (l *layers) open(ctx context.Context, i int) (_ io.ReadCloser, err error) {
 		l.report.addConverted(int64(n))
 		return n, err
 	}), 128<<10)
-	content, err := decompress(counted)
+	content, err := l.decompress(ctx, counted)
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	s := &layerStream{blob: counted, content: content, file: file, room: &l.room, ctx: ctx, cancel: cancel}
+	s := &layerStream{blob: counted, content: content, file: file, most: l.most, room: &l.room, ctx: ctx, cancel: cancel}
 	s.Reader = readahead.New(readerFunc(s.unpack), l.nicely)
 	// Another process may change a local file between two readings.
 	if !l.verified[i] || l.blobs[i].local != nil {
@@ -94,6 +93,7 @@ type layerStream struct {
 	blob     *bufio.Reader
 	content  io.ReadCloser
 	file     io.Closer
+	most     int64 // of layers
 	room     *atomic.Int64
 	sum      hash.Hash // nil for a layer that was verified before
 	diffID   v1.Hash
@@ -111,7 +111,7 @@ func (s *layerStream) unpack(p []byte) (int, error) {
 	}
 	switch {
 	case s.room.Add(-int64(n)) < 0:
-		return 0, flatten.ErrTooLarge
+		return 0, fmt.Errorf("%w: layers of more than %s", flatten.ErrTooLarge, flatten.Size(s.most))
 	case errors.Is(err, io.EOF):
 		err = s.verify()
 	case err != nil && s.ctx.Err() != nil: // the decompressor may describe it otherwise
@@ -120,15 +120,6 @@ func (s *layerStream) unpack(p []byte) (int, error) {
 		err = unpackError(err)
 	}
 	return n, err
-}
-
-// unpackError describes a decompressor's error. If a pull has failed, the converter returns the
-// pull's error instead.
-func unpackError(err error) error {
-	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return errors.New("its content is cut short")
-	}
-	return fmt.Errorf("unpack: %w", err)
 }
 
 // verify returns io.EOF if the unpacked layer matches its diffID.
@@ -153,34 +144,6 @@ func (s *layerStream) Close() error {
 	_ = s.content.Close() // Read has returned its error
 	return s.file.Close()
 }
-
-// decompress unpacks a blob. It judges by the first bytes and ignores the media type.
-func decompress(blob *bufio.Reader) (io.ReadCloser, error) {
-	magic, err := blob.Peek(4)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	}
-	switch {
-	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}): // RFC 1952
-		content, err := gzip.NewReader(blob)
-		if err != nil {
-			return nil, unpackError(err)
-		}
-		return content, nil
-	case bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}), len(magic) == 4 && magic[0]&0xf0 == 0x50 && bytes.Equal(magic[1:], []byte{0x2a, 0x4d, 0x18}):
-		// RFC 8878; zstd:chunked puts a skippable frame first.
-		content, err := zstd.NewReader(blob, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(zstdWindow), zstd.WithDecoderLowmem(true))
-		if err != nil {
-			return nil, fmt.Errorf("unpack: %w", err)
-		}
-		return content.IOReadCloser(), nil
-	}
-	return io.NopCloser(blob), nil
-}
-
-// zstdWindow limits the memory that a layer can demand from its decompressor. It is zstd's own
-// default (zstd(1): --memory).
-const zstdWindow = 128 << 20
 
 type readerFunc func([]byte) (int, error)
 

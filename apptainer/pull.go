@@ -33,11 +33,11 @@ func checkImage(opened *source.Opened, architecture string, room int64) error {
 	case config.Architecture != "" && config.Architecture != architecture:
 		return fmt.Errorf("it is made for linux/%s, not for linux/%s", config.Architecture, architecture)
 	}
-	layers, diffIDs := opened.Manifest.Layers, opened.Config.RootFS.DiffIDs
+	layers, diffIDs, most := opened.Manifest.Layers, opened.Config.RootFS.DiffIDs, room
 	for i, l := range layers {
 		err := checkLayer(l)
 		if err == nil && l.Size > room {
-			err = flatten.ErrTooLarge
+			err = fmt.Errorf("%w: layers of more than %s", flatten.ErrTooLarge, flatten.Size(most))
 		}
 		if room -= l.Size; err != nil {
 			return fmt.Errorf("layer %d of %d: %w", i+1, len(layers), err)
@@ -49,13 +49,17 @@ func checkImage(opened *source.Opened, architecture string, room int64) error {
 	return nil
 }
 
-// dockerLayerZstd is the media type of a zstd layer in a Docker manifest from a few builders. It is
-// not in any standard.
-const dockerLayerZstd types.MediaType = "application/vnd.docker.image.rootfs.diff.tar.zstd"
+// Media types of layers that are not in any standard. A few builders write the first one into Docker
+// manifests. Docker takes the others, too.
+const (
+	dockerLayerZstd types.MediaType = "application/vnd.docker.image.rootfs.diff.tar.zstd"
+	ociLayerBzip2   types.MediaType = "application/vnd.oci.image.layer.v1.tar+bzip2"
+	ociLayerXZ      types.MediaType = "application/vnd.oci.image.layer.v1.tar+xz"
+)
 
 func checkLayer(l v1.Descriptor) error {
 	switch l.MediaType {
-	case types.DockerLayer, types.OCILayer, types.OCILayerZStd, dockerLayerZstd, types.DockerUncompressedLayer, types.OCIUncompressedLayer:
+	case types.DockerLayer, types.OCILayer, types.OCILayerZStd, dockerLayerZstd, ociLayerBzip2, ociLayerXZ, types.DockerUncompressedLayer, types.OCIUncompressedLayer:
 	case types.DockerForeignLayer, types.OCIRestrictedLayer, types.OCIUncompressedRestrictedLayer:
 		return errors.New("it may not be distributed by a registry and has to come from its vendor, which is not handled")
 	default: // only these types are layers

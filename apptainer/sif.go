@@ -30,6 +30,7 @@ type sifWriter struct {
 	img       source.Image
 	config    *v1.ConfigFile
 	flat      *flatten.Flattener
+	layers    int64 // compressed bytes
 }
 
 func (w sifWriter) write(ctx context.Context, path string) error {
@@ -120,5 +121,5 @@ func (s *squashfs) WriteTo(w io.Writer) (n int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	return writer.write(s.ctx, f, offset, s.flat)
+	return writer.write(s.ctx, f, offset, aboveLowWater{s.flat, f.Name(), s.layers, s.converter.Reserve})
 }

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -28,7 +29,13 @@ import (
 type squashfsWriter interface {
 	// write writes the file system of flat into f at offset, and returns its size with padding. It
 	// returns errors of flat.Write unchanged.
-	write(ctx context.Context, f *os.File, offset int64, flat *flatten.Flattener) (int64, error)
+	write(ctx context.Context, f *os.File, offset int64, flat flattened) (int64, error)
+}
+
+// flattened is a flatten.Flattener.
+type flattened interface {
+	Root() flatten.Root
+	Write(ctx context.Context, w io.Writer) error
 }
 
 // errNoProgram is the cause when no installed program can write a squashfs.
@@ -42,7 +49,7 @@ func chooseWriter(ctx context.Context, c Converter) (squashfsWriter, error) {
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("write the file system: %w", ctx.Err())
 	case mksquashfsVersion(out) >= 4.5:
-		return mksquashfs{c}, nil
+		return mksquashfs{c, mksquashfsVersion(out)}, nil
 	}
 	if _, tarErr := (command.Command{Args: []string{c.Tar2sqfs, "--version"}}).Output(ctx); tarErr == nil {
 		return tar2sqfs{c}, nil
@@ -97,7 +104,7 @@ func squashfsSize(r io.ReaderAt, offset int64) (int64, error) {
 var errUnread = errors.New("not all of the image was read")
 
 // stream calls consume with a pipe from which it reads the tar stream of flat.
-func (c Converter) stream(ctx context.Context, flat *flatten.Flattener, consume func(context.Context, *os.File) error) error {
+func (c Converter) stream(ctx context.Context, flat flattened, consume func(context.Context, *os.File) error) error {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("write the file system: %w", err)
@@ -140,7 +147,7 @@ func (c Converter) stream(ctx context.Context, flat *flatten.Flattener, consume 
 }
 
 // streamTo runs a program that reads the tar stream of flat.
-func (c Converter) streamTo(ctx context.Context, program command.Command, flat *flatten.Flattener) error {
+func (c Converter) streamTo(ctx context.Context, program command.Command, flat flattened) error {
 	err := c.stream(ctx, flat, func(ctx context.Context, r *os.File) error {
 		program.Stdin = r
 		return programError(program.Run(ctx))
@@ -203,21 +210,36 @@ func (c Converter) mksquashfsOptions() []string {
 }
 
 // mksquashfs is a mksquashfs that reads tar streams and writes into the SIF.
-type mksquashfs struct{ Converter }
+type mksquashfs struct {
+	Converter
 
-// write cannot set the root directory's owner, which becomes this process's user, nor its time
-// stamp, which is not later than the newest file's: mksquashfs 4.5 reads neither from a tar stream
-// nor from its options.
-func (m mksquashfs) write(ctx context.Context, f *os.File, offset int64, flat *flatten.Flattener) (int64, error) {
+	version float64
+}
+
+// write cannot set the root directory's owner, which becomes this process's user: mksquashfs 4.5
+// reads it neither from a tar stream nor from its options.
+func (m mksquashfs) write(ctx context.Context, f *os.File, offset int64, flat flattened) (int64, error) {
 	root := flat.Root()
 	args := append([]string{m.Mksquashfs, "-", f.Name(), "-tar"}, m.mksquashfsOptions()...)
 	args = append(args,
 		"-offset", strconv.FormatInt(offset, 10), "-root-mode", strconv.FormatInt(root.Mode, 8), "-quiet", "-exit-on-error")
+	// Before version 4.6 the root directory gets the current time, or SOURCE_DATE_EPOCH if that is
+	// earlier (squashfs-tools, tar.c: process_tar_file).
+	future := m.version < 4.6 && root.Newest > time.Now().Unix() //nolint:forbidigo // mksquashfs reads this clock
+	switch {
+	case m.version >= 4.6:
+		args = append(args, "-root-time", strconv.FormatInt(root.Newest, 10))
+	case future:
+		args = append(args, "-noI") // setRootTime needs it
+	}
 	program := command.Command{Args: args, Env: []string{"SOURCE_DATE_EPOCH=" + strconv.FormatInt(root.Newest, 10)}}
 	if err := m.streamTo(ctx, program, flat); err != nil {
 		return 0, err
 	}
 	size, err := squashfsSize(f, offset)
+	if err == nil && future {
+		err = setRootTime(f, offset, root.Newest)
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -228,16 +250,50 @@ func (m mksquashfs) write(ctx context.Context, f *os.File, offset int64, flat *f
 	return size, nil
 }
 
+// setRootTime sets the time stamp of the root directory in the file system at offset, whose inodes
+// must not be compressed (squashfs_fs.h: struct squashfs_super_block, struct
+// squashfs_base_inode_header). The inodes are in blocks of 8 KiB, each behind a header of two bytes.
+func setRootTime(f *os.File, offset, seconds int64) error {
+	const rootInode, inodeTable, timeStamp = 32, 64, 8
+	const header, block, uncompressed = 2, 8 << 10, 1 << 15
+	order := binary.LittleEndian
+	super := make([]byte, 96)
+	if _, err := f.ReadAt(super, offset); err != nil {
+		return fmt.Errorf("read the file system that was written: %w", err)
+	}
+	inode := order.Uint64(super[rootInode:])                            // its block's position, and in the lower 16 bits its own in that block
+	first := offset + int64(order.Uint64(super[inodeTable:])+inode>>16) //nolint:gosec // written by mksquashfs
+	for i, b := range order.AppendUint32(nil, uint32(seconds)) {        //nolint:gosec // Root.Newest has 32 bits
+		at := int64(inode&0xffff) + timeStamp + int64(i)
+		start := first + at/block*(header+block)
+		var head [header]byte
+		if _, err := f.ReadAt(head[:], start); err != nil {
+			return fmt.Errorf("read the file system that was written: %w", err)
+		}
+		if order.Uint16(head[:])&uncompressed == 0 {
+			return errors.New("the file system that was written has compressed inodes")
+		}
+		if _, err := f.WriteAt([]byte{b}, start+header+at%block); err != nil {
+			return fmt.Errorf("write the file system: %w", err)
+		}
+	}
+	return nil
+}
+
 // tar2sqfs is the program of that name, which writes a separate file.
 type tar2sqfs struct{ Converter }
 
-func (t tar2sqfs) write(ctx context.Context, f *os.File, offset int64, flat *flatten.Flattener) (int64, error) {
-	made := f.Name() + ".squashfs"
+// separateFile returns that file's path for the SIF at path.
+func separateFile(path string) string { return path + ".squashfs" }
+
+func (t tar2sqfs) write(ctx context.Context, f *os.File, offset int64, flat flattened) (int64, error) {
+	made := separateFile(f.Name())
 	root := flat.Root()
+	const latest = 1<<31 - 1 // that tar2sqfs 1.2 takes for the root directory
 	args := []string{
 		t.Tar2sqfs, "--quiet", "--force", "--compressor", t.Compression,
 		"--block-size", strconv.Itoa(t.BlockSize), "--num-jobs", strconv.Itoa(t.Processors),
-		"--defaults", fmt.Sprintf("uid=0,gid=0,mode=0%o,mtime=%d", root.Mode, root.Newest),
+		"--defaults", fmt.Sprintf("uid=0,gid=0,mode=0%o,mtime=%d", root.Mode, min(root.Newest, latest)),
 	}
 	if t.hasLevels() {
 		args = append(args, "--comp-extra", "level="+strconv.Itoa(t.Level))

@@ -21,13 +21,15 @@ const (
 // redirect names.
 type cover struct {
 	above, own map[string]nameUse
-	room       int64 // for directories that names imply
+	names      map[string]int64 // in a directory, in all layers, also those that are hidden later
+	crowd      crowd
+	room, most int64 // for directories that names imply: what is left, and the limit
 }
 
 // newCover returns the cover of the highest layer. Files with the names in taken are written later
 // in any case.
-func newCover(taken []string, room int64) *cover {
-	c := &cover{above: map[string]nameUse{}, own: map[string]nameUse{}, room: room}
+func newCover(taken []string, limits Limits) *cover {
+	c := &cover{above: map[string]nameUse{}, own: map[string]nameUse{}, names: map[string]int64{}, crowd: crowd{limit: limits.Crowd}, room: limits.Entries, most: limits.Entries}
 	for _, name := range taken {
 		c.above[name] = hasOther
 	}
@@ -59,21 +61,40 @@ func (c *cover) add(e entry) error {
 	case strings.HasPrefix(base, whiteoutPrefix):
 		c.own[path.Join(dir, strings.TrimPrefix(base, whiteoutPrefix))] |= isWhiteout
 		return nil
-	case e.kind == tar.TypeDir:
+	}
+	if err := c.countName(e.name); err != nil {
+		return err
+	}
+	if e.kind == tar.TypeDir {
 		c.own[e.name] |= hasDirectory
-	default:
+	} else {
 		c.own[e.name] |= hasOther
 	}
 	for ; dir != "" && c.own[dir]&hasDirectory == 0; dir = parent(dir) {
 		if c.own[dir] == 0 && c.above[dir] == 0 {
 			c.room--
 		}
+		if err := c.countName(dir); err != nil {
+			return err
+		}
 		c.own[dir] |= hasDirectory
 	}
 	if c.room < 0 {
-		return ErrTooLarge
+		return tooMany(c.most)
 	}
 	return nil
+}
+
+// countName counts a name in its directory if it is new. The root has none.
+func (c *cover) countName(name string) error {
+	const there = hasDirectory | hasOther
+	if name == "" || c.own[name]&there != 0 || c.above[name]&there != 0 {
+		return nil
+	}
+	dir := parent(name)
+	before := c.names[dir]
+	c.names[dir] = before + 1
+	return c.crowd.grow(dir, before, before+1)
 }
 
 // nextLayer moves to the next lower layer.

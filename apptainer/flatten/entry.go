@@ -3,6 +3,7 @@ package flatten
 import (
 	"archive/tar"
 	"fmt"
+	"math"
 	"path"
 	"strings"
 )
@@ -70,8 +71,8 @@ func newEntry(hdr *tar.Header) (entry, error) {
 		name:  cleanName(hdr.Name),
 		kind:  hdr.Typeflag,
 		mode:  hdr.Mode & 0o7777,
-		uid:   hdr.Uid,
-		gid:   hdr.Gid,
+		uid:   ownerID(hdr.Uid),
+		gid:   ownerID(hdr.Gid),
 		mtime: min(max(hdr.ModTime.Unix(), 0), 1<<32-1),
 		size:  0,
 	}
@@ -105,10 +106,17 @@ func newEntry(hdr *tar.Header) (entry, error) {
 	default:
 		return entry{}, fmt.Errorf("%s has the tar entry type %q, which is not handled", quoted(e.name), hdr.Typeflag)
 	}
-	if e.uid < 0 || e.gid < 0 || int64(e.uid) >= 1<<32 || int64(e.gid) >= 1<<32 {
-		return entry{}, fmt.Errorf("%s has the owner %d:%d, which no file can have", quoted(e.name), e.uid, e.gid)
-	}
 	return e, nil
+}
+
+// ownerID returns the id that a file gets for one in a layer. Docker and containerd give it to
+// chown(2), which takes 32 bits, and keeps the owner if all of these are ones: root, who unpacks
+// (moby/go-archive archive.go: createTarFile; containerd pkg/archive/tar.go: createTarFile).
+func ownerID(id int) int {
+	if id := uint32(id); id != math.MaxUint32 { //nolint:gosec // the lower 32 bits are meant
+		return int(id)
+	}
+	return 0
 }
 
 // cleanName cleans a name in a layer as Docker does: it never leaves the root.

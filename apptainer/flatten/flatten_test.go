@@ -198,12 +198,12 @@ func TestLimitsBoundTheUnpackedImage(t *testing.T) {
 		limits Limits
 		layer  []byte
 	}{
-		"entries":        {Limits{100, 1 << 30, 1 << 30}, stream(t, many...)},
-		"bytes":          {Limits{1 << 30, 100, 1 << 30}, stream(t, "a="+strings.Repeat("x", 101))},
-		"names":          {Limits{1 << 30, 1 << 30, 100}, stream(t, strings.Repeat("x", 101)+"=")},
-		"implied names":  {Limits{100, 1 << 30, 1 << 30}, stream(t, strings.Repeat("x/", 200)+"y=1")},
-		"padding":        {Limits{1 << 30, 1 << 30, 1 << 30}, append(stream(t, "a=1"), make([]byte, maxPadding+1<<20)...)},
-		"in both layers": {Limits{1 << 30, 7, 1 << 30}, stream(t, "a=1234")},
+		"entries":        {Limits{100, 1 << 30, 1 << 30, 1 << 20}, stream(t, many...)},
+		"bytes":          {Limits{1 << 30, 100, 1 << 30, 1 << 20}, stream(t, "a="+strings.Repeat("x", 101))},
+		"names":          {Limits{1 << 30, 1 << 30, 100, 1 << 20}, stream(t, strings.Repeat("x", 101)+"=")},
+		"implied names":  {Limits{100, 1 << 30, 1 << 30, 1 << 20}, stream(t, strings.Repeat("x/", 200)+"y=1")},
+		"padding":        {Limits{1 << 30, 1 << 30, 1 << 30, 1 << 20}, append(stream(t, "a=1"), make([]byte, maxPadding+1<<20)...)},
+		"in both layers": {Limits{1 << 30, 7, 1 << 30, 1 << 20}, stream(t, "a=1234")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -31,6 +31,7 @@ type Limits struct {
 	Entries   int64 // in all layers
 	Bytes     int64 // of file contents in all layers
 	NameBytes int64 // of names, and separately of their resolved paths; both are kept in memory
+	Crowd     int64 // names in one directory, or the root of the sum of the squares for several
 }
 
 // Root has the properties of the file system that the reader of the stream must know beforehand.
@@ -108,7 +109,7 @@ func (f *Flattener) Write(ctx context.Context, w io.Writer) error {
 
 // readLayers reads all layers, and writes the files that the prediction calls visible.
 func (f *Flattener) readLayers(ctx context.Context, tw *tar.Writer) error {
-	over := newCover(f.layers.Taken, f.limits.Entries)
+	over := newCover(f.layers.Taken, f.limits)
 	for i := f.layers.Number - 1; i >= 0; i-- {
 		r, err := f.layers.Open(ctx, i)
 		if err != nil {
@@ -144,7 +145,7 @@ func (f *Flattener) readLayer(i int, r io.Reader, over *cover, tw *tar.Writer) e
 		if err != nil {
 			return err
 		}
-		if err := f.left.spend(e); err != nil {
+		if err := f.spend(e); err != nil {
 			return err
 		}
 		f.entries[i] = append(f.entries[i], e)
@@ -161,7 +162,7 @@ func (f *Flattener) readLayer(i int, r io.Reader, over *cover, tw *tar.Writer) e
 	// The layer's digest covers the padding, too.
 	n, err := io.Copy(io.Discard, io.LimitReader(r, maxPadding+1))
 	if err == nil && n > maxPadding {
-		err = fmt.Errorf("it goes on for more than %d MiB behind the end of its tar: %w", maxPadding>>20, ErrTooLarge)
+		err = fmt.Errorf("%w: more than %d MiB behind the end of its tar", ErrTooLarge, maxPadding>>20)
 	}
 	return err
 }
@@ -170,17 +171,39 @@ func (f *Flattener) readLayer(i int, r io.Reader, over *cover, tw *tar.Writer) e
 // some MiB on request.
 const maxPadding = 64 << 20
 
-func (l *Limits) spend(e entry) error {
-	l.Entries--
-	l.Bytes -= e.size
-	l.NameBytes -= int64(len(e.name) + len(e.link))
+// spend counts an entry of a layer.
+func (f *Flattener) spend(e entry) error {
+	f.left.Entries--
+	f.left.Bytes -= e.size
+	f.left.NameBytes -= int64(len(e.name) + len(e.link))
 	for name, value := range e.attributes {
-		l.NameBytes -= int64(len(name) + len(value))
+		f.left.NameBytes -= int64(len(name) + len(value))
 	}
-	if e.size < 0 || l.Entries < 0 || l.Bytes < 0 || l.NameBytes < 0 {
-		return ErrTooLarge
+	switch {
+	case f.left.Entries < 0:
+		return tooMany(f.limits.Entries)
+	case e.size < 0, f.left.Bytes < 0:
+		return fmt.Errorf("%w: files of more than %s", ErrTooLarge, Size(f.limits.Bytes))
+	case f.left.NameBytes < 0:
+		return tooManyNames(f.limits.NameBytes)
 	}
 	return nil
+}
+
+func tooMany(entries int64) error {
+	return fmt.Errorf("%w: more than %d files and directories", ErrTooLarge, entries)
+}
+
+func tooManyNames(bytes int64) error {
+	return fmt.Errorf("%w: names of more than %s", ErrTooLarge, Size(bytes))
+}
+
+// Size returns a number of bytes for people, rounded down.
+func Size(bytes int64) string {
+	if bytes >= 1<<30 {
+		return fmt.Sprintf("%d GiB", bytes>>30)
+	}
+	return fmt.Sprintf("%d MiB", bytes>>20)
 }
 
 // makePlan builds the tree and compares it with the written files.
@@ -193,6 +216,9 @@ func (f *Flattener) makePlan() error {
 	}
 	f.entries = nil
 	if err := f.addTop(t); err != nil {
+		return err
+	}
+	if err := t.checkCrowd(); err != nil {
 		return err
 	}
 	p := t.plan()

@@ -3,6 +3,7 @@ package flatten
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -60,7 +61,7 @@ func TestHostileLayerIsRefusedEarly(t *testing.T) {
 // limited.
 func TestImpliedDirectoriesCountWhileLayersAreRead(t *testing.T) {
 	t.Parallel()
-	c := newCover(nil, 3)
+	c := newCover(nil, Limits{Entries: 3, Crowd: 100})
 	add := func(name string) error { return c.add(entry{name: name, kind: '0'}) }
 	for _, name := range []string{"a/b/c", "a/b/d", "a/e"} {
 		must(t, add(name))
@@ -71,6 +72,53 @@ func TestImpliedDirectoriesCountWhileLayersAreRead(t *testing.T) {
 	}
 	if err := errors.Join(add("f/x"), add("g/x")); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("%v", err)
+	}
+}
+
+// The time of the programs that write a squashfs grows with the square of the names in a directory:
+// a million would take three hours.
+func TestNamesInOneDirectoryAreLimited(t *testing.T) {
+	t.Parallel()
+	const maxCrowd = 1000
+	limits := Limits{Entries: 20_000, Bytes: 1, NameBytes: 1 << 20, Crowd: maxCrowd}
+	write := func(line func(tw *tar.Writer, i int) error, n int) error {
+		r, w := io.Pipe()
+		go func() {
+			tw := tar.NewWriter(w)
+			err := error(nil)
+			for i := 0; i < n && err == nil; i++ {
+				err = line(tw, i)
+			}
+			_ = w.CloseWithError(errors.Join(err, tw.Close())) // always nil
+		}()
+		open := func(context.Context, int) (io.ReadCloser, error) { return r, nil }
+		return New(Layers{Number: 1, Open: open}, limits, Root{Mode: 0o755, Newest: 2_000_000_000}).Write(t.Context(), io.Discard)
+	}
+	file := func(name string) *tar.Header { return &tar.Header{Typeflag: tar.TypeReg, Name: name} }
+	for name, test := range map[string]struct {
+		n     int
+		line  func(tw *tar.Writer, i int) error
+		words string
+	}{
+		"one directory":        {maxCrowd + 2, func(tw *tar.Writer, i int) error { return tw.WriteHeader(file(fmt.Sprintf("d/%d", i))) }, `1000 names in the directory "/d"`},
+		"as many over several": {maxCrowd + 2, func(tw *tar.Writer, i int) error { return tw.WriteHeader(file(fmt.Sprintf("%d/%d", i%10, i))) }, ""},
+		"one, by whiteouts and files": {2 * (maxCrowd + 2), func(tw *tar.Writer, i int) error {
+			return tw.WriteHeader(file(fmt.Sprintf("d/%s%d", []string{".wh.", ""}[i%2], i/2)))
+		}, `1000 names in the directory "/d"`},
+		"one, by symbolic links": {maxCrowd + 101, func(tw *tar.Writer, i int) error {
+			if i < 100 {
+				return tw.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: fmt.Sprintf("l%d", i), Linkname: "d"})
+			}
+			return tw.WriteHeader(file(fmt.Sprintf("l%d/%d", i%100, i)))
+		}, `1001 names in the directory "/d"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			err := write(test.line, test.n)
+			if (err == nil) != (test.words == "") || err != nil && !strings.Contains(err.Error(), test.words) {
+				t.Errorf("%v; want %q", err, test.words)
+			}
+		})
 	}
 }
 

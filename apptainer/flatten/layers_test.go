@@ -79,7 +79,9 @@ func flattenerOf(limits Limits, layers ...[]byte) (*Flattener, *reading) {
 	return New(Layers{Number: len(layers), Open: open}, limits, Root{Mode: 0o755, Newest: 2_000_000_000}), r
 }
 
-func smallLimits() Limits { return Limits{Entries: 10_000, Bytes: 1 << 20, NameBytes: 1 << 20} }
+func smallLimits() Limits {
+	return Limits{Entries: 10_000, Bytes: 1 << 20, NameBytes: 1 << 20, Crowd: 10_000}
+}
 
 // flattened returns the tar stream of the layers.
 func flattened(layers ...[]byte) ([]byte, *reading, error) {

@@ -13,9 +13,10 @@ import (
 // tree is the file system of an image. Layers are applied to it from the lowest up, as containerd
 // unpacks them into one directory (pkg/archive/tar.go: applyNaive).
 type tree struct {
-	root  *node
-	layer int // the current one
-	// Limits of further names, of the bytes of their paths, and of steps along names and symbolic
+	root   *node
+	layer  int // the current one
+	limits Limits
+	// What is left of further names, of the bytes of their paths, and of steps along names and symbolic
 	// links. Names that are hidden later count, too.
 	room, pathRoom, steps int64
 }
@@ -52,7 +53,7 @@ const stepsPerName = 100
 var errSymlinkLoop = errors.New("too many symbolic links")
 
 func newTree(limits Limits) *tree {
-	t := &tree{layer: -1, room: limits.Entries, pathRoom: limits.NameBytes, steps: stepsPerName * (limits.Entries + stepsPerName)}
+	t := &tree{layer: -1, limits: limits, room: limits.Entries, pathRoom: limits.NameBytes, steps: stepsPerName * (limits.Entries + stepsPerName)}
 	t.root = t.impliedDir(0)
 	return t
 }
@@ -283,8 +284,10 @@ func (t *tree) spend(parent *node, base string) (length int, err error) {
 	switch {
 	case length > len("/")+pathMax:
 		return 0, fmt.Errorf("symbolic links lead it to a path longer than %d bytes", pathMax)
-	case t.room < 0 || t.pathRoom < 0:
-		return 0, ErrTooLarge
+	case t.room < 0:
+		return 0, tooMany(t.limits.Entries)
+	case t.pathRoom < 0:
+		return 0, tooManyNames(t.limits.NameBytes)
 	}
 	return length, nil
 }
@@ -300,4 +303,26 @@ func (t *tree) visit(fn func(name string, n *node)) {
 		}
 	}
 	walk("", t.root)
+}
+
+// checkCrowd counts the names in directories exactly: a cover does not see that symbolic links lead
+// names into one directory.
+func (t *tree) checkCrowd() error {
+	sum := crowd{limit: t.limits.Crowd}
+	var count func(name string, n *node) error
+	count = func(name string, n *node) error {
+		if err := sum.grow(name, 0, int64(len(n.children))); err != nil {
+			return err
+		}
+		for base, child := range n.children {
+			if len(child.children) == 0 {
+				continue
+			}
+			if err := count(path.Join(name, base), child); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return count("", t.root)
 }

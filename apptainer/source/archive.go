@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"sync/atomic"
 
 	"github.com/klauspost/compress/gzip"
 
@@ -23,6 +24,8 @@ type archive struct {
 	size    int64
 	packed  bool
 	entries map[string]archived
+	names   int64        // bytes in entries
+	read    atomic.Int64 // unpacked bytes of a compressed archive, in all readings
 }
 
 // archived is the position of a file in an unpacked archive, or the target of a link.
@@ -31,11 +34,14 @@ type archived struct {
 	link         string
 }
 
-// maxArchived limits the files of an archive, whose list is kept in memory. maxUnpacked limits the
-// bytes of a compressed one.
+// maxArchived and maxNames limit the files of an archive and the bytes of their names, whose list is
+// kept in memory. maxUnpacked limits the bytes of a compressed archive, and maxRead those that are
+// unpacked in all readings: a reading unpacks the archive from its begin.
 const (
 	maxArchived = 100_000
+	maxNames    = 32 << 20
 	maxUnpacked = 256 << 30
+	maxRead     = 16 * maxUnpacked
 )
 
 // openArchive opens a tar file and lists it. Of files with the same name the last one counts.
@@ -75,14 +81,14 @@ func (a *archive) readList(ctx context.Context) error {
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
+		case errors.As(err, &plainError{}):
+			return err
 		case err != nil && len(a.entries) == 0:
 			return plainError{text: "it is not a tar file, or compressed otherwise than with gzip", cause: err}
 		case err != nil:
 			return fileError(err)
 		case len(a.entries) == maxArchived:
 			return fmt.Errorf("there are more than %d files in it", maxArchived)
-		case stream.at > maxUnpacked:
-			return fmt.Errorf("it holds more than %d bytes: unpack it first", int64(maxUnpacked))
 		}
 		// tar.Reader has read to the end of the header, and no further.
 		if err := a.add(header, stream.at); err != nil {
@@ -93,6 +99,9 @@ func (a *archive) readList(ctx context.Context) error {
 
 func (a *archive) add(header *tar.Header, offset int64) error {
 	name := path.Clean("/" + header.Name)
+	if a.names += int64(len(header.Name) + len(header.Linkname)); a.names > maxNames {
+		return fmt.Errorf("the names of the files in it have more than %d MiB", maxNames>>20)
+	}
 	_, sparse := header.PAXRecords["GNU.sparse.major"]
 	switch {
 	case sparse, header.Typeflag == tar.TypeGNUSparse:
@@ -147,20 +156,30 @@ func (a *archive) unpack(ctx context.Context) (*tarFile, error) {
 	if err != nil {
 		return nil, fileError(err)
 	}
-	return &tarFile{Reader: interruptible.Reader(ctx, r)}, nil
+	return &tarFile{Reader: interruptible.Reader(ctx, r), read: &a.read}, nil
 }
 
 // tarFile reads an unpacked archive until a context ends. It can seek forward.
 type tarFile struct {
 	io.Reader
 
-	seek io.Seeker // nil for a compressed archive
+	seek io.Seeker     // nil for a compressed archive
+	read *atomic.Int64 // of a compressed archive
 	at   int64
 }
 
 func (t *tarFile) Read(p []byte) (int, error) {
 	n, err := t.Reader.Read(p)
 	t.at += int64(n)
+	if t.read == nil {
+		return n, err
+	}
+	switch all := t.read.Add(int64(n)); {
+	case t.at > maxUnpacked:
+		return 0, plainError{text: fmt.Sprintf("it unpacks to more than %d GiB: unpack it first", maxUnpacked>>30)}
+	case all > maxRead:
+		return 0, plainError{text: fmt.Sprintf("it has so many layers that more than %d GiB would be unpacked: unpack it first", maxRead>>30)}
+	}
 	return n, err
 }
 

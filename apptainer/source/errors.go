@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"syscall"
 	"time"
 
@@ -28,9 +29,15 @@ func NewImageError(reference string, err error, transient bool) *ImageError {
 	return &ImageError{Reference: reference, Err: err, transient: transient}
 }
 
-// Error returns the sentence, on one line. It may quote a registry, without control characters.
+// Error returns the sentence, on one line of at most 2,000 bytes. It may quote a registry or an
+// image, without control characters.
 func (e *ImageError) Error() string {
-	return termtext.OneLine(fmt.Sprintf("image %q: %v", e.Reference, e.Err))
+	const most = 2000
+	text := fmt.Sprintf("image %q: %v", e.Reference, e.Err)
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most-len("…")], "") + "…"
+	}
+	return termtext.OneLine(text)
 }
 
 // Unwrap returns the cause.

@@ -1,9 +1,11 @@
 package source
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
+	"sync/atomic"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sync/errgroup"
@@ -53,6 +55,15 @@ func Layers(ctx context.Context, src Source, img Image) ([]v1.Descriptor, error)
 	}
 	defer image.Close()
 	return image.Manifest.Layers, nil
+}
+
+// ReadPacked reads n bytes of a compressed archive at an offset, of which other readings have unpacked
+// some bytes before.
+func ReadPacked(at, before int64, n int) error {
+	var read atomic.Int64
+	read.Store(before)
+	_, err := io.ReadFull(&tarFile{Reader: bytes.NewReader(make([]byte, n)), read: &read, at: at}, make([]byte, n))
+	return err
 }
 
 // FindLogin returns the user name of the login for a repository, and its owner.

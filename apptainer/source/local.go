@@ -196,7 +196,10 @@ func readSaved(ctx context.Context, a *archive, within string, blobs map[v1.Hash
 		return manifest{}, err
 	}
 	var images []savedImage
-	if err := json.Unmarshal(raw, &images); err != nil {
+	if err = checkObjects(raw); err == nil {
+		err = json.Unmarshal(raw, &images)
+	}
+	if err != nil {
 		return manifest{}, fmt.Errorf("its manifest.json cannot be read: %w", err)
 	}
 	image, err := findInArchive(images, within)
@@ -207,9 +210,9 @@ func readSaved(ctx context.Context, a *archive, within string, blobs map[v1.Hash
 	if err != nil {
 		return manifest{}, err
 	}
-	config, err := v1.ParseConfigFile(bytes.NewReader(rawConfig))
+	config, err := parseConfig(rawConfig)
 	if err != nil {
-		return manifest{}, fmt.Errorf("its configuration cannot be read: %w", err)
+		return manifest{}, err
 	}
 	if len(image.Layers) != len(config.RootFS.DiffIDs) {
 		return manifest{}, fmt.Errorf("it has %d layers, and its configuration %d", len(image.Layers), len(config.RootFS.DiffIDs))
@@ -269,25 +272,25 @@ func savedLayer(ctx context.Context, a *archive, name string, diffID v1.Hash) (v
 		return v1.Descriptor{}, err
 	}
 	d := v1.Descriptor{MediaType: types.DockerUncompressedLayer, Digest: diffID, Size: f.size}
-	magic := make([]byte, 4)
-	n, err := io.ReadFull(f, magic)
+	first := make([]byte, PackingBytes)
+	n, err := io.ReadFull(f, first)
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return d, fileError(err)
 	}
-	magic = magic[:n]
-	switch {
-	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
-		d.MediaType = types.DockerLayer
-	case bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		d.MediaType = types.OCILayerZStd
-	default:
+	first = first[:n]
+	switch PackingOf(first) {
+	case Plain:
 		return d, nil
+	case Zstd:
+		d.MediaType = types.OCILayerZStd
+	case Gzip, Bzip2, XZ:
+		d.MediaType = types.DockerLayer // there is none for the others
 	}
 	if m := digestName.FindStringSubmatch(name); m != nil {
 		d.Digest = v1.Hash{Algorithm: "sha256", Hex: m[1]}
 		return d, nil
 	}
-	if d.Digest, _, err = v1.SHA256(io.MultiReader(bytes.NewReader(magic), f)); err != nil {
+	if d.Digest, _, err = v1.SHA256(io.MultiReader(bytes.NewReader(first), f)); err != nil {
 		return d, fileError(err)
 	}
 	return d, nil

@@ -112,6 +112,9 @@ func TestOldAndForeignManifestsAreRefused(t *testing.T) {
 		"empty list":      {"", `{"schemaVersion": 2, "manifests": []}`, "has no image in it"},
 		"page":            {"text/html", `<html>`, "cannot be read"},
 		"absurd size":     {"", strings.Repeat(" ", 5<<20), "more than 4194304 bytes"},
+		"many objects":    {"", `{"schemaVersion": 2, "manifests": [` + strings.Repeat(`{},`, 1<<20) + `{}]}`, "cannot be read: it has more than 50000 JSON objects"},
+		"many levels":     {"", `{"schemaVersion": 2, "config": {}, "x": ` + strings.Repeat(`[`, 10_001) + strings.Repeat(`]`, 10_001) + `}`, "cannot be read: "},
+		"a long type":     {"", `{"schemaVersion": 2, "mediaType": "` + strings.Repeat("x", 1<<20) + `"}`, "it is not a container image but xxx"},
 		"corrupt list":    {"", `{"schemaVersion": 2, "manifests": [{"mediaType": "application/vnd.oci.image.index.v1+json", "digest": "sha256:` + strings.Repeat("0", 64) + `"}]}`, "its manifest is corrupt"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -127,6 +130,9 @@ func TestOldAndForeignManifestsAreRefused(t *testing.T) {
 			}
 			_, err := imagetest.Source().Resolve(t.Context(), imagetest.Reference(t, reg.Host+"/old"))
 			imagetest.WantError(t, err, false, test.words)
+			if n := len(err.Error()); n > 2000 {
+				t.Errorf("the error is of %d bytes", n)
+			}
 		})
 	}
 }

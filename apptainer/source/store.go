@@ -21,6 +21,17 @@ const (
 	maxConfigBytes   = 4 << 20
 )
 
+// maxObjects limits the JSON objects in a manifest or a configuration. The smallest, "{}", becomes a
+// hundred times as large in memory. A manifest has about two for each of at most 1,000 layers.
+const maxObjects = 50_000
+
+func checkObjects(raw []byte) error {
+	if bytes.Count(raw, []byte("{")) > maxObjects {
+		return fmt.Errorf("it has more than %d JSON objects", maxObjects)
+	}
+	return nil
+}
+
 // store reads the image of one reference. Several goroutines may use it at the same time.
 type store interface {
 	// manifest reads the manifest with this digest or, if that is empty, the current manifest of
@@ -63,7 +74,11 @@ func newManifest(raw []byte, digest, sent string) (manifest, error) {
 		Layers        json.RawMessage `json:"layers"`
 		Config        json.RawMessage `json:"config"`
 	}
-	if err := json.Unmarshal(raw, &looks); err != nil {
+	err := checkObjects(raw)
+	if err == nil {
+		err = json.Unmarshal(raw, &looks)
+	}
+	if err != nil {
 		return m, fmt.Errorf("its manifest cannot be read: %w", err)
 	}
 	sentType := types.MediaType(sent)
@@ -129,11 +144,22 @@ func readConfigBlob(ctx context.Context, s store, m manifest) (raw []byte, confi
 	if got := digestOf(raw); got != d.Digest {
 		return nil, nil, fmt.Errorf("its configuration is corrupt: it is %s, not %s", got, d.Digest)
 	}
-	config, err = v1.ParseConfigFile(bytes.NewReader(raw))
-	if err != nil {
-		return nil, nil, fmt.Errorf("its configuration cannot be read: %w", err)
+	if config, err = parseConfig(raw); err != nil {
+		return nil, nil, err
 	}
 	return raw, config, nil
+}
+
+func parseConfig(raw []byte) (*v1.ConfigFile, error) {
+	var config *v1.ConfigFile
+	err := checkObjects(raw)
+	if err == nil {
+		config, err = v1.ParseConfigFile(bytes.NewReader(raw))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("its configuration cannot be read: %w", err)
+	}
+	return config, nil
 }
 
 // openBlob opens a blob of a store, or one that the manifest itself contains.

@@ -47,22 +47,19 @@ const DirectorySize = 4096
 // _compute_target_info_local). It does not follow a link at the end of p. The caller sets
 // Resolved, and the Name of the root of a bundle. Info fails with ErrNotFound or ErrTooMany.
 func Info(root *os.Root, p string, depth int) (codalab.TargetInfo, error) {
-	d := describer{root: root, left: maxEntries}
-	return d.describe(clean(p), depth)
+	d := describer{left: maxEntries}
+	return d.describe(root, clean(p), depth)
 }
 
-type describer struct {
-	root *os.Root
-	left int
-}
+type describer struct{ left int }
 
-func (d *describer) describe(p string, depth int) (codalab.TargetInfo, error) {
+func (d *describer) describe(root *os.Root, p string, depth int) (codalab.TargetInfo, error) {
 	if d.left--; d.left < 0 {
 		return codalab.TargetInfo{}, fmt.Errorf("%w: more than %d", ErrTooMany, maxEntries)
 	}
-	info, err := d.root.Lstat(p)
+	info, err := root.Lstat(p)
 	if err != nil {
-		return codalab.TargetInfo{}, classify(d.root, p, err)
+		return codalab.TargetInfo{}, classify(root, p, err)
 	}
 	out := codalab.TargetInfo{Name: path.Base(p), Size: info.Size(), Perm: int(info.Mode().Perm())}
 	switch mode := info.Mode(); {
@@ -71,30 +68,37 @@ func (d *describer) describe(p string, depth int) (codalab.TargetInfo, error) {
 	case mode.IsDir():
 		out.Type = codalab.TargetDirectory
 		if depth > 0 {
-			out.Contents, err = d.entries(p, depth-1)
+			out.Contents, err = d.entries(root, p, depth-1)
 		}
 	case mode.Type() == fs.ModeSymlink:
 		out.Type = codalab.TargetLink
-		out.Link, err = d.root.Readlink(p)
+		out.Link, err = root.Readlink(p)
 	default:
 		err = ErrNotFound
 	}
 	if err != nil {
-		return codalab.TargetInfo{}, classify(d.root, p, err)
+		return codalab.TargetInfo{}, classify(root, p, err)
 	}
 	return out, nil
 }
 
 // entries describes a directory's entries, in the order of names. It leaves out entries that
 // vanish or may not be read.
-func (d *describer) entries(p string, depth int) ([]codalab.TargetInfo, error) {
-	list, err := readDir(d.root, p, maxEntries)
+func (d *describer) entries(root *os.Root, p string, depth int) (out []codalab.TargetInfo, err error) {
+	if isDeep(p) {
+		err = within(root, p, func(sub *os.Root) error {
+			out, err = d.entries(sub, ".", depth)
+			return err
+		})
+		return out, err
+	}
+	list, err := readDir(root, p, maxEntries)
 	if err != nil {
 		return nil, err
 	}
-	out := []codalab.TargetInfo{}
+	out = []codalab.TargetInfo{}
 	for _, e := range list {
-		info, err := d.describe(path.Join(p, e.Name()), depth)
+		info, err := d.describe(root, path.Join(p, e.Name()), depth)
 		switch {
 		case errors.Is(err, ErrNotFound), errors.Is(err, fs.ErrPermission):
 		case err != nil:
@@ -127,7 +131,7 @@ type section struct {
 
 // Size adds up the target at p: files and links with their lengths,
 // directories with 4096 each (codalab/worker/file_util.py: get_path_size).
-func Size(root *os.Root, p string) (int64, error) {
+func Size(root *os.Root, p string) (sum int64, err error) {
 	p = clean(p)
 	info, err := root.Lstat(p)
 	if err != nil {
@@ -136,11 +140,18 @@ func Size(root *os.Root, p string) (int64, error) {
 	if !info.IsDir() {
 		return info.Size(), nil
 	}
+	if isDeep(p) {
+		err = within(root, p, func(sub *os.Root) error {
+			sum, err = Size(sub, ".")
+			return err
+		})
+		return sum, err
+	}
 	list, err := readDir(root, p, -1)
 	if err != nil {
 		return 0, err
 	}
-	sum := int64(DirectorySize)
+	sum = DirectorySize
 	for _, e := range list {
 		n, err := Size(root, path.Join(p, e.Name()))
 		if err != nil && !errors.Is(err, ErrNotFound) {
@@ -149,6 +160,19 @@ func Size(root *os.Root, p string) (int64, error) {
 		sum += n
 	}
 	return sum, nil
+}
+
+// isDeep reports whether the entries of a directory have to be read within it. A call of an os.Root
+// opens all directories of a path, so the time for many files that lie deep would grow with the depth.
+func isDeep(p string) bool { return strings.Count(p, "/") >= 32 }
+
+// within calls read with the directory at p.
+func within(root *os.Root, p string, read func(sub *os.Root) error) error {
+	sub, err := root.OpenRoot(p)
+	if err != nil {
+		return classify(root, p, err)
+	}
+	return errors.Join(read(sub), sub.Close())
 }
 
 // readDir lists a directory in the order of names, and fails if it has more

@@ -165,6 +165,34 @@ func TestSizeCountsDirectoriesAlike(t *testing.T) {
 	}
 }
 
+// Deep directories are opened one within the other, so that the time does not grow with the square of
+// the depth.
+func TestDeepContentsAreMeasuredAndDescribed(t *testing.T) {
+	t.Parallel()
+	root := bundle(t)
+	const depth = 100
+	dir := strings.Repeat("d/", depth)
+	must(t, root.MkdirAll(dir, 0o755))
+	for _, name := range []string{"f", "g"} {
+		must(t, root.WriteFile(dir+name, []byte("0123456789"), 0o600))
+	}
+	must(t, root.Symlink("../f", dir+"link"))
+	if got, err := contents.Size(root, "d"); err != nil || got != depth*4096+2*10+4 {
+		t.Errorf("%d, %v", got, err)
+	}
+	info, err := contents.Info(root, "d", depth)
+	must(t, err)
+	for range depth - 1 {
+		if len(info.Contents) != 1 || info.Name != "d" {
+			t.Fatalf("%+v", info)
+		}
+		info = info.Contents[0]
+	}
+	if len(info.Contents) != 3 || info.Contents[0].Name != "f" || info.Contents[0].Size != 10 || info.Contents[2].Link != "../f" {
+		t.Errorf("%+v", info)
+	}
+}
+
 func TestSummaries(t *testing.T) {
 	t.Parallel()
 	many := ""

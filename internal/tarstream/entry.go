@@ -40,11 +40,28 @@ func (u *unpacker) entry(header *tar.Header, content io.Reader) error {
 	if err != nil {
 		return err
 	}
+	if err := u.checkOpened(); err != nil {
+		return err
+	}
 	if err := u.write(dir, name, header, content); err != nil {
 		return classify(err)
 	}
 	if u.watch.Entry != nil {
 		u.watch.Entry(name, header)
+	}
+	return nil
+}
+
+const (
+	// openedAtFirst and openedPerEntry limit the directories that are opened for an archive. Its entries
+	// may lead from one deep place to another, and each of these ways has up to 2,000 directories.
+	openedAtFirst  = 1_000_000
+	openedPerEntry = 128
+)
+
+func (u *unpacker) checkOpened() error {
+	if u.tree.opened > openedAtFirst+openedPerEntry*u.size.Entries {
+		return fmt.Errorf("%w: it leads through more than %d directories on average, or %d in all", ErrTooLarge, openedPerEntry, openedAtFirst)
 	}
 	return nil
 }
@@ -150,6 +167,11 @@ func (u *unpacker) hardLink(dir *os.Root, name, linkname string) error {
 		return fmt.Errorf("link to %s: %w", printable(linkname), err)
 	}
 	root := u.tree.root()
+	const calls = 2 // with the target
+	u.tree.opened += int64(strings.Count(name, "/") + calls*strings.Count(target, "/"))
+	if err := u.checkOpened(); err != nil {
+		return err
+	}
 	there, err := root.Lstat(target)
 	var errno syscall.Errno
 	switch {

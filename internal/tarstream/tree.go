@@ -17,6 +17,7 @@ const maxOpen = 64
 // walking there again would cost more than writing the entry.
 type tree struct {
 	levels []level // the first is the root
+	opened int64   // directories, one for each part of a path
 }
 
 type level struct {
@@ -44,6 +45,7 @@ func (t *tree) enter(dir string, count func() error) (*os.Root, error) {
 		return nil, err
 	}
 	for _, name := range parts[len(t.levels)-1:] {
+		t.opened++
 		next, err := openSub(t.levels[len(t.levels)-1].dir, name, count)
 		if err != nil {
 			return nil, err

@@ -40,6 +40,9 @@ func UnpackZip(ctx context.Context, r io.ReaderAt, size int64, root *os.Root, li
 	if len(zr.File) == 0 {
 		return Size{}, fmt.Errorf("unpack: %w: it has no entries", ErrFormat)
 	}
+	if err := checkOverlaps(zr.File, size); err != nil {
+		return Size{}, fmt.Errorf("unpack: %w", err)
+	}
 	zr.RegisterDecompressor(zipBzip2, func(r io.Reader) io.ReadCloser { return io.NopCloser(bzip2.NewReader(r)) })
 	u := unpacker{tree: newTree(root), limits: limits, buf: make([]byte, 64<<10)}
 	for _, f := range zr.File {
@@ -49,6 +52,19 @@ func UnpackZip(ctx context.Context, r io.ReaderAt, size int64, root *os.Root, li
 		}
 	}
 	return u.size, errors.Join(err, u.tree.close())
+}
+
+// checkOverlaps refuses an archive of size bytes whose entries share bytes, as Info-ZIP's unzip
+// does: in some, every entry is nearly all of the archive.
+func checkOverlaps(entries []*zip.File, size int64) error {
+	left := uint64(max(size, 0))
+	for _, f := range entries {
+		if f.CompressedSize64 > left {
+			return fmt.Errorf("%w: its entries overlap, or are longer than the archive", ErrFormat)
+		}
+		left -= f.CompressedSize64
+	}
+	return nil
 }
 
 // indexReader bounds the bytes that zip.NewReader reads for the directory. A negative bound means

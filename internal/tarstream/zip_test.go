@@ -3,9 +3,11 @@ package tarstream_test
 import (
 	"archive/zip"
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -105,6 +107,7 @@ func TestHostileZipsAreRefused(t *testing.T) {
 		"empty":         {zipOf(t), tarstream.ErrFormat, "no entries"},
 		"many":          {zipOf(t, zipped{"a/b/c/d/e", "", 0o644}), tarstream.ErrTooLarge, "more than 4 entries"},
 		"bomb":          {zipOf(t, zipped{"zeros", strings.Repeat("\x00", 1<<20), 0o644}), tarstream.ErrTooLarge, "more than 1000 bytes"},
+		"overlapping":   {overlapping(t, 3), tarstream.ErrFormat, "its entries overlap"},
 	} {
 		_, _, err := unzip(t, test.archive, tarstream.Limits{Bytes: 1000, Entries: 4})
 		if !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.says) {
@@ -116,6 +119,32 @@ func TestHostileZipsAreRefused(t *testing.T) {
 	if !errors.Is(err, full) {
 		t.Errorf("reservation refused: %v", err)
 	}
+}
+
+// noise returns text that does not compress.
+func noise(n int) string {
+	text := make([]byte, n)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(text) // never fails
+	return string(text)
+}
+
+// overlapping returns an archive of n entries that are all the same bytes.
+func overlapping(tb testing.TB, n int) []byte {
+	tb.Helper()
+	one := zipOf(tb, zipped{"a", noise(900), 0o644})
+	begin, end := bytes.Index(one, []byte("PK\x01\x02")), bytes.Index(one, []byte("PK\x05\x06"))
+	out, entry := bytes.Clone(one[:begin]), one[begin:end]
+	for i := range n {
+		next := bytes.Clone(entry)
+		next[bytes.IndexByte(next, 'a')] = byte('a' + i) // its name
+		out = append(out, next...)
+	}
+	tail := bytes.Clone(one[end:]) // APPNOTE.TXT, 4.3.16
+	for _, at := range []int{8, 10} {
+		binary.LittleEndian.PutUint16(tail[at:], uint16(n))
+	}
+	binary.LittleEndian.PutUint32(tail[12:], uint32(n*len(entry)))
+	return append(out, tail...)
 }
 
 func FuzzUnpackZip(f *testing.F) {
