@@ -35,6 +35,8 @@ type Spec struct {
 	Env          []string
 	Dir          string
 	KillGrace    time.Duration
+	// StderrMark is a text that Main writes to the standard error before the command begins.
+	StderrMark string `json:",omitempty"`
 	// Give names directories in the container. If there are any, Main runs no command: it makes
 	// each directory's owner the owner of all its entries.
 	Give []string `json:",omitempty"`
@@ -85,6 +87,7 @@ func Main() int {
 	background.Detach(func() { e.listen(control) }) // ends with this process
 	code := 0
 	if len(e.Give) == 0 {
+		_, _ = os.Stderr.WriteString(e.StderrMark) // without it, the caller counts all text as the command's
 		code = e.runCommand(argv)
 	} else if err := giveToOwners(e.Give); err != nil {
 		fmt.Fprintln(os.Stderr, err)
