@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -152,11 +153,31 @@ func (r *client) outcome(ctx context.Context, waitErr error, killed bool) (exit 
 	}
 	code, err := report.Outcome(r.engine.name(), status, r.stderr.message)
 	if err != nil {
-		return exit, err
+		return exit, r.engine.refusal(ctx, err)
 	}
 	ended := container.ExitOf(code)
 	exit.Code, exit.Signal = ended.Code, ended.Signal
 	return exit, nil
+}
+
+// refusal decides who is at fault for a container that the engine could not set up. Only the image can have a
+// directory in place of a file that the engine mounts (runc libcontainer/rootfs_linux.go: mountToRootfs), or the
+// reverse. Nothing proves any other fault while the engine answers.
+func (e Runtime) refusal(ctx context.Context, err error) error {
+	host, ok := errors.AsType[*container.HostError](err)
+	if !ok || host.AnyRuntime {
+		return err
+	}
+	lower := strings.ToLower(err.Error())
+	if strings.Contains(lower, "mounting") && (strings.Contains(lower, "not a directory") || strings.Contains(lower, "is a directory")) {
+		return container.RequestErrorf("the image has something of another kind at a place where a file or directory is mounted: %w", host.Err)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer cancel()
+	if _, callErr := e.call(ctx, "version"); callErr != nil {
+		return err
+	}
+	return &container.HostError{Err: host.Err, Doubtful: true}
 }
 
 // exitEngineFailed is the exit status of an engine's run for its own failures (docker-run(1): Exit

@@ -138,7 +138,7 @@ func (p *Process) listen(control *json.Decoder) {
 	}
 	if p.Plain {
 		killSession(os.Getpid())
-		p.output.flush()
+		_ = p.output.flush() // nobody is there to read its error
 	}
 	os.Exit(1) //nolint:forbidigo // the caller is gone
 }
