@@ -163,7 +163,27 @@ func (c Container) Validate(architecture string) error {
 	if c.PrivateDir == "" {
 		return RequestErrorf("no private directory")
 	}
+	if err := validateStrings(slices.Concat(c.Args, []string{c.ShellCommand}), "the command"); err != nil {
+		return err
+	}
 	return errors.Join(validateBinds(c.Binds, c.WorkingDir()), validateDevices(c.Devices))
+}
+
+// maxString is the largest argument or variable that Linux takes (execve(2): MAX_ARG_STRLEN, which counts
+// the final zero).
+const maxString = 128<<10 - 1
+
+// validateStrings refuses arguments that no kernel takes.
+func validateStrings(all []string, what string) error {
+	for _, s := range all {
+		switch {
+		case strings.ContainsRune(s, 0):
+			return RequestErrorf("%s has a zero byte", what)
+		case len(s) > maxString:
+			return RequestErrorf("%s has %d bytes, and Linux takes at most %d in one argument: a longer one has to be in a file", what, len(s), maxString)
+		}
+	}
+	return nil
 }
 
 // Environment returns the command's environment: the image's, with Env added. Like Docker, it adds

@@ -24,6 +24,8 @@ import (
 type bubblewrapArgs struct {
 	options []string // passed in a file, because they may be many and contain secrets
 	command []string
+	// program and order are open for ExecMain; nil if bubblewrap itself executes the command.
+	program, order *os.File
 }
 
 func (a *bubblewrapArgs) add(options ...string) { a.options = append(a.options, options...) }
@@ -79,10 +81,15 @@ func (c *containerInit) startBubblewrap(args bubblewrapArgs) (*bubblewrap, error
 	}
 	defer func() { _ = w.Close() }()
 	b := &bubblewrap{}
+	files := append(c.process.Stdio(0), options.Fd(), w.Fd())
+	if args.order != nil {
+		defer func() { _ = errors.Join(args.program.Close(), args.order.Close()) }()
+		files = append(files, args.program.Fd(), args.order.Fd())
+	}
 	argv := []string{c.root.Bubblewrap, "--args", strconv.Itoa(bubblewrapArgsFD), "--json-status-fd", strconv.Itoa(bubblewrapStatusFD), "--"}
 	c.bubblewrap, err = c.process.Start(append(argv, args.command...), &syscall.ProcAttr{
 		Env:   []string{},
-		Files: append(c.process.Stdio(0), options.Fd(), w.Fd()),
+		Files: files,
 	})
 	if errors.Is(err, unix.E2BIG) {
 		return nil, &container.RequestError{Err: err} // execve(2): an argument has at most 128 KiB
