@@ -2,6 +2,7 @@ package apptainer_test
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"math"
 	"net/http"
@@ -62,6 +63,18 @@ func withConfig(t *testing.T, img v1.Image, change func(*v1.ConfigFile)) v1.Imag
 		t.Fatal(err)
 	}
 	return img
+}
+
+// Docker runs such images.
+func TestNamesOfAPlatformAreInAnyCase(t *testing.T) {
+	t.Parallel()
+	other := map[string]string{"amd64": "X86_64", "arm64": "AArch64"}
+	img := withConfig(t, imagetest.Tiny(t, "x"), func(c *v1.ConfigFile) {
+		c.OS, c.Architecture = "Linux", cmp.Or(other[runtime.GOARCH], runtime.GOARCH)
+	})
+	converted(t, apptainer.Converter{}, published(t, img))
+	reg := imagetest.Start(t)
+	converted(t, apptainer.Converter{}, imagetest.Resolve(t, reg.PushIndex(t, "x", map[string]v1.Image{"Linux/" + runtime.GOARCH: img})))
 }
 
 // A registry, or a proxy in front of it, may send without end.

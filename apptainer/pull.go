@@ -28,9 +28,9 @@ const (
 func checkImage(opened *source.Opened, architecture string, room int64) error {
 	// The platform comes first: layers of a Windows image have types of their own.
 	switch config := opened.Config; {
-	case config.OS != "" && config.OS != "linux":
+	case config.OS != "" && !source.IsLinux(config.OS):
 		return fmt.Errorf("it is made for %s, and only Linux images can be run", config.OS)
-	case config.Architecture != "" && config.Architecture != architecture:
+	case config.Architecture != "" && source.NormalArchitecture(config.Architecture) != architecture:
 		return fmt.Errorf("it is made for linux/%s, not for linux/%s", config.Architecture, architecture)
 	}
 	layers, diffIDs, most := opened.Manifest.Layers, opened.Config.RootFS.DiffIDs, room

@@ -223,6 +223,7 @@ func TestBadInputIsRefusedInOneSentence(t *testing.T) {
 		{"POST", bundles, dependency(codalab.Dependency{ParentUUID: data, ChildPath: "../in"}), 400, "leads out of a bundle"},
 		{"POST", bundles, dependency(codalab.Dependency{ParentUUID: data, ChildPath: "/../in"}), 400, "leads out of a bundle"},
 		{"POST", bundles, dependency(codalab.Dependency{ParentUUID: data, ChildPath: "in", ParentPath: "/etc"}), 400, "leads out of a bundle"},
+		{"POST", bundles, dependency(codalab.Dependency{ParentUUID: data, ChildPath: "in\nout"}), 400, "has a line break"},
 		{"POST", bundles, dependency(codalab.Dependency{ParentUUID: data, ChildPath: "in"}, codalab.Dependency{ParentUUID: data, ChildPath: "in/"}), 400, "given twice"},
 		{"PATCH", "/bundles", patch(data, map[string]any{"metadata": map[string]any{"color": "red"}}), 400, "Unexpected metadata key: color"},
 		{"PATCH", "/bundles", patch(data, map[string]any{"metadata": map[string]any{"name": "a b"}}), 400, "Invalid name"},

@@ -110,6 +110,7 @@ func TestTextsOfABundleAreBounded(t *testing.T) {
 	long := strings.Repeat("x", 300<<10)
 	s.create("dataset", "data", "", map[string]any{"description": long}).says(http.StatusRequestEntityTooLarge, "may have 262144")
 	s.create("run", "job", long, nil).says(http.StatusRequestEntityTooLarge, "may have 262144")
+	s.create("run", "job", long[:codalab.MaxCommand+1], nil).says(http.StatusBadRequest, "The command has 131072 bytes, and Linux takes at most 131071")
 	data := s.dataset("data")
 	s.call("alice", "PATCH", "/bundles", edit("bundles", data, map[string]any{"metadata": map[string]any{"description": long}})).
 		says(http.StatusRequestEntityTooLarge, "may have 262144")

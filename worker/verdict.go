@@ -89,6 +89,8 @@ func (e ending) verdict(spec spool.Spec) spool.Exit {
 		out.Cause, out.Failure = spool.CauseLimit, memorySentence(spec.MemoryBytes, e.memoryPeak)
 	case e.err != nil:
 		out.Cause, out.Failure = e.explainNotRun()
+	case e.exit.Code == 0 && e.exit.OutputError != 0:
+		out.Cause, out.Failure = e.explainLostOutput(spec.DiskBytes)
 	case e.exit.Code == 0:
 		out.Cause = spool.CauseSucceeded
 	case e.terminated:
@@ -99,7 +101,7 @@ func (e ending) verdict(spec spool.Spec) spool.Exit {
 	case e.exit.Code == exitNotExecutable && e.noexec:
 		out.Cause = spool.CauseUser
 		out.Failure = fmt.Sprintf("Exit code %d: %s", e.exit.Code, e.noexecSentence(spec))
-	case e.diskFull:
+	case e.diskFull || isFull(e.exit.OutputError):
 		out.Cause, out.Failure = e.explainFullDisk(spec.DiskBytes)
 	default:
 		out.Cause = spool.CauseUser
@@ -162,6 +164,19 @@ func (e ending) explainFullDisk(limit int64) (spool.Cause, string) {
 	return spool.CausePlatform, fmt.Sprintf("Exit code %d, and the disk of the working directory is full: the run used %s of it.",
 		e.exit.Code, codalab.FormatSize(e.diskUsed))
 }
+
+// explainLostOutput returns the cause and the sentence for a command that succeeded although a part of its
+// output could not be written. The command that fills a disk is at fault itself, as in explainFullDisk.
+func (e ending) explainLostOutput(limit int64) (spool.Cause, string) {
+	cause := spool.CausePlatform
+	if isFull(e.exit.OutputError) {
+		cause, _ = e.explainFullDisk(limit)
+	}
+	return cause, codalab.Sentence("a part of the command's output could not be written: " + e.exit.OutputError.Error())
+}
+
+// isFull reports whether a write failed because a disk or a quota is full.
+func isFull(err syscall.Errno) bool { return err == syscall.ENOSPC || err == syscall.EDQUOT }
 
 // exitNotExecutable is a shell's exit status for a program that may not be executed.
 const exitNotExecutable = 126

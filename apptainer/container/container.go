@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
@@ -75,8 +76,9 @@ type Container struct {
 	// or GPFS). Run makes a directory in it for the command's files in the root file system. The
 	// caller removes that directory later; subdirectories may be closed to their owner.
 	PrivateDir string
-	// Stdout and Stderr are the command's; nil discards. If the host's programs cannot set the
-	// container up, their messages go to Stderr, too.
+	// Stdout and Stderr get the command's output; nil discards. A regular file must be open for
+	// appending, and the command gets a pipe in its place. If the host's programs cannot set the
+	// container up, their messages go to Stderr, too, except for an engine's.
 	Stdout, Stderr *os.File `json:"-"`
 	// ShmBytes is the size of /dev/shm; zero means half of the memory.
 	ShmBytes int64
@@ -111,6 +113,9 @@ type Exit struct {
 	Signal int
 	// Note is a sentence about a difference from a usual run, with its reason. It is usually empty.
 	Note string `json:",omitempty"`
+	// OutputError is the reason why a part of the command's output could not be written, such as a
+	// full disk; 0 if there is none. The command does not notice it.
+	OutputError syscall.Errno `json:",omitempty"`
 	// Usage is the use of an engine's container. Other runtimes leave it zero: their containers
 	// count as children of this process, and are in its cgroup.
 	Usage Usage `json:",omitzero"`
@@ -158,7 +163,27 @@ func (c Container) Validate(architecture string) error {
 	if c.PrivateDir == "" {
 		return RequestErrorf("no private directory")
 	}
+	if err := validateStrings(slices.Concat(c.Args, []string{c.ShellCommand}), "the command"); err != nil {
+		return err
+	}
 	return errors.Join(validateBinds(c.Binds, c.WorkingDir()), validateDevices(c.Devices))
+}
+
+// maxString is the largest argument or variable that Linux takes (execve(2): MAX_ARG_STRLEN, which counts
+// the final zero).
+const maxString = 128<<10 - 1
+
+// validateStrings refuses arguments that no kernel takes.
+func validateStrings(all []string, what string) error {
+	for _, s := range all {
+		switch {
+		case strings.ContainsRune(s, 0):
+			return RequestErrorf("%s has a zero byte", what)
+		case len(s) > maxString:
+			return RequestErrorf("%s has %d bytes, and Linux takes at most %d in one argument: a longer one has to be in a file", what, len(s), maxString)
+		}
+	}
+	return nil
 }
 
 // Environment returns the command's environment: the image's, with Env added. Like Docker, it adds

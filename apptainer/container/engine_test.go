@@ -91,3 +91,15 @@ func TestEnginesContainerGetsTheProcessorsOfItsCaller(t *testing.T) {
 		t.Errorf("%+v with output %q", answer, r.output())
 	}
 }
+
+// Docker mounts a file there.
+func TestEnginesRefusalOfAnImageIsTheImagesFault(t *testing.T) {
+	t.Parallel()
+	w := dockerRuntime(t)
+	c := w.image(t, v1.Config{}, append(smallRoot(t), imagetest.Directory("etc/hosts"), imagetest.Regular("etc/hosts/x", ""))...)
+	c.ShellCommand, c.Network = "true", false
+	r := w.start(t, c)
+	if answer := r.wait(); answer.Fault != "request" || !strings.Contains(answer.Error, "something of another kind") || r.output() != "" {
+		t.Errorf("%+v with the output %q", answer, r.output())
+	}
+}

@@ -65,6 +65,39 @@ func TestFidelityEnvironmentIsTheImagesAndTheCallersAlone(t *testing.T) {
 	})
 }
 
+// An image may set as many variables as it likes. Docker sets no limit.
+func TestFidelityVeryManyVariablesAndALongCommandAreTaken(t *testing.T) {
+	t.Parallel()
+	onEachRuntime(t, func(t *testing.T, w testRuntime) {
+		c := w.shellImage(t)
+		var want []string
+		for i := range 4000 {
+			want = append(want, fmt.Sprintf("VARIABLE%d=a\nb%d", i, i))
+		}
+		c.Env = want
+		c.Args = []string{"env", "-0"}
+		got := strings.Split(w.shell(t, c), "\x00")
+		for _, v := range want {
+			if !slices.Contains(got, v) {
+				t.Fatalf("no %q among %d variables", v, len(got))
+			}
+		}
+		if len(got) != len(want)+4 { // PATH, HOME, QUOTED, and the end
+			t.Errorf("%d variables, and %d asked for: %q", len(got), len(want), got[:6])
+		}
+		for name, code := range map[string]int{"nosuchprogram": 127, "/etc": 126} {
+			c.Args = []string{name}
+			if answer := w.start(t, c).wait(); answer.Error != "" || answer.Exit.Code != code {
+				t.Errorf("%s: %+v", name, answer)
+			}
+		}
+		c.Args, c.ShellCommand = nil, "echo $VARIABLE7; true "+strings.Repeat("x", 131000-30)
+		if got := w.shell(t, c); got != "a b7\n" {
+			t.Errorf("output %q", got)
+		}
+	})
+}
+
 func TestFidelityWorkingDirectoryIsMadeAndHomeIsRoots(t *testing.T) {
 	t.Parallel()
 	onEachRuntime(t, func(t *testing.T, w testRuntime) {
@@ -318,7 +351,11 @@ func TestFidelityWrongRequestsAreRefusedInWords(t *testing.T) {
 			},
 			"not a device":        func(c *container.Container) { c.Devices = []string{"/etc/passwd"} },
 			"working directory: ": func(c *container.Container) { c.Dir = "/bin/sh" },
-			"nosuch":              func(c *container.Container) { c.SIF, c.PinnedReference = dir+"/nosuch.sif", "localhost/nosuch:1" },
+			"zero byte":           func(c *container.Container) { c.Args, c.ShellCommand = nil, "true\x00" },
+			"takes at most 131071": func(c *container.Container) {
+				c.Args, c.ShellCommand = nil, "true "+strings.Repeat("x", 200<<10)
+			},
+			"nosuch": func(c *container.Container) { c.SIF, c.PinnedReference = dir+"/nosuch.sif", "localhost/nosuch:1" },
 		} {
 			t.Run(want, func(t *testing.T) {
 				t.Parallel()

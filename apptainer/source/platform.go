@@ -26,6 +26,15 @@ func parsePlatform(s string) platform {
 	return normalPlatform(architecture, variant)
 }
 
+// IsLinux reports whether an image's operating system is Linux. Like Docker, it ignores the case
+// (containerd/platforms database.go: normalizeOS).
+func IsLinux(os string) bool { return strings.EqualFold(os, "linux") }
+
+// NormalArchitecture returns an architecture's name in Go.
+func NormalArchitecture(architecture string) string {
+	return normalPlatform(architecture, "").architecture
+}
+
 // normalPlatform gives an architecture its name in Go, and a default variant (containerd/platforms
 // database.go: normalizeArch).
 func normalPlatform(architecture, variant string) platform {
@@ -57,7 +66,7 @@ func (p platform) String() string {
 func (p platform) rank(other *v1.Platform) int {
 	image := normalPlatform(other.Architecture, other.Variant)
 	switch {
-	case other.OS != "linux" || image.architecture != p.architecture:
+	case !IsLinux(other.OS) || image.architecture != p.architecture:
 		return 0
 	case image.variant == p.variant:
 		return 1

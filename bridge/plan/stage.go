@@ -132,11 +132,12 @@ func (d *decision) staging() {
 		d.row.DueAt, d.row.Retry, d.row.Progress, d.row.DiskLow = time.Time{}, Retry{}, "", ""
 		d.row.Reason = noted("image and dependencies are ready", d.row.Notes())
 	case end.Final && !end.Full || d.stagingPatienceOver(end.Outcome):
-		cause := spool.CausePlatform
-		if end.Final && !end.Full {
-			cause = spool.CauseUser
+		v := Verdict{Cause: spool.CauseUser, Failure: codalab.Sentence(end.Failure)}
+		if !end.Final || end.Full {
+			v.Cause = spool.CausePlatform
+			v.Failure += fmt.Sprintf(" It failed %d times in %s.", d.row.FailedTries+1, codalab.FormatDuration(d.now.Sub(d.row.FailingSince)))
 		}
-		d.endWithoutResults(Verdict{Cause: cause, Failure: codalab.Sentence(end.Failure)}, "staging failed")
+		d.endWithoutResults(v, "staging failed")
 	default:
 		d.tryLater(end.Failure)
 		if later := d.now.Add(min(end.After, longestRegistryPause)); later.After(d.row.DueAt) {

@@ -78,6 +78,9 @@ func (c *cli) createRun(ctx context.Context, worksheet string, specs []string, c
 	if command == "" {
 		return usagef("The command cannot be empty.")
 	}
+	if err := codalab.CheckCommand(command); err != nil {
+		return usagef("%s", codalab.Sentence(err.Error()))
+	}
 	if m.String("name") == "" {
 		m["name"] = defaultName(codalab.TypeRun, command)
 	}

@@ -112,6 +112,9 @@ func (s *Bundles) checkNew(ctx context.Context, u store.User, o codalab.Object, 
 	if err := checkTextSize(in.Metadata, rest.Deref(in.Command)); err != nil {
 		return store.Bundle{}, err
 	}
+	if err := codalab.CheckCommand(rest.Deref(in.Command)); err != nil {
+		return store.Bundle{}, rest.Refuse(http.StatusBadRequest, "%s", codalab.Sentence(err.Error()))
+	}
 	if in.UUID == "" {
 		in.UUID = codalab.NewUUID()
 	}
@@ -160,6 +163,9 @@ func (s *Bundles) addDependencies(ctx context.Context, u store.User, in codalab.
 	for _, d := range in.Dependencies {
 		if !codalab.IsUUID(d.ParentUUID) {
 			return b, rest.Refuse(http.StatusBadRequest, "Dependency '%s' names no bundle: '%s'", d.ChildPath, d.ParentUUID)
+		}
+		if strings.ContainsAny(d.ChildPath+d.ParentPath, "\x00\n") {
+			return b, rest.Refuse(http.StatusBadRequest, "Dependency %q has a line break in its key or path", d.ChildPath)
 		}
 		// A key that begins with a slash is a path in the container.
 		if !withinBundle(strings.TrimLeft(d.ChildPath, "/")) || !withinBundle(d.ParentPath) {

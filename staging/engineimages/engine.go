@@ -130,9 +130,34 @@ func (e Engine) pull(ctx context.Context, w wanted, out io.Writer) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return e.explain(w.ref.String(), err)
+		return e.explainPull(ctx, w, err)
 	}
 	return nil
+}
+
+// explainPull is explain for a pull. It returns a *brokenOffError if the connection to the engine ended during
+// the pull, and the engine answers again.
+func (e Engine) explainPull(ctx context.Context, w wanted, err error) error {
+	explained := e.explain(w.ref.String(), err)
+	var failed *command.Error
+	if !errors.As(err, &failed) || !failed.Started() || !isBrokenOff(lastLine(failed.Stderr)) || e.Answers(ctx) != nil {
+		return explained
+	}
+	return &brokenOffError{explained}
+}
+
+// brokenOffError means that the engine broke off a pull. Some images crash it: Docker 20.10 panics if an image's
+// configuration has null in its field config (moby image/store.go: Create), and says "unexpected EOF". It says
+// the same when a registry breaks off.
+type brokenOffError struct{ error }
+
+func (e *brokenOffError) Unwrap() error { return e.error }
+
+// isBrokenOff reports whether a client's message says that the connection to the engine ended. Messages of
+// the engine itself about a registry contain more words.
+func isBrokenOff(message string) bool {
+	lower := strings.ToLower(message)
+	return lower == "eof" || lower == "unexpected eof" || strings.HasPrefix(lower, "error during connect") || strings.HasPrefix(lower, "cannot connect to")
 }
 
 // explain returns the error of the engine's client about an image, or about another call, as a

@@ -6,10 +6,14 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -425,4 +429,61 @@ func TestEngineThatCannotBeUsedIsAnOutage(t *testing.T) {
 	e.Engine.Program = "/nonexistent/docker"
 	_, err = e.stage("127.0.0.1:1/x:1", "")
 	wantError(t, err, true, true, "docker cannot be used: ")
+}
+
+// crashing is a socket of an engine that crashes at each pull, and is there again at once.
+func (e *realEngine) crashing() (host string) {
+	e.t.Helper()
+	engine := strings.TrimPrefix(e.Engine.Env[0], "DOCKER_HOST=unix://")
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", engine)
+	}
+	proxy := &httputil.ReverseProxy{
+		Transport: &http.Transport{DialContext: dial},
+		Rewrite:   func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = "http", "engine" },
+	}
+	dir, err := os.MkdirTemp("", "crash-") // sockets have short paths
+	must(e.t, err)
+	e.t.Cleanup(func() { must(e.t, os.RemoveAll(dir)) })
+	listener, err := net.Listen("unix", filepath.Join(dir, "s"))
+	must(e.t, err)
+	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/images/create") {
+			panic(http.ErrAbortHandler)
+		}
+		proxy.ServeHTTP(w, r)
+	})}}
+	server.Start()
+	e.t.Cleanup(server.Close)
+	return "unix://" + filepath.Join(dir, "s")
+}
+
+func TestImageThatCrashesTheEngineIsNoOutage(t *testing.T) {
+	t.Parallel()
+	e := begin(t)
+	name, _ := e.push("a/crash:1", "crash")
+	e.Engine.Env[0] = "DOCKER_HOST=" + e.crashing()
+	_, err := e.stage(name, "")
+	wantError(t, err, false, false, "image "+name+": docker fails at it, and answers otherwise: ")
+	e.registry.Intercept = func(w http.ResponseWriter, _ *http.Request) bool {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return true
+	}
+	_, err = e.stage(name, "")
+	wantError(t, err, true, true, "image "+name+": ")
+}
+
+// Docker 20.10 crashes at such an image, and later versions run it.
+func TestImageWithoutAConfigurationIsNoOutage(t *testing.T) {
+	t.Parallel()
+	e := begin(t)
+	img := imagetest.Tiny(t, "null")
+	config, err := img.ConfigFile()
+	must(t, err)
+	name := e.registry.Push(t, "a/null:1", imagetest.WithRawConfig(img, fmt.Sprintf(
+		`{"architecture": %q, "os": "linux", "config": null, "rootfs": {"type": "layers", "diff_ids": [%q]}}`, runtime.GOARCH, config.RootFS.DiffIDs[0])))
+	t.Cleanup(func() { _, _ = e.docker("rmi", "--force", name) })
+	if _, err := e.stage(name, ""); err != nil {
+		wantError(t, err, false, false, "image "+name+": docker fails at it, and answers otherwise: ")
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -164,7 +165,7 @@ func (im *Images) pull(ctx context.Context, w wanted, t *transfer.Transfer) (sto
 	if err != nil {
 		return storeImage{}, err
 	}
-	if err := im.Engine.pull(ctx, w, newProgress(t, layers)); err != nil {
+	if err := im.pullTwice(ctx, w, newProgress(t, layers)); err != nil {
 		return storeImage{}, err
 	}
 	got, err := im.Engine.inspect(ctx, w.full)
@@ -177,6 +178,23 @@ func (im *Images) pull(ctx context.Context, w wanted, t *transfer.Transfer) (sto
 		return storeImage{}, errors.Join(&transfer.SizeError{Size: got.Size, Most: im.MaxImageBytes}, err)
 	}
 	return im.note(ctx, w, got, before)
+}
+
+// pullTwice pulls the image, and again if the engine breaks off. If the engine breaks off both times, and the
+// registry answers, the image is at fault.
+func (im *Images) pullTwice(ctx context.Context, w wanted, out io.Writer) error {
+	var broken *brokenOffError
+	err := im.Engine.pull(ctx, w, out)
+	if errors.As(err, &broken) {
+		err = im.Engine.pull(ctx, w, out)
+	}
+	if !errors.As(err, &broken) {
+		return err
+	}
+	if _, askErr := im.Source.Resolve(ctx, w.ref); askErr != nil {
+		return err
+	}
+	return &transfer.Error{What: "image " + w.ref.String(), Err: fmt.Errorf("%s fails at it, and answers otherwise: %w", im.Engine.name(), broken.error)}
 }
 
 func (im *Images) isFresh(w wanted) bool {

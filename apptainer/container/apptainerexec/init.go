@@ -43,7 +43,6 @@ func runContainer(p *initproc.Process) (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	stderr := initproc.MarkStderr(os.Stderr)
 	control, err := c.start(args)
 	if err != nil {
 		return 0, err
@@ -60,7 +59,7 @@ func runContainer(p *initproc.Process) (code int, err error) {
 	if killed {
 		return 128 + int(syscall.SIGKILL), nil
 	}
-	code, err = r.Outcome("apptainer", status, stderr.Text)
+	code, err = r.Outcome("apptainer", status, p.StderrHead)
 	if err == nil && code != 0 && initproc.IsMountLost() {
 		return 0, c.root.AwaitLoss()
 	}
@@ -87,7 +86,7 @@ func (c *containerInit) start(args []string) (control *os.File, err error) {
 	c.program, err = c.process.Start(args, &syscall.ProcAttr{
 		Dir:   "/",
 		Env:   Environment(c.process.PrivateDir),
-		Files: []uintptr{r.Fd(), 1, 2},
+		Files: c.process.Stdio(r.Fd()),
 	})
 	if err != nil {
 		_ = control.Close()

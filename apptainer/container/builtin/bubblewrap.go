@@ -16,7 +16,6 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/enter"
-	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
 	"github.com/cl-slurm/cl-slurm/internal/background"
 	"github.com/cl-slurm/cl-slurm/internal/procstat"
 )
@@ -25,6 +24,8 @@ import (
 type bubblewrapArgs struct {
 	options []string // passed in a file, because they may be many and contain secrets
 	command []string
+	// program and order are open for ExecMain; nil if bubblewrap itself executes the command.
+	program, order *os.File
 }
 
 func (a *bubblewrapArgs) add(options ...string) { a.options = append(a.options, options...) }
@@ -49,9 +50,8 @@ const (
 
 // bubblewrap is a running bwrap.
 type bubblewrap struct {
-	status bubblewrapStatus    // complete once ended is closed
-	ended  <-chan struct{}     // is closed at its end
-	stderr initproc.StderrMark // at its start
+	status bubblewrapStatus // complete once ended is closed
+	ended  <-chan struct{}  // is closed at its end
 }
 
 // bubblewrapStatus is bubblewrap's report about itself.
@@ -80,11 +80,16 @@ func (c *containerInit) startBubblewrap(args bubblewrapArgs) (*bubblewrap, error
 		return nil, fmt.Errorf("start bubblewrap: %w", err)
 	}
 	defer func() { _ = w.Close() }()
-	b := &bubblewrap{stderr: initproc.MarkStderr(os.Stderr)}
+	b := &bubblewrap{}
+	files := append(c.process.Stdio(0), options.Fd(), w.Fd())
+	if args.order != nil {
+		defer func() { _ = errors.Join(args.program.Close(), args.order.Close()) }()
+		files = append(files, args.program.Fd(), args.order.Fd())
+	}
 	argv := []string{c.root.Bubblewrap, "--args", strconv.Itoa(bubblewrapArgsFD), "--json-status-fd", strconv.Itoa(bubblewrapStatusFD), "--"}
 	c.bubblewrap, err = c.process.Start(append(argv, args.command...), &syscall.ProcAttr{
 		Env:   []string{},
-		Files: []uintptr{0, 1, 2, options.Fd(), w.Fd()},
+		Files: files,
 	})
 	if errors.Is(err, unix.E2BIG) {
 		return nil, &container.RequestError{Err: err} // execve(2): an argument has at most 128 KiB
@@ -175,7 +180,7 @@ func (c *containerInit) supervise(b *bubblewrap) (code int, err error) {
 		pid1Dead = pid1Dead || status.pid1 == 0
 		switch {
 		case outer.Exited() && !status.began:
-			return b.explainFailure()
+			return explainFailure(c.process.StderrHead())
 		case outer.Exited() && (!stopping || pid1Dead || isGone(status.pid1)): // bubblewrap may have reaped it
 			return outer.ExitStatus(), nil
 		case outer.Signaled() && status.pid1 == 0:
@@ -191,10 +196,9 @@ func (c *containerInit) supervise(b *bubblewrap) (code int, err error) {
 // isGone reports whether there is no such process, not even a zombie.
 func isGone(pid int) bool { return errors.Is(syscall.Kill(pid, 0), unix.ESRCH) }
 
-// explainFailure returns the reason why bubblewrap did not begin the command. If the program could
-// not be executed, it returns an exit status of the command, as a shell would.
-func (b *bubblewrap) explainFailure() (code int, err error) {
-	message := b.stderr.Text()
+// explainFailure returns the reason in bubblewrap's message why it did not begin the command. If the
+// program could not be executed, it returns an exit status of the command, as a shell would.
+func explainFailure(message string) (code int, err error) {
 	if strings.Contains(message, "execvp ") {
 		if strings.Contains(strings.ToLower(message), unix.ENOENT.Error()) {
 			return 127, nil

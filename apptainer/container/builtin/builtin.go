@@ -134,6 +134,9 @@ func (c *containerInit) bubblewrapArgs() (args bubblewrapArgs, err error) {
 	}
 	args.add("--chdir", c.Dir)
 	args.addIsolation(c.root.Network)
+	if len(args.options)+3*len(c.Env) > maxOptions {
+		return args, args.passByFile(c.Env, c.Dir)
+	}
 	for _, assignment := range c.Env {
 		name, value, _ := strings.Cut(assignment, "=")
 		args.add("--setenv", name, value)

@@ -143,17 +143,18 @@ func (e Runtime) unusable(ctx context.Context, err error) error {
 func (e Runtime) imageEnv(ctx context.Context, pinnedReference string) (env []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	output, err := e.call(ctx, "image", "inspect", "--format", "{{json .Config.Env}}", pinnedReference)
+	output, err := e.call(ctx, "image", "inspect", "--format", "{{json .Config}}", pinnedReference)
 	if err != nil && strings.Contains(strings.ToLower(err.Error()), "no such image") {
 		return nil, fmt.Errorf("the engine does not have the image: `%s pull %s` brings it", e.name(), pinnedReference)
 	}
 	if err != nil {
 		return nil, e.unusable(ctx, err)
 	}
-	if err := json.Unmarshal([]byte(output), &env); err != nil {
-		return nil, fmt.Errorf("%s image inspect: %w", e.name(), err)
+	var config struct{ Env []string } // stays empty for null, the configuration of some builders' images
+	if err := json.Unmarshal([]byte(output), &config); err != nil {
+		return nil, container.RequestErrorf("the image's configuration cannot be read: %w", err)
 	}
-	return env, nil
+	return config.Env, nil
 }
 
 // runEntered runs package enter in a new container, which is gone when it returns.

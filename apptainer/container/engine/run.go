@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -26,7 +27,7 @@ type client struct {
 	grace   time.Duration
 	cmd     *exec.Cmd
 	control *os.File
-	stderr  initproc.StderrMark
+	stderr  *clientStderr
 	onStart func(pid int)
 }
 
@@ -37,12 +38,13 @@ func (e Runtime) start(c container.Container, options []string, report, helper s
 	}
 	defer func() { _ = in.Close() }()
 	name := containerName()
-	r := &client{engine: e, name: name, report: report, grace: c.KillGraceOrDefault(), control: control, stderr: initproc.MarkStderr(c.Stderr)}
+	r := &client{engine: e, name: name, report: report, grace: c.KillGraceOrDefault(), control: control, stderr: newClientStderr(c.Stderr)}
 	if c.OnStart != nil {
 		r.onStart = func(pid int) { c.OnStart(c.RunningAs(pid, name)) }
 	}
 	r.cmd = initproc.NewCmd(e.args(e.runArgs(c, options, name, report, helper)...), e.Env)
-	r.cmd.Stdin, r.cmd.Stdout, r.cmd.Stderr = in, initproc.WriterOrNil(c.Stdout), initproc.WriterOrNil(c.Stderr)
+	r.cmd.Stdin, r.cmd.Stdout, r.cmd.Stderr = in, initproc.WriterOrNil(c.Stdout), r.stderr
+	r.cmd.WaitDelay = outputWait
 	if err := r.cmd.Start(); err != nil {
 		_ = control.Close()
 		return nil, fmt.Errorf("start %s: %w", e.name(), err)
@@ -82,8 +84,13 @@ func shmBytes(asked int64) int64 {
 	return int64(info.Totalram) / 2 * int64(info.Unit) //nolint:gosec // below 2^63
 }
 
+// outputWait limits the reading of the client's standard error after its end. A process that it left
+// running may hold that open.
+const outputWait = 10 * time.Second
+
 // wait sends package enter its order and waits for the container's end.
 func (r *client) wait(ctx context.Context, spec enter.Spec) (exit container.Exit, err error) {
+	spec.StderrMark = string(r.stderr.mark)
 	sendErr := json.NewEncoder(r.control).Encode(spec)
 	ended := make(chan error, 1)
 	var waiting sync.WaitGroup
@@ -121,6 +128,10 @@ func (r *client) wait(ctx context.Context, spec enter.Spec) (exit container.Exit
 func (r *client) outcome(ctx context.Context, waitErr error, killed bool) (exit container.Exit, err error) {
 	report := enter.ReadReport(r.report)
 	exit.Usage = report.Usage
+	if report.Began && !r.stderr.marked { // package enter could not write the mark
+		r.stderr.pass(r.stderr.own)
+	}
+	exit.OutputError = r.stderr.err
 	if report.Code == nil {
 		r.remove(ctx) // perhaps only the client was killed
 	}
@@ -132,7 +143,7 @@ func (r *client) outcome(ctx context.Context, waitErr error, killed bool) (exit 
 	case !ok:
 		return exit, fmt.Errorf("wait for %s: %w", r.engine.name(), waitErr)
 	case report.Began && report.Code == nil && status.Exited() && status.ExitStatus() == exitEngineFailed:
-		return exit, fmt.Errorf("%s lost the container: %s", r.engine.name(), initproc.LastMessage(r.stderr.Text()))
+		return exit, fmt.Errorf("%s lost the container: %s", r.engine.name(), r.stderr.message())
 	}
 	if report.Began {
 		r.reportStart(ctx)
@@ -140,14 +151,33 @@ func (r *client) outcome(ctx context.Context, waitErr error, killed bool) (exit 
 	if report.Began && report.Code == nil && r.hadOOM(ctx) { // the kernel killed package enter's process
 		exit.Usage.OOMKills = 1
 	}
-	code, err := report.Outcome(r.engine.name(), status, r.stderr.Text)
+	code, err := report.Outcome(r.engine.name(), status, r.stderr.message)
 	if err != nil {
-		return exit, err
+		return exit, r.engine.refusal(ctx, err)
 	}
-	usage := exit.Usage
-	exit = container.ExitOf(code)
-	exit.Usage = usage
+	ended := container.ExitOf(code)
+	exit.Code, exit.Signal = ended.Code, ended.Signal
 	return exit, nil
+}
+
+// refusal decides who is at fault for a container that the engine could not set up. Only the image can have a
+// directory in place of a file that the engine mounts (runc libcontainer/rootfs_linux.go: mountToRootfs), or the
+// reverse. Nothing proves any other fault while the engine answers.
+func (e Runtime) refusal(ctx context.Context, err error) error {
+	host, ok := errors.AsType[*container.HostError](err)
+	if !ok || host.AnyRuntime {
+		return err
+	}
+	lower := strings.ToLower(err.Error())
+	if strings.Contains(lower, "mounting") && (strings.Contains(lower, "not a directory") || strings.Contains(lower, "is a directory")) {
+		return container.RequestErrorf("the image has something of another kind at a place where a file or directory is mounted: %w", host.Err)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+	defer cancel()
+	if _, callErr := e.call(ctx, "version"); callErr != nil {
+		return err
+	}
+	return &container.HostError{Err: host.Err, Doubtful: true}
 }
 
 // exitEngineFailed is the exit status of an engine's run for its own failures (docker-run(1): Exit

@@ -16,7 +16,7 @@ import (
 // each line, and runs nothing.
 const notingClient = `#!/bin/sh
 case "$1" in
-image) echo '["PATH=/bin"]' ;;
+image) echo '{"Env":["PATH=/bin"]}' ;;
 info) cat "$INFO" ;;
 run) printf '%s\n' "$@" >"$NOTED"; exit 125 ;;
 esac
@@ -58,5 +58,15 @@ func TestOptionsOfARunAreWhatTheEngineCanDo(t *testing.T) {
 	}
 	if slices.Contains(args, "--memory-swap") || strings.Contains(string(text), "secret") {
 		t.Errorf("arguments %q", args)
+	}
+}
+
+// Some builders write null for an image's configuration.
+func TestImageWithoutAConfigurationHasNoEnvironment(t *testing.T) {
+	t.Parallel()
+	program := filepath.Join(t.TempDir(), "docker")
+	testenv.WriteProgram(t, program, []byte("#!/bin/sh\necho null\n"))
+	if env, err := (Runtime{Program: program}).imageEnv(t.Context(), "a/b"); err != nil || env != nil {
+		t.Errorf("%q, %v", env, err)
 	}
 }

@@ -18,9 +18,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 )
 
-// Main runs a program's hidden parts. With one of three first arguments, the program is the init of
-// a container, the first process in one, or a process that connects to a port in one. ran reports
-// whether it was one of these, and code is then the exit status for the program. A program that
+// Main runs a program's hidden parts. With one of four first arguments, the program is the init of
+// a container, the first process in one, a process that becomes the command of one, or a process that
+// connects to a port in one. ran reports whether it was one of these, and code is then the exit status for the program. A program that
 // runs containers, or is a runtime's Helper, must call Main before anything else.
 func Main(args []string) (code int, ran bool) {
 	if len(args) < 2 {
@@ -34,6 +34,8 @@ func Main(args []string) (code int, ran bool) {
 		return initproc.Main(works), true
 	case enter.Command:
 		return enter.Main(), true
+	case builtin.ExecCommand:
+		return builtin.ExecMain(), true
 	case connect.Command:
 		return connect.Main(args[2:]), true
 	}

@@ -35,6 +35,8 @@ type Spec struct {
 	Env          []string
 	Dir          string
 	KillGrace    time.Duration
+	// StderrMark is a text that Main writes to the standard error before the command begins.
+	StderrMark string `json:",omitempty"`
 	// Give names directories in the container. If there are any, Main runs no command: it makes
 	// each directory's owner the owner of all its entries.
 	Give []string `json:",omitempty"`
@@ -85,6 +87,7 @@ func Main() int {
 	background.Detach(func() { e.listen(control) }) // ends with this process
 	code := 0
 	if len(e.Give) == 0 {
+		_, _ = os.Stderr.WriteString(e.StderrMark) // without it, the caller counts all text as the command's
 		code = e.runCommand(argv)
 	} else if err := giveToOwners(e.Give); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -123,9 +126,9 @@ func (e *entered) prepare() (argv []string, err error) {
 	return nil, container.ErrNoShell
 }
 
-// lookPath finds a program as execvp(3) does: a name without a slash is looked up in the PATH of
+// LookPath finds a program as execvp(3) does: a name without a slash is looked up in the PATH of
 // the command's environment.
-func (e *entered) lookPath(name string) (string, error) {
+func (e *Spec) LookPath(name string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, checkExecutable(name)
 	}
@@ -166,20 +169,13 @@ func checkExecutable(file string) error {
 // runCommand runs the command in its own session and returns its exit status as a shell reports it.
 // Processes that the command leaves behind end with this one.
 func (e *entered) runCommand(argv []string) int {
-	program, err := e.lookPath(argv[0])
+	program, err := e.LookPath(argv[0])
 	var pid int
 	if err == nil {
 		pid, err = e.start(program, argv)
 	}
 	if err != nil {
-		if at, ok := errors.AsType[*fs.PathError](err); ok { // it repeats the program's name
-			err = at.Err
-		}
-		fmt.Fprintf(os.Stderr, "%s: %v\n", argv[0], err)
-		if errors.Is(err, fs.ErrNotExist) {
-			return 127
-		}
-		return 126
+		return NotExecuted(argv[0], err)
 	}
 	for {
 		var status syscall.WaitStatus
@@ -194,6 +190,18 @@ func (e *entered) runCommand(argv []string) int {
 			return status.ExitStatus()
 		}
 	}
+}
+
+// NotExecuted prints the reason why a program could not be executed, and returns a shell's exit status for it.
+func NotExecuted(name string, err error) (code int) {
+	if at, ok := errors.AsType[*fs.PathError](err); ok { // it repeats the program's name
+		err = at.Err
+	}
+	fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 127
+	}
+	return 126
 }
 
 func (e *entered) start(program string, argv []string) (pid int, err error) {

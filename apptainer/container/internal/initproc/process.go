@@ -37,9 +37,14 @@ func Main(works map[string]Work) int {
 	syscall.Umask(0o022)
 	p := &Process{Spec: spec, Stop: make(chan struct{}), reports: reports}
 	background.Detach(func() { p.listen(control) }) // ends with this process
-	code, err := p.work(works[spec.Work])
+	code := 0
+	var err error
+	if p.output, err = openOutput(); err == nil {
+		code, err = p.work(works[spec.Work])
+	}
 	p.killAll()
-	if reports.Encode(report{Code: code, Note: p.Note, Failure: container.FailureOf(err)}) != nil {
+	last := report{Code: code, Note: p.Note, OutputError: p.output.flush(), Failure: container.FailureOf(err)}
+	if reports.Encode(last) != nil {
 		return 1
 	}
 	return 0
@@ -66,7 +71,7 @@ func (p *Process) work(work Work) (code int, err error) {
 // first. It handles the signals, because the programs that it starts would inherit ignored ones.
 func HandleSignals() {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGPIPE,
-		syscall.SIGALRM, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGXCPU, syscall.SIGTTIN, syscall.SIGTTOU)
+		syscall.SIGALRM, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGXCPU, syscall.SIGXFSZ, syscall.SIGTTIN, syscall.SIGTTOU)
 }
 
 // CloseDescriptorsOnExec keeps all descriptors except the standard ones from the container,
@@ -101,6 +106,7 @@ type Process struct {
 	// Note becomes the Note of the Exit.
 	Note string
 
+	output  output
 	reports *json.Encoder
 	began   bool
 }
@@ -132,6 +138,7 @@ func (p *Process) listen(control *json.Decoder) {
 	}
 	if p.Plain {
 		killSession(os.Getpid())
+		_ = p.output.flush() // nobody is there to read its error
 	}
 	os.Exit(1) //nolint:forbidigo // the caller is gone
 }

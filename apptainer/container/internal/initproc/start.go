@@ -49,6 +49,8 @@ type report struct {
 	Began bool `json:",omitempty"`
 	Code  int
 	Note  string `json:",omitempty"`
+	// OutputError becomes the OutputError of the Exit.
+	OutputError syscall.Errno `json:",omitempty"`
 	container.Failure
 }
 
@@ -215,7 +217,7 @@ func (p *runningInit) wait(ctx context.Context, i Init) (container.Exit, error) 
 		return container.Exit{Code: report.Code}, container.NotBegun(report.Err())
 	}
 	exit := container.ExitOf(report.Code)
-	exit.Note = report.Note
+	exit.Note, exit.OutputError = report.Note, report.OutputError
 	return exit, nil
 }
 

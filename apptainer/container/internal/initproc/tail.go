@@ -2,8 +2,6 @@ package initproc
 
 import (
 	"io"
-	"os"
-	"strconv"
 	"strings"
 	"sync"
 )
@@ -39,41 +37,4 @@ func readTail(r io.ReadCloser) *tail {
 func (t *tail) String() string {
 	t.reading.Wait()
 	return strings.TrimSpace(string(t.text))
-}
-
-// StderrMark is a position in a standard error that is a file, whose later text can be read back.
-// Nothing can be read back from other kinds of files.
-type StderrMark struct {
-	file   *os.File
-	offset int64
-}
-
-// MarkStderr returns the current end of a standard error, which may be nil.
-func MarkStderr(f *os.File) StderrMark {
-	if f == nil {
-		return StderrMark{}
-	}
-	info, err := f.Stat()
-	if err != nil {
-		return StderrMark{}
-	}
-	return StderrMark{file: f, offset: info.Size()}
-}
-
-// Text returns the first part of the text after the mark.
-func (m StderrMark) Text() string {
-	if m.file == nil {
-		return ""
-	}
-	f, err := os.Open("/proc/self/fd/" + strconv.Itoa(int(m.file.Fd()))) // the mark's file may be open only for writing
-	if err != nil {
-		return ""
-	}
-	defer func() { _ = f.Close() }()
-	text := make([]byte, tailBytes)
-	n, err := f.ReadAt(text, m.offset)
-	if n == 0 && err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(text[:n]))
 }
