@@ -115,6 +115,9 @@ func (e *entered) prepare() (argv []string, err error) {
 	if err := seccomp.Confine(emulate); err != nil {
 		return nil, err
 	}
+	if emulate == seccomp.Root {
+		initproc.SetAptUserInside()
+	}
 	err = os.MkdirAll(e.Dir, 0o755)
 	if err == nil {
 		err = os.Chdir(e.Dir)
