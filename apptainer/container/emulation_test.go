@@ -101,6 +101,12 @@ func installerRoot(t *testing.T) []imagetest.File {
 	regular("var/lib/dpkg/status", "", 0o644, 0)
 	regular("etc/apt/sources.list", "deb [trusted=yes] file:/repository ./\n", 0o644, 0)
 	deb := debianPackage(t)
+	for _, name := range []string{"var/of", "var/of/uid1000"} {
+		dir := imagetest.Directory(name)
+		dir.Uid, dir.Gid, dir.Mode = 1000, 1000, 0o700
+		add(dir)
+	}
+	regular("var/of/uid1000/file", "of gid 42\n", 0o600, 42)
 	regular("repository/hello.deb", string(deb), 0o644, 0)
 	regular("repository/Packages", fmt.Sprintf("Package: hello-test\nVersion: 1.0\nArchitecture: all\nMaintainer: test <test@localhost>\nFilename: ./hello.deb\nSize: %d\nSHA256: %x\nDescription: a test\n\n", len(deb), sha256.Sum256(deb)), 0o644, 0)
 	regular("archive.tar", string(archiveOfOthers(t)), 0o644, 0)
@@ -174,6 +180,8 @@ func TestFidelityRootInstallsSoftware(t *testing.T) {
 			"mknod":   "mknod /tmp/pipe p && test -p /tmp/pipe && mkfifo /tmp/other",
 			"su":      "su -s /bin/sh nobody -c 'echo as nobody' | grep -x 'as nobody'",
 			"dpkg":    "dpkg -i /repository/hello.deb && grep -x hello /usr/share/hello/data && dpkg -r hello-test && ! test -e /usr/share/hello",
+			"useradd": "useradd -m -u 1000 tester && grep tester /etc/passwd && grep tester /etc/shadow && test -d /home/tester",
+			"mv, rm":  "mv /var/others /var/moved && rm /var/moved && echo more >>/etc/shadow && rm -rf /var/of && ! test -e /var/of",
 			"apt-get": "apt-get update && apt-get install -y hello-test && grep -x hello /usr/share/hello/data",
 		} {
 			t.Run(name, func(t *testing.T) {

@@ -19,7 +19,7 @@ const (
 // SetAptUser makes the image's apt usable if the command's root is emulated. If that fails, apt gives
 // the reason itself.
 func SetAptUser() {
-	if seccomp.OnlyRoot() != seccomp.Root {
+	if !isDir(filepath.Join(RootDir, aptConfigDir)) || seccomp.OnlyRoot() != seccomp.Root { // the first is quicker than ResolveInRoot
 		return
 	}
 	if dir, err := ResolveInRoot(aptConfigDir); err == nil && isDir(filepath.Join(RootDir, dir)) {

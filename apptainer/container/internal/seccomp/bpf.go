@@ -7,7 +7,9 @@ import (
 )
 
 // node is a part of a decision about a system call: a verdict, or a question.
-type node interface{ compile() []unix.SockFilter }
+type node interface {
+	appendTo(program []unix.SockFilter) []unix.SockFilter
+}
 
 // verdict is the final answer to a call, as a filter returns it.
 type verdict uint32
@@ -21,8 +23,8 @@ const (
 	enosys          = verdict(unix.SECCOMP_RET_ERRNO | unix.ENOSYS)
 )
 
-func (v verdict) compile() []unix.SockFilter {
-	return []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: uint32(v)}}
+func (v verdict) appendTo(program []unix.SockFilter) []unix.SockFilter {
+	return append(program, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: uint32(v)})
 }
 
 // question decides by a word of struct seccomp_data (seccomp(2)), of which it keeps the bits in
@@ -50,7 +52,7 @@ func refine(base []span, values map[uint32]node) []span {
 		}
 		return base[i].node
 	}
-	var edges []uint32
+	edges := make([]uint32, 0, len(base)+2*len(values))
 	for _, s := range base {
 		edges = append(edges, s.from)
 	}
@@ -58,7 +60,7 @@ func refine(base []span, values map[uint32]node) []span {
 		edges = append(edges, value, value+1)
 	}
 	slices.Sort(edges)
-	var spans []span
+	spans := make([]span, 0, len(edges))
 	for _, from := range edges {
 		if n := at(from); len(spans) == 0 || spans[len(spans)-1].node != n {
 			spans = append(spans, span{from, n})
@@ -67,48 +69,48 @@ func refine(base []span, values map[uint32]node) []span {
 	return spans
 }
 
-func (q *question) compile() []unix.SockFilter {
-	program := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: q.offset}}
+func (q *question) appendTo(program []unix.SockFilter) []unix.SockFilter {
+	program = append(program, unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: q.offset})
 	if q.mask != ^uint32(0) {
 		program = append(program, unix.SockFilter{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: q.mask})
 	}
-	return append(program, search(q.spans)...)
+	return appendSearch(program, q.spans)
 }
 
 // farthest is the longest conditional jump.
 const farthest = 255
 
-// search finds the span of the loaded word by halving. It uses only the instructions that the
+// appendSearch finds the span of the loaded word by halving. It uses only the instructions that the
 // kernel can interpret in advance (kernel/seccomp.c: seccomp_is_const_allow). From Linux 5.11 on,
 // the kernel then runs the filter no more for calls that are always allowed.
-func search(spans []span) []unix.SockFilter {
+func appendSearch(program []unix.SockFilter, spans []span) []unix.SockFilter {
 	if len(spans) == 1 {
-		return spans[0].node.compile()
+		return spans[0].node.appendTo(program)
 	}
-	half := len(spans) / 2
-	lower, upper := search(spans[:half]), search(spans[half:])
-	var program []unix.SockFilter
-	jump := unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K, K: spans[half].from}
-	if len(lower) <= farthest {
-		jump.Jt = uint8(len(lower)) //nolint:gosec // at most farthest
-		program = []unix.SockFilter{jump}
+	half, at := len(spans)/2, len(program)
+	program = append(program, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K, K: spans[half].from})
+	program = appendSearch(program, spans[:half])
+	if lower := len(program) - at - 1; lower <= farthest {
+		program[at].Jt = uint8(lower) //nolint:gosec // at most farthest
 	} else {
-		jump.Jf = 1
-		program = []unix.SockFilter{jump, {Code: unix.BPF_JMP | unix.BPF_JA, K: uint32(len(lower))}} //nolint:gosec // some hundred
+		program[at].Jf = 1
+		program = slices.Insert(program, at+1, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JA, K: uint32(lower)}) //nolint:gosec // some hundred
 	}
-	return append(append(program, lower...), upper...)
+	return appendSearch(program, spans[half:])
 }
 
 // choose decides by the ABI of a call, and answers ENOSYS to calls by others.
 func choose(abis []abi, decide func(abi) node) []unix.SockFilter {
-	program := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offsetOfAudit}}
+	program := make([]unix.SockFilter, 0, 1024) // enough for two
+	program = append(program, unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offsetOfAudit})
 	for _, a := range abis {
-		inside := decide(a).compile()
 		program = append(program,
 			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: a.audit, Jt: 1},
-			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JA, K: uint32(len(inside))}, //nolint:gosec // some hundred
+			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JA},
 		)
-		program = append(program, inside...)
+		at := len(program)
+		program = decide(a).appendTo(program)
+		program[at-1].K = uint32(len(program) - at) //nolint:gosec // some hundred
 	}
-	return append(program, enosys.compile()...)
+	return enosys.appendTo(program)
 }

@@ -112,7 +112,7 @@ const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUT
 // (libcontainer/seccomp/patchbpf/enosys_linux.go).
 func commandFilter(abis []abi, emulate Emulation) []unix.SockFilter {
 	return choose(abis, func(a abi) node {
-		r := rules{a, map[uint32]node{}}
+		r := rules{a, make(map[uint32]node, 160)}
 		r.setAll(refusedCalls(), eperm)
 		for _, number := range a.others {
 			r.nodes[number] = eperm

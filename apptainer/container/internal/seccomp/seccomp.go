@@ -49,8 +49,9 @@ func Program(emulate Emulation) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var program []byte
-	for _, i := range commandFilter(abis, emulate) {
+	filter := commandFilter(abis, emulate)
+	program := make([]byte, 0, len(filter)*int(unsafe.Sizeof(filter[0])))
+	for _, i := range filter {
 		program = binary.NativeEndian.AppendUint16(program, i.Code)
 		program = append(program, i.Jt, i.Jf)
 		program = binary.NativeEndian.AppendUint32(program, i.K)
