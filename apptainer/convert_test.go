@@ -1,6 +1,7 @@
 package apptainer_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -72,8 +73,13 @@ func TestSIFHoldsTheImageAndWhatApptainerNeeds(t *testing.T) {
 	}
 	got, err := sifconfig.Read(path)
 	must(t, err)
-	if diff := cmp.Diff(sifconfig.Config{Env: config.Env, Architecture: runtime.GOARCH, Offset: got.Offset}, got); diff != "" {
+	if diff := cmp.Diff(sifconfig.Config{Env: config.Env, Architecture: runtime.GOARCH, Offset: got.Offset, Others: got.Others}, got); diff != "" {
 		t.Errorf("configuration (-want +got):\n%s", diff)
+	}
+	sif, err := os.ReadFile(path)
+	must(t, err)
+	if others := sif[got.Others.Offset:][:got.Others.Size]; !bytes.HasPrefix(others, []byte("owned\x00")) {
+		t.Errorf("the files of other owners begin with %q", others[:min(len(others), 100)])
 	}
 	checkScripts(t, path)
 }

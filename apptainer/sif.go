@@ -70,8 +70,26 @@ func (w sifWriter) writeTo(ctx context.Context, f *os.File) error {
 	if err != nil {
 		return fmt.Errorf("write the SIF: %w", err)
 	}
-	if err := created.UnloadContainer(); err != nil {
+	err = w.addOthers(created)
+	if err := errors.Join(err, created.UnloadContainer()); err != nil {
 		return fmt.Errorf("write the SIF: %w", err)
+	}
+	return nil
+}
+
+// addOthers adds the files of other owners than root again, for containers in which only root has
+// an id. Nobody could change them there.
+func (w sifWriter) addOthers(created *sif.FileImage) error {
+	stream, err := w.flat.Others()
+	if err != nil || stream == nil {
+		return err
+	}
+	object, err := sif.NewDescriptorInput(sif.DataGeneric, bytes.NewReader(stream), sif.OptObjectName(sifconfig.OthersName))
+	if err != nil {
+		return fmt.Errorf("describe the files of other owners: %w", err)
+	}
+	if err := created.AddObject(object, sif.OptAddWithTime(w.config.Created.UTC())); err != nil {
+		return fmt.Errorf("add the files of other owners: %w", err)
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ func (f *Flattener) writeRest(ctx context.Context, tw *tar.Writer) error {
 			return fmt.Errorf("read layer %d again: %w", i+1, err)
 		}
 	}
-	if err := f.plan.writeOther(tw); err != nil {
+	if err := f.writeOther(tw); err != nil {
 		return err
 	}
 	for _, d := range f.plan.dirs {
@@ -38,7 +38,7 @@ func (f *Flattener) writeRest(ctx context.Context, tw *tar.Writer) error {
 			return fmt.Errorf("write %s: %w", quoted(d.name), err)
 		}
 	}
-	return nil
+	return f.others.addDirs(f.plan.dirs)
 }
 
 func (f *Flattener) open(ctx context.Context, i int) (io.ReadCloser, error) {
@@ -60,6 +60,9 @@ func (f *Flattener) linkWritten(tw *tar.Writer, i int, files map[int][]string) (
 				continue
 			}
 			if err := tw.WriteHeader(hardLink(name, file.name)); err != nil {
+				return 0, fmt.Errorf("write link %s: %w", quoted(name), err)
+			}
+			if err := f.others.addLink(name, file.name); err != nil {
 				return 0, fmt.Errorf("write link %s: %w", quoted(name), err)
 			}
 		}
@@ -100,16 +103,20 @@ func (f *Flattener) writeMissing(tw *tar.Writer, r io.Reader, i, left int) error
 	return err
 }
 
-func (p *plan) writeOther(tw *tar.Writer) error {
+func (f *Flattener) writeOther(tw *tar.Writer) error {
 	first := map[*inode]string{}
-	for _, o := range p.other {
+	for _, o := range f.plan.other {
 		hdr := o.header(o.name)
 		if name, again := first[o.inode]; again {
 			hdr = hardLink(o.name, name)
 		} else {
 			first[o.inode] = o.name
 		}
-		if err := tw.WriteHeader(hdr); err != nil {
+		err := tw.WriteHeader(hdr)
+		if err == nil && f.others.takes(o.entry) {
+			err = f.others.add(o.entry, o.name)
+		}
+		if err != nil {
 			return fmt.Errorf("write %s: %w", quoted(o.name), err)
 		}
 	}
@@ -121,11 +128,21 @@ func (f *Flattener) writeFile(tw *tar.Writer, content io.Reader, e entry, names 
 	if err := tw.WriteHeader(e.header(names[0])); err != nil {
 		return fmt.Errorf("write: %w", err)
 	}
+	if f.others.takes(e) {
+		if err := f.others.add(e, names[0]); err != nil {
+			return fmt.Errorf("write: %w", err)
+		}
+		content = f.others.copy(content)
+	}
 	if _, err := io.CopyBuffer(tw, content, f.buffer); err != nil {
 		return fmt.Errorf("copy: %w", err)
 	}
 	for _, name := range names[1:] {
-		if err := tw.WriteHeader(hardLink(name, names[0])); err != nil {
+		err := tw.WriteHeader(hardLink(name, names[0]))
+		if err == nil {
+			err = f.others.addLink(name, names[0])
+		}
+		if err != nil {
 			return fmt.Errorf("write link %s: %w", quoted(name), err)
 		}
 	}

@@ -60,6 +60,7 @@ type Flattener struct {
 	written [][]writtenFile
 	top     []byte
 	plan    *plan // nil until all layers are read
+	others  *others
 	buffer  []byte
 }
 
@@ -88,6 +89,7 @@ func (f *Flattener) Root() Root { return f.root }
 // layers' streams get ctx.
 func (f *Flattener) Write(ctx context.Context, w io.Writer) error {
 	tw := tar.NewWriter(w)
+	f.others = newOthers()
 	if f.plan == nil {
 		if err := f.readLayers(ctx, tw); err != nil {
 			return err

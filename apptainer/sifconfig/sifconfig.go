@@ -18,6 +18,10 @@ import (
 // (Apptainer's pkg/image/sif.go).
 const OCIConfigName = "oci-config.json"
 
+// OthersName is the name of a SIF's object with the files of other owners than root, as a tar
+// stream.
+const OthersName = "other-owners.tar"
+
 // DefaultPath is the PATH for Docker images without one.
 const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -29,7 +33,12 @@ type Config struct {
 	Architecture string
 	// Offset is the position of the root file system in the file, in bytes.
 	Offset int64
+	// Others is the object OthersName; it is empty if the SIF has none.
+	Others Object
 }
+
+// Object is the place of an object in a SIF, in bytes.
+type Object struct{ Offset, Size int64 }
 
 // Read reads the configuration of the SIF at path. A SIF that was not made from a Docker or OCI
 // image has no environment.
@@ -95,16 +104,22 @@ func Of(f *sif.FileImage) (Config, error) {
 		return Config{}, fmt.Errorf("its file system is of type %s, and only squashfs is handled", kind)
 	}
 	config := Config{Architecture: architecture, Offset: root.Offset()}
+	if others, err := f.GetDescriptor(sif.WithDataType(sif.DataGeneric), named(OthersName)); err == nil {
+		config.Others = Object{others.Offset(), others.Size()}
+	}
 	config.Env, err = readEnv(f)
 	return config, err
+}
+
+// named selects objects by their name.
+func named(name string) sif.DescriptorSelectorFunc {
+	return func(d sif.Descriptor) (bool, error) { return d.Name() == name, nil }
 }
 
 // readEnv reads the environment from the place where Apptainer stores it for images from a
 // registry.
 func readEnv(f *sif.FileImage) ([]string, error) {
-	objects, err := f.GetDescriptors(sif.WithDataType(sif.DataGenericJSON), func(d sif.Descriptor) (bool, error) {
-		return d.Name() == OCIConfigName, nil
-	})
+	objects, err := f.GetDescriptors(sif.WithDataType(sif.DataGenericJSON), named(OCIConfigName))
 	if err != nil || len(objects) == 0 {
 		return nil, err //nolint:wrapcheck // Read words it
 	}

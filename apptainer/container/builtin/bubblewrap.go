@@ -16,6 +16,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/enter"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/seccomp"
 	"github.com/cl-slurm/cl-slurm/internal/background"
 	"github.com/cl-slurm/cl-slurm/internal/procstat"
 )
@@ -46,6 +47,7 @@ func (a *bubblewrapArgs) addIsolation(network bool) {
 const (
 	bubblewrapArgsFD   = 3
 	bubblewrapStatusFD = 4
+	bubblewrapFilterFD = 5
 )
 
 // bubblewrap is a running bwrap.
@@ -70,23 +72,28 @@ func (c *containerInit) startBubblewrap(args bubblewrapArgs) (*bubblewrap, error
 			return nil, container.RequestErrorf("start bubblewrap: %q holds a zero byte", argument)
 		}
 	}
-	options, err := memoryFile(strings.Join(args.options, "\x00") + "\x00")
+	options, err := memoryFile([]byte(strings.Join(args.options, "\x00") + "\x00"))
 	if err != nil {
 		return nil, fmt.Errorf("start bubblewrap: %w", err)
 	}
 	defer func() { _ = options.Close() }()
+	filter, err := commandFilter()
+	if err != nil {
+		return nil, fmt.Errorf("start bubblewrap: %w", err)
+	}
+	defer func() { _ = filter.Close() }()
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("start bubblewrap: %w", err)
 	}
 	defer func() { _ = w.Close() }()
 	b := &bubblewrap{}
-	files := append(c.process.Stdio(0), options.Fd(), w.Fd())
+	files := append(c.process.Stdio(0), options.Fd(), w.Fd(), filter.Fd())
 	if args.order != nil {
 		defer func() { _ = errors.Join(args.program.Close(), args.order.Close()) }()
 		files = append(files, args.program.Fd(), args.order.Fd())
 	}
-	argv := []string{c.root.Bubblewrap, "--args", strconv.Itoa(bubblewrapArgsFD), "--json-status-fd", strconv.Itoa(bubblewrapStatusFD), "--"}
+	argv := []string{c.root.Bubblewrap, "--args", strconv.Itoa(bubblewrapArgsFD), "--json-status-fd", strconv.Itoa(bubblewrapStatusFD), "--seccomp", strconv.Itoa(bubblewrapFilterFD), "--"}
 	c.bubblewrap, err = c.process.Start(append(argv, args.command...), &syscall.ProcAttr{
 		Env:   []string{},
 		Files: files,
@@ -101,14 +108,25 @@ func (c *containerInit) startBubblewrap(args bubblewrapArgs) (*bubblewrap, error
 	return b, nil
 }
 
-// memoryFile returns a file in memory that contains text and is ready to be read.
-func memoryFile(text string) (*os.File, error) {
-	fd, err := unix.MemfdCreate("options", unix.MFD_CLOEXEC)
+// commandFilter returns a file with the filter of the command's system calls. bubblewrap installs it
+// after its own mounts, in the container's pid 1 and in the command (bubblewrap.c:
+// seccomp_programs_apply).
+func commandFilter() (*os.File, error) {
+	program, err := seccomp.Program(seccomp.OnlyRoot())
+	if err != nil {
+		return nil, err
+	}
+	return memoryFile(program)
+}
+
+// memoryFile returns a file in memory with this content, ready to be read.
+func memoryFile(content []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate("bubblewrap", unix.MFD_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("make a file in memory: %w", err)
 	}
-	f := os.NewFile(uintptr(fd), "options")
-	_, err = f.WriteString(text)
+	f := os.NewFile(uintptr(fd), "bubblewrap")
+	_, err = f.Write(content)
 	if err == nil {
 		_, err = f.Seek(0, 0)
 	}

@@ -82,6 +82,7 @@ func runContainer(p *initproc.Process) (code int, err error) {
 			return 0, err
 		}
 	}
+	initproc.SetAptUser()
 	args, err := c.bubblewrapArgs()
 	if err != nil {
 		return 0, err

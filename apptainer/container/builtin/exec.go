@@ -20,8 +20,8 @@ const maxOptions = 8000
 
 // Descriptors that ExecMain inherits.
 const (
-	execProgramFD = 5
-	execOrderFD   = 6
+	execProgramFD = 6
+	execOrderFD   = 7
 )
 
 // passByFile makes this program, in the container, read the environment and the command from a file,
@@ -31,7 +31,7 @@ func (a *bubblewrapArgs) passByFile(env []string, dir string) (err error) {
 	if err != nil {
 		return fmt.Errorf("encode the environment: %w", err)
 	}
-	if a.order, err = memoryFile(string(text)); err != nil {
+	if a.order, err = memoryFile(text); err != nil {
 		return err
 	}
 	if a.program, err = os.Open("/proc/self/exe"); err != nil {

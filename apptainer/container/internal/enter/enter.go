@@ -17,7 +17,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
-	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/keyring"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/seccomp"
 	"github.com/cl-slurm/cl-slurm/internal/background"
 )
 
@@ -104,9 +104,22 @@ type entered struct {
 	stopped atomic.Bool
 }
 
+// prepare confines this process, and finds the command. The command inherits the capabilities of
+// the calling thread.
 func (e *entered) prepare() (argv []string, err error) {
-	if err := keyring.Forbid(); err != nil {
+	runtime.LockOSThread()
+	if err := dropCapabilities(); err != nil { // before an emulation of root takes capset's effect
 		return nil, err
+	}
+	emulate := seccomp.OnlyRoot()
+	if len(e.Give) > 0 {
+		emulate = false
+	}
+	if err := seccomp.Confine(emulate); err != nil {
+		return nil, err
+	}
+	if emulate == seccomp.Root {
+		initproc.SetAptUserInside()
 	}
 	err = os.MkdirAll(e.Dir, 0o755)
 	if err == nil {
@@ -210,11 +223,6 @@ func (e *entered) start(program string, argv []string) (pid int, err error) {
 		return 0, err
 	}
 	defer func() { _ = null.Close() }()
-	// The command inherits the capabilities of this thread.
-	runtime.LockOSThread()
-	if err := dropCapabilities(); err != nil {
-		return 0, err
-	}
 	return syscall.ForkExec(program, argv, &syscall.ProcAttr{
 		Env:   e.Env,
 		Files: []uintptr{null.Fd(), 1, 2},

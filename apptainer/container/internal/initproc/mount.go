@@ -113,6 +113,9 @@ func (r *Root) mountSIF() error {
 	if err != nil {
 		return err
 	}
+	if err := r.addOthers(); err != nil { // squashfuse starts at the same time
+		return err
+	}
 	return r.awaitMount(before)
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/keyring"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/seccomp"
 	"github.com/cl-slurm/cl-slurm/internal/background"
 )
 
@@ -51,7 +52,7 @@ func Main(works map[string]Work) int {
 }
 
 // work does the work without access to the account's keys. A plain init starts a program with
-// privileges (setuid), which Forbid would take from it, so package enter forbids keys in the
+// privileges (setuid), which ForbidKeys would take from it, so package enter forbids keys in the
 // container.
 func (p *Process) work(work Work) (code int, err error) {
 	// The processes that this thread starts inherit its new keyring. Other threads keep theirs.
@@ -60,7 +61,7 @@ func (p *Process) work(work Work) (code int, err error) {
 		return 0, err
 	}
 	if !p.Plain {
-		if err := keyring.Forbid(); err != nil {
+		if err := seccomp.ForbidKeys(); err != nil {
 			return 0, err
 		}
 	}

@@ -20,6 +20,7 @@ type RootSpec struct {
 	SIF    string
 	SIFID  FileID // of the file that SIF must mean
 	Offset int64  // of the SIF's partition
+	Others sifconfig.Object
 	// Squashfuse is the program that mounts the SIF. If it cannot, Unpack has the reason.
 	Squashfuse string
 	Unpack     string
@@ -108,7 +109,7 @@ func readSIF(f *os.File) (*SIFConfig, error) {
 
 // RootSpec returns the root for a container of this SIF.
 func (o *SIFConfig) RootSpec(c container.Container) RootSpec {
-	s := RootSpec{SIF: c.SIF, SIFID: o.id, Offset: o.Offset, Binds: c.Binds, Network: c.Network, ShmBytes: c.ShmBytes}
+	s := RootSpec{SIF: c.SIF, SIFID: o.id, Offset: o.Offset, Others: o.Others, Binds: c.Binds, Network: c.Network, ShmBytes: c.ShmBytes}
 	var err error
 	if s.Squashfuse, err = FindSquashfuse(); err == nil {
 		err = CheckFuse()
