@@ -320,6 +320,7 @@ func (d *decision) applyRecords() {
 	}
 	if rec.Status != nil && rec.Status.Token == d.row.Begun.Token {
 		d.row.Status = rec.Status
+		d.row.CommandBegan = d.row.CommandBegan || !rec.Status.CommandStarted.IsZero()
 	}
 	if rec.Exit != nil && rec.Exit.Token == d.row.Begun.Token && d.row.Exit == nil {
 		d.row.Exit, d.exitIsNew = rec.Exit, true

@@ -89,6 +89,13 @@ func elapsed(from, to time.Time) float64 {
 	return to.Sub(from).Seconds()
 }
 
+// setsUp reports whether a stand-alone worker sets the container up, which may take seconds with an engine. Until
+// its command begins, nobody can reach its ports. A job of Slurm is reported as running when it has begun, because
+// the bridge reads its status much later.
+func (r Row) setsUp() bool {
+	return r.Phase == Running && r.Standalone && !r.CommandBegan && r.Exit == nil
+}
+
 // State returns the row's state on the wire.
 func (r Row) State() codalab.State {
 	if r.GivesBack() {
@@ -96,6 +103,9 @@ func (r Row) State() codalab.State {
 	}
 	switch r.Phase {
 	case Running, Collecting:
+		if r.setsUp() {
+			return codalab.StatePreparing
+		}
 		return codalab.StateRunning
 	case Stopping:
 		if r.Begun != nil {
@@ -237,6 +247,9 @@ func (r Row) queuedStatus() string {
 // runningStatus returns the sentence of CodaLab's own worker about a run (codalab/worker/worker_run_state.py:
 // transition_from_PREPARING), with the run's job. CodaLab's own server has no other place for the job.
 func (r Row) runningStatus() string {
+	if r.setsUp() {
+		return "Setting the container up."
+	}
 	if r.Job.ID == 0 || r.Standalone {
 		return "Running job in container."
 	}

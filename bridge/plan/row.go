@@ -204,6 +204,8 @@ type Attempt struct {
 	// saw it.
 	Begun     *spool.Started `json:"begun,omitempty"`
 	RunningAt time.Time      `json:"running_at,omitzero"`
+	// CommandBegan is set once a status record has shown that the attempt's command has begun.
+	CommandBegan bool `json:"command_began,omitempty"`
 	// Exit is the worker's exit record; nil before.
 	Exit *spool.Exit `json:"exit,omitempty"`
 	// Status is the worker's last status. The ledger does not store it: a restarted bridge reads it again

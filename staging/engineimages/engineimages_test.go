@@ -21,6 +21,9 @@ import (
 	"testing"
 	"time"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
+
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -473,6 +476,35 @@ func TestImageThatCrashesTheEngineIsNoOutage(t *testing.T) {
 	wantError(t, err, true, true, "image "+name+": ")
 }
 
+// rawConfigImage is an image with another text as its configuration.
+type rawConfigImage struct {
+	v1.Image
+
+	config []byte
+}
+
+func (i rawConfigImage) RawConfigFile() ([]byte, error) { return i.config, nil }
+
+func (i rawConfigImage) ConfigFile() (*v1.ConfigFile, error) { return partial.ConfigFile(i) }
+
+func (i rawConfigImage) ConfigName() (v1.Hash, error) { return partial.ConfigName(i) }
+
+func (i rawConfigImage) Manifest() (*v1.Manifest, error) {
+	m, err := i.Image.Manifest()
+	if err != nil {
+		return nil, err
+	}
+	m = m.DeepCopy()
+	m.Config.Digest, m.Config.Size, err = v1.SHA256(bytes.NewReader(i.config))
+	return m, err
+}
+
+func (i rawConfigImage) RawManifest() ([]byte, error) { return partial.RawManifest(i) }
+
+func (i rawConfigImage) Digest() (v1.Hash, error) { return partial.Digest(i) }
+
+func (i rawConfigImage) Size() (int64, error) { return partial.Size(i) }
+
 // Docker 20.10 crashes at such an image, and later versions run it.
 func TestImageWithoutAConfigurationIsNoOutage(t *testing.T) {
 	t.Parallel()
@@ -480,8 +512,8 @@ func TestImageWithoutAConfigurationIsNoOutage(t *testing.T) {
 	img := imagetest.Tiny(t, "null")
 	config, err := img.ConfigFile()
 	must(t, err)
-	name := e.registry.Push(t, "a/null:1", imagetest.WithRawConfig(img, fmt.Sprintf(
-		`{"architecture": %q, "os": "linux", "config": null, "rootfs": {"type": "layers", "diff_ids": [%q]}}`, runtime.GOARCH, config.RootFS.DiffIDs[0])))
+	name := e.registry.Push(t, "a/null:1", rawConfigImage{img, []byte(fmt.Sprintf(
+		`{"architecture": %q, "os": "linux", "config": null, "rootfs": {"type": "layers", "diff_ids": [%q]}}`, runtime.GOARCH, config.RootFS.DiffIDs[0]))})
 	t.Cleanup(func() { _, _ = e.docker("rmi", "--force", name) })
 	if _, err := e.stage(name, ""); err != nil {
 		wantError(t, err, false, false, "image "+name+": docker fails at it, and answers otherwise: ")
