@@ -2,6 +2,8 @@ package worker
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 	"github.com/cl-slurm/cl-slurm/internal/pause"
+	"github.com/cl-slurm/cl-slurm/internal/subids"
 )
 
 const (
@@ -194,19 +197,25 @@ func (r *attemptRun) diskUse(ctx context.Context, entries int) (bytes int64, who
 
 // diskUse adds up the sizes of the files below dir, as CodaLab does (codalab/worker/file_util.py:
 // get_path_size): it does not follow links, and counts sparse files in full. It stops after a
-// number of entries, and then whole is false.
+// number of entries, and then whole is false. It counts directories that the command has closed, if this
+// user has subordinate ids: only root in a namespace with these can open those of other ids.
 func diskUse(ctx context.Context, dir string, entries int) (bytes int64, whole bool) {
 	root, err := os.OpenRoot(dir)
+	if errors.Is(err, fs.ErrPermission) {
+		bytes, err = subids.Measure(ctx, dir)
+		return bytes, err == nil
+	}
 	if err != nil {
 		return 0, false
 	}
 	defer func() { _ = root.Close() }()
-	pending := []string{"."}
+	pending, closed := []string{"."}, false
 	for len(pending) > 0 {
 		name := pending[len(pending)-1]
 		pending = pending[:len(pending)-1]
 		d, err := openDir(root, name)
 		if err != nil {
+			closed = closed || errors.Is(err, fs.ErrPermission)
 			continue // the command removed, replaced or closed it
 		}
 		for {
@@ -228,6 +237,11 @@ func diskUse(ctx context.Context, dir string, entries int) (bytes int64, whole b
 			}
 		}
 		_ = d.Close()
+	}
+	if closed {
+		if all, err := subids.Measure(ctx, dir); err == nil {
+			return all, true
+		}
 	}
 	return bytes, true
 }

@@ -31,6 +31,7 @@ type Host struct {
 	Squashfuse  Finding `json:"squashfuse"`
 	Bubblewrap  Finding `json:"bubblewrap"`
 	Unsquashfs  Finding `json:"unsquashfs"`
+	IDs         Finding `json:"ids"` // the user's subordinate ids, for the built-in runtime
 	Apptainer   Finding `json:"apptainer"`
 	Singularity Finding `json:"singularity"`
 	Docker      Finding `json:"docker"`
@@ -56,7 +57,7 @@ func (h Host) BuiltinParts() []Part {
 
 // Parts returns all parts.
 func (h Host) Parts() []Part {
-	return append(h.BuiltinParts(), Part{"unsquashfs", h.Unsquashfs}, Part{"apptainer", h.Apptainer},
+	return append(h.BuiltinParts(), Part{"subordinate ids", h.IDs}, Part{"unsquashfs", h.Unsquashfs}, Part{"apptainer", h.Apptainer},
 		Part{"singularity", h.Singularity}, Part{"docker", h.Docker}, Part{"podman", h.Podman})
 }
 
@@ -87,7 +88,7 @@ func Choose(want runtimes.Name, h Host) (Choice, error) {
 		if lack := h.builtinLack(); lack != "" {
 			return Choice{}, HostErrorf("%s: %s", asked, lack)
 		}
-		return Choice{Runtime: runtimes.Builtin, Reason: asked}, nil
+		return h.chooseBuiltin(asked), nil
 	case runtimes.Apptainer, runtimes.Singularity, runtimes.Docker, runtimes.Podman:
 		if lack := h.programLack(want); lack != "" {
 			return Choice{}, HostErrorf("%s: %s", asked, lack)
@@ -100,7 +101,7 @@ func Choose(want runtimes.Name, h Host) (Choice, error) {
 func (h Host) chooseAuto() (Choice, error) {
 	builtin, unmounted := h.builtinLack(), h.mountLack()
 	if builtin == "" && unmounted == "" {
-		return Choice{Runtime: runtimes.Builtin, Reason: "nothing else was asked for, and this node has all that it needs"}, nil
+		return h.chooseBuiltin("nothing else was asked for, and this node has all that it needs"), nil
 	}
 	because := cmp.Or(builtin, unmounted)
 	for _, name := range []runtimes.Name{runtimes.Apptainer, runtimes.Singularity} {
@@ -109,10 +110,21 @@ func (h Host) chooseAuto() (Choice, error) {
 		}
 	}
 	if builtin == "" {
-		return Choice{Runtime: runtimes.Builtin, Reason: "no Apptainer can be used, and the image can be unpacked: " + because}, nil
+		return h.chooseBuiltin("no Apptainer can be used, and the image can be unpacked: " + because), nil
 	}
 	return Choice{}, HostErrorf("this node can run no container: %s; or an Apptainer with privileges (setuid) has to be installed", because)
 }
+
+// chooseBuiltin returns the choice of the built-in runtime.
+func (h Host) chooseBuiltin(reason string) Choice {
+	if h.IDs.Lack != "" {
+		reason += "; " + OneID(h.IDs.Lack)
+	}
+	return Choice{Runtime: runtimes.Builtin, Reason: reason}
+}
+
+// OneID returns the sentence about a container that has only one user id, with the reason.
+func OneID(reason string) string { return "the container has only one user id: " + reason }
 
 // chooseProgram returns the choice of a runtime that is a program of the host.
 func (h Host) chooseProgram(name runtimes.Name, reason string) Choice {

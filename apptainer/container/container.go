@@ -35,7 +35,8 @@ type Runtime interface {
 // Container describes one run of a command in an image. It is a value: a caller may use it again,
 // and in several goroutines at the same time.
 //
-// In the container, the command is root over the image's files; outside it is the calling user. It
+// In the container, the command is root over the image's files; outside it is the calling user, and other
+// users of the built-in runtime are the calling user's subordinate ids, if there are any. It
 // sees the image, its binds and devices, a new /proc, /dev and /dev/shm, the host's /sys, and only
 // its own processes. Files that it writes outside of its binds are not kept; see PrivateDir.
 type Container struct {

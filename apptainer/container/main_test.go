@@ -18,6 +18,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/runner"
+	"github.com/cl-slurm/cl-slurm/internal/filetree"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
@@ -27,6 +28,9 @@ const runAsUser = "run-container"
 // probeAsUser is the argument with which it probes the host. A scratch directory and the program
 // that enters containers follow.
 const probeAsUser = "probe-host"
+
+// removeAsUser is the argument with which it removes a directory, which follows.
+const removeAsUser = "remove-tree"
 
 // runRequest is the standard input of such a run.
 type runRequest struct {
@@ -59,6 +63,12 @@ func TestMain(m *testing.M) {
 		case probeAsUser:
 			host, err := runner.Runner{Helper: os.Args[3]}.Probe(context.Background(), os.Args[2])
 			if err := errors.Join(err, json.NewEncoder(os.Stdout).Encode(host)); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			os.Exit(0)
+		case removeAsUser:
+			if err := filetree.Remove(os.Args[2]); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				os.Exit(1)
 			}

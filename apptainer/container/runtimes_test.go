@@ -36,6 +36,7 @@ type testRuntime struct {
 	Engine    *engine.Runtime
 	Runner    *runner.Runner
 
+	oneID         bool   // the user has no subordinate ids
 	compression   string // of its SIFs; empty is the default
 	singularityCE bool
 }
@@ -57,8 +58,9 @@ func (w testRuntime) runtime() container.Runtime {
 func onEachRuntime(t *testing.T, test func(t *testing.T, w testRuntime)) {
 	t.Helper()
 	for name, find := range map[string]func(testing.TB) testRuntime{
-		"builtin":   func(tb testing.TB) testRuntime { testenv.Containers(tb); return testRuntime{} },
-		"apptainer": apptainerRuntime,
+		"builtin":        rangedRuntime,
+		"builtin-one-id": func(tb testing.TB) testRuntime { testenv.Containers(tb); return testRuntime{oneID: true} },
+		"apptainer":      apptainerRuntime,
 		"apptainer-plain": func(tb testing.TB) testRuntime {
 			w := plainRuntime(tb)
 			if w.singularityCE {
@@ -81,6 +83,14 @@ func onEachRuntime(t *testing.T, test func(t *testing.T, w testRuntime)) {
 			test(t, find(t))
 		})
 	}
+}
+
+// rangedRuntime returns the built-in runtime for a user with subordinate ids.
+func rangedRuntime(tb testing.TB) testRuntime {
+	tb.Helper()
+	testenv.Containers(tb)
+	testenv.SubordinateIDs(tb)
+	return testRuntime{}
 }
 
 // apptainerRuntime returns the Apptainer of this machine.
@@ -266,6 +276,9 @@ func (w testRuntime) shellImage(tb testing.TB) container.Container {
 
 func (w testRuntime) start(tb testing.TB, c container.Container) *run {
 	tb.Helper()
+	if w.oneID { // root of a namespace has no subordinate ids
+		return w.startOnHost(tb, "true", c)
+	}
 	return startRequest(tb, runRequest{Runtime: w, Container: c})
 }
 

@@ -40,3 +40,16 @@ func TestI10DiskThatIsFullForAllIsNoVerdictOnABundle(t *testing.T) {
 		t.Errorf("exit code %d, %+v", code, exit)
 	}
 }
+
+func TestDiskLimitCountsDirectoriesOfOtherIDs(t *testing.T) {
+	t.Parallel()
+	testenv.SubordinateIDs(t)
+	command := "mkdir dir; head -c 3000000 /dev/zero >dir/big; chown 1000:1000 dir/big dir; chmod 0700 dir; sleep 1000"
+	x := prepare(t, command, func(_ string, s *spool.Spec) { s.DiskBytes = 1 << 20 })
+	if _, exit := x.start().wait(); exit.Cause != spool.CauseLimit || exit.Usage.DiskBytes < 3000000 {
+		t.Errorf("%+v, the worker said: %s", exit, x.log.String())
+	}
+	if x.file("dir/big") == "" {
+		t.Error("the file is not a result")
+	}
+}

@@ -6,11 +6,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/cl-slurm/cl-slurm/internal/filetree"
+	"github.com/cl-slurm/cl-slurm/internal/subids"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -18,8 +21,11 @@ import (
 const bundle = "0x0123456789abcdef0123456789abcdef"
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && (os.Args[1] == "container-init" || os.Args[1] == "exec") {
+	if len(os.Args) > 1 && slices.Contains([]string{"container-init", "exec", subids.Command}, os.Args[1]) {
 		main()
+	}
+	if code, ran := remove(os.Args); ran {
+		os.Exit(code)
 	}
 	dir, err := os.MkdirTemp("/var/tmp", "cl-worker-test-")
 	if err == nil {
@@ -40,6 +46,21 @@ func TestMain(m *testing.M) {
 	}
 	_ = os.RemoveAll(dir)
 	os.Exit(code)
+}
+
+// removeTree is an argument with which this program removes a directory.
+const removeTree = "remove-tree"
+
+func remove(args []string) (code int, ran bool) {
+	if len(args) != 3 || args[1] != removeTree {
+		return 0, false
+	}
+	subids.Main(args)
+	if err := filetree.Remove(args[2]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1, true
+	}
+	return 0, true
 }
 
 // execution is a `cl-worker exec` of researcher's.

@@ -52,7 +52,7 @@ func image(t *testing.T) string {
 // makeImage makes an image of some of this host's programs.
 func makeImage() (v1.Image, error) {
 	var layer bytes.Buffer
-	if err := writeLayer(&layer, "sh", "cat", "ls", "env", "sleep", "head", "id", "readlink", "tail", "touch", "stat", "ln", "mkdir", "mkfifo", "chmod", "rm", "date", "df", "free", "hostname", "seq", "dd", "nproc", "wc"); err != nil {
+	if err := writeLayer(&layer, "sh", "cat", "ls", "env", "sleep", "head", "id", "readlink", "tail", "touch", "stat", "ln", "chown", "setpriv", "mkdir", "mkfifo", "chmod", "rm", "date", "df", "free", "hostname", "seq", "dd", "nproc", "wc"); err != nil {
 		return nil, err
 	}
 	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(layer.Bytes())), nil })

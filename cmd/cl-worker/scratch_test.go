@@ -19,7 +19,7 @@ func (x *execution) inNamespace(preparation string) {
 	worker := x.cmd.Args[1:]
 	x.cmd.Path = "/usr/bin/unshare"
 	x.cmd.Args = append([]string{
-		"unshare", "--mount", "sh", "-ec", preparation + fmt.Sprintf(`; exec setpriv --reuid=%d --regid=%d --clear-groups /proc/self/fd/3 "$@"`, u.UID, u.GID), "sh",
+		"unshare", "--mount", "sh", "-ec", preparation + fmt.Sprintf(`; exec setpriv $options --reuid=%d --regid=%d --clear-groups /proc/self/fd/3 "$@"`, u.UID, u.GID), "sh",
 	}, worker...)
 	self, err := os.Open("/proc/self/exe")
 	must(x.t, err)

@@ -9,7 +9,10 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"syscall"
+
+	"github.com/cl-slurm/cl-slurm/internal/subids"
 )
 
 // Remove removes a directory and its contents, even if a directory has lost its owner's
@@ -19,7 +22,7 @@ func Remove(dir string) error {
 	if failed == nil {
 		return nil
 	}
-	_ = os.Chmod(dir, 0o700)
+	openTop(dir)
 	root, err := os.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) { // another process removes it too
 		return nil
@@ -45,30 +48,57 @@ func RemoveIn(root *os.Root, name string) error {
 	if !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
+	at := filepath.Join(root.Name(), name)
 	if info, err := root.Lstat(name); err == nil {
-		_ = OpenEntry(root, name, info) // a failure shows below
+		if subids.IsForeign(info) {
+			_ = subids.Reclaim(at) // a failure shows below
+		}
+		_ = OpenEntry(root, name, info) // as above
 	}
 	if dir, err := root.OpenRoot(name); err == nil {
-		OpenUp(dir)
+		openUpOrReclaim(dir, at)
 		_ = dir.Close() // only used to change modes
 	}
 	return root.RemoveAll(name)
 }
 
+// openTop gives the owner of a directory all permissions on it.
+func openTop(dir string) {
+	if info, err := os.Lstat(dir); err == nil && info.IsDir() && subids.IsForeign(info) {
+		_ = subids.Reclaim(dir) // a failure shows below
+	}
+	_ = os.Chmod(dir, 0o700) // as above
+}
+
 // OpenUp gives the owner all permissions on the root and the directories below it, and read
 // permission on files. It follows no symbolic link. It reports no failure, because the next
 // use of the tree fails then. It does nothing if the owner may not search the root itself.
-func OpenUp(root *os.Root) {
-	if info, err := root.Lstat("."); err == nil {
-		_ = OpenEntry(root, ".", info) // see above
+//
+// If a killed container left files of the user's subordinate ids, OpenUp first makes the user their owner.
+// Root's Name must be the path of the directory.
+func OpenUp(root *os.Root) { openUpOrReclaim(root, root.Name()) }
+
+func openUpOrReclaim(root *os.Root, at string) {
+	if openUpAll(root) {
+		if subids.Reclaim(at) == nil {
+			openUpAll(root)
+		}
 	}
-	openUp(root, ".")
 }
 
-func openUp(root *os.Root, dir string) {
+// openUpAll reports whether there are files of the user's subordinate ids.
+func openUpAll(root *os.Root) (foreign bool) {
+	if info, err := root.Lstat("."); err == nil {
+		_ = OpenEntry(root, ".", info) // see OpenUp
+		foreign = subids.IsForeign(info)
+	}
+	return openUp(root, ".") || foreign
+}
+
+func openUp(root *os.Root, dir string) (foreign bool) {
 	d, err := root.Open(dir)
 	if err != nil {
-		return
+		return false
 	}
 	entries, _ := d.ReadDir(-1)
 	_ = d.Close()
@@ -79,10 +109,12 @@ func openUp(root *os.Root, dir string) {
 			continue
 		}
 		_ = OpenEntry(root, name, info)
+		foreign = foreign || subids.IsForeign(info)
 		if info.IsDir() {
-			openUp(root, name)
+			foreign = openUp(root, name) || foreign
 		}
 	}
+	return foreign
 }
 
 // OpenEntry gives the owner all permissions on a directory of root, or reading of a file.

@@ -4,12 +4,21 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
+	"github.com/cl-slurm/cl-slurm/internal/subids"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
+
+func TestMain(m *testing.M) {
+	if code, ran := subids.Main(os.Args); ran {
+		os.Exit(code)
+	}
+	os.Exit(m.Run())
+}
 
 // It runs as an ordinary user: root may read everything.
 func TestClosedDirectoriesAreRemovedAndLinksAreNotFollowed(t *testing.T) {
@@ -84,5 +93,53 @@ func TestClosedTreeIsOpenedToItsOwnerAlone(t *testing.T) {
 	}
 	if _, err := os.Lstat(inner); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("after RemoveIn: %v", err)
+	}
+}
+
+// It runs as an ordinary user, who leaves files as a killed container does.
+func TestTreesOfSubordinateIDsAreOpenedAndRemoved(t *testing.T) {
+	t.Parallel()
+	testenv.UsesMachine()
+	if os.Getuid() == 0 && !testenv.AsResearcher(t) {
+		return
+	}
+	testenv.SubordinateIDs(t)
+	dir := t.TempDir()
+	for _, name := range []string{"whole", "part", "root", "opened"} {
+		leaveForeign(t, filepath.Join(dir, name))
+	}
+	if err := exec.Command("rm", "-r", filepath.Join(dir, "whole")).Run(); err == nil {
+		t.Fatal("the user can remove the tree, so this test shows nothing")
+	}
+	if err := filetree.Remove(filepath.Join(dir, "whole")); err != nil {
+		t.Error(err)
+	}
+	if err := filetree.Remove(filepath.Join(dir, "root", "deep")); err != nil { // its own root is another id's
+		t.Error(err)
+	}
+	root, err := os.OpenRoot(dir)
+	testenv.Must(t, err)
+	defer root.Close()
+	if err := filetree.RemoveIn(root, "part"); err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{"whole", "part", "root/deep"} {
+		if _, err := os.Lstat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s is there still: %v", name, err)
+		}
+	}
+	filetree.OpenUp(root)
+	if text, err := os.ReadFile(filepath.Join(dir, "opened/deep/file")); err != nil || string(text) != "x\n" {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// leaveForeign makes a tree of which parts belong to the user's subordinate ids.
+func leaveForeign(t *testing.T, dir string) {
+	t.Helper()
+	script := `mkdir -p $0/deep/er && echo x >$0/deep/file && echo x >$0/deep/er/file && chown -R 5:6 $0/deep && chmod 0700 $0/deep && chmod 0 $0/deep/er $0/deep/file`
+	output, err := exec.Command("unshare", "--user", "--map-root-user", "--map-auto", "sh", "-c", script, dir).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, output)
 	}
 }

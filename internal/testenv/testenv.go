@@ -159,6 +159,23 @@ func lookUp(name string) (User, error) {
 	return u, nil
 }
 
+// SubordinateIDs checks that the researcher has a range of user and group ids, and that newuidmap maps them.
+func SubordinateIDs(tb testing.TB) {
+	tb.Helper()
+	user := Researcher(tb)
+	for _, file := range []string{"/etc/subuid", "/etc/subgid"} {
+		text, err := os.ReadFile(file)
+		if err == nil && !strings.Contains("\n"+string(text), "\n"+user.Name+":") {
+			err = fmt.Errorf("%s has no range for %s", file, user.Name)
+		}
+		need(tb, containers, err)
+	}
+	for _, program := range []string{"newuidmap", "newgidmap"} {
+		_, err := exec.LookPath(program)
+		need(tb, containers, err)
+	}
+}
+
 // SharedDir returns an empty directory that belongs to researcher and that the nodes of the cluster see
 // under the same path. It is removed at the end of the test; no program may write into it then.
 func SharedDir(tb testing.TB) string {

@@ -16,6 +16,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
+	"github.com/cl-slurm/cl-slurm/internal/subids"
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 	"github.com/cl-slurm/cl-slurm/spool"
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
@@ -120,10 +121,16 @@ func (c *Collector) supersede(run codalab.RunBundle, from fs.FileInfo) error {
 	return nil
 }
 
-// openClosed opens a directory that a command may have closed to its owner.
+// openClosed opens a directory that a command may have closed to its owner, or given to a subordinate id of
+// this user.
 func openClosed(dir string) (*os.Root, error) {
-	if info, err := os.Lstat(dir); err == nil && info.IsDir() && info.Mode()&0o700 != 0o700 {
-		_ = os.Chmod(dir, info.Mode().Perm()|0o700) // a failure shows below
+	if info, err := os.Lstat(dir); err == nil && info.IsDir() {
+		if subids.IsForeign(info) {
+			_ = subids.Reclaim(dir) // a failure shows below
+		}
+		if info.Mode()&0o700 != 0o700 {
+			_ = os.Chmod(dir, info.Mode().Perm()|0o700) // as above
+		}
 	}
 	return os.OpenRoot(dir)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
+	"github.com/cl-slurm/cl-slurm/internal/subids"
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 	"github.com/cl-slurm/cl-slurm/staging/sitepath"
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
@@ -130,16 +131,25 @@ func (s *Store) move(ctx context.Context, run codalab.RunBundle, runDir string) 
 }
 
 // prepare prepares a run directory for its location in the store. It removes entries that are not
-// results, opens those that the command closed to its owner, and gives the directory the mode of
-// the location. By that mode the server, which usually has another account than the bundle, can read
-// it.
+// results, opens those that the command closed to its owner, makes this user the owner of those that a
+// killed container left to its subordinate ids, and gives the directory the mode of the location. By that
+// mode the server, which usually has another account than the bundle, can read it.
 func prepare(ctx context.Context, root *os.Root, run codalab.RunBundle, location string) error {
 	info, err := os.Lstat(location)
 	if err != nil {
 		return err
 	}
-	open := func(below string, info fs.FileInfo) error { return filetree.OpenEntry(root, below, info) }
-	if err := exclusionOf(run).clean(ctx, root, open); err != nil {
+	foreign := false
+	open := func(below string, info fs.FileInfo) error {
+		foreign = foreign || subids.IsForeign(info)
+		return filetree.OpenEntry(root, below, info)
+	}
+	err = exclusionOf(run).clean(ctx, root, open)
+	if foreign {
+		filetree.OpenUp(root)
+		err = exclusionOf(run).clean(ctx, root, open)
+	}
+	if err != nil {
 		return err
 	}
 	return root.Chmod(".", info.Mode().Perm()|0o700)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,9 +13,17 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/subids"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
+
+func TestMain(m *testing.M) {
+	if code, ran := subids.Main(os.Args); ran {
+		os.Exit(code)
+	}
+	os.Exit(m.Run())
+}
 
 // moved is a run directory and the location for its results.
 type moved struct {
@@ -341,4 +350,27 @@ func TestWhatACommandClosedIsMovedOpen(t *testing.T) {
 		must(t, os.Chmod(filepath.Join(m.runDir, name), 0))
 	}
 	m.is(m.move())
+}
+
+// It runs as an ordinary user.
+func TestWhatAKilledContainerLeftToOtherIDsIsMovedAsTheUsers(t *testing.T) {
+	t.Parallel()
+	testenv.UsesMachine()
+	if os.Getuid() == 0 && !testenv.AsResearcher(t) {
+		return
+	}
+	testenv.SubordinateIDs(t)
+	m := newMoved(t, t.TempDir())
+	const script = `chown -R 5:6 "$0/model" "$0/checkpoints" "$0/stdout" "$0" && chmod 0700 "$0/model" "$0/checkpoints" "$0" && chmod 0600 "$0/model/w"`
+	output, err := exec.CommandContext(t.Context(), "unshare", "--user", "--map-root-user", "--map-auto", "sh", "-c", script, m.runDir).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	m.is(m.move())
+	for _, name := range []string{"model/w", "model", "stdout", ""} {
+		info, err := os.Lstat(filepath.Join(m.location, name))
+		if must(t, err); subids.IsForeign(info) {
+			t.Errorf("%s is another id's", name)
+		}
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
 	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
+	"github.com/cl-slurm/cl-slurm/internal/subids"
 	"github.com/cl-slurm/cl-slurm/internal/subpath"
 )
 
@@ -57,7 +58,13 @@ func (r Runtime) Run(ctx context.Context, c container.Container) (container.Exit
 		if s.Root.Bubblewrap, err = initproc.FindBubblewrap(); err != nil {
 			return i, err
 		}
-		return initproc.For(c, r.Helper, runWork, s)
+		if i, err = initproc.For(c, r.Helper, runWork, s); err != nil {
+			return i, err
+		}
+		if i.IDs, err = subids.Find(); err == nil { // otherwise the choice's reason tells it
+			i.Spec.Written = initproc.WrittenBy(c)
+		}
+		return i, nil
 	})
 }
 
@@ -74,6 +81,9 @@ func runContainer(p *initproc.Process) (code int, err error) {
 	c := &containerInit{process: p}
 	if err := p.ReadDetails(&c.spec); err != nil {
 		return 0, err
+	}
+	if code, err := p.CheckOwners(); err != nil {
+		return code, err
 	}
 	c.root = &initproc.Root{RootSpec: c.Root, Process: p}
 	// MountProc: bubblewrap and terminate look processes up in /proc.

@@ -15,4 +15,7 @@
 // This needs squashfuse, bubblewrap, /dev/fuse and user namespaces, with overlay mounts in them
 // (Linux 5.11, RHEL 8.5). If the image or the overlay cannot be mounted, unsquashfs unpacks the
 // image for one run, and the Exit notes the reason.
+//
+// If the user has subordinate ids (package subids), the namespace has them, and the init gives the
+// command's files to the user at the end. Otherwise it has one id, that of the user, who is root in it.
 package builtin

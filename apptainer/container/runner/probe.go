@@ -17,6 +17,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
+	"github.com/cl-slurm/cl-slurm/internal/subids"
 )
 
 // Look returns the facts about the host that need no start of a program, in less than a
@@ -38,7 +39,17 @@ func lookForBuiltin() container.Host {
 		Fuse:       container.Finding{Lack: textOf(initproc.CheckFuse())},
 		Squashfuse: finding(initproc.FindSquashfuse()),
 		Bubblewrap: finding(initproc.FindBubblewrap()),
+		IDs:        findIDs(),
 	}
+}
+
+// findIDs finds the user's subordinate ids. They count as the version of newuidmap, for want of another.
+func findIDs() container.Finding {
+	ids, err := subids.Find()
+	if err != nil {
+		return container.Finding{Lack: err.Error()}
+	}
+	return container.Finding{Path: ids.Program(), Version: ids.String()}
 }
 
 // choose chooses a runtime by Look. Usually that is the built-in one, and choose does not look for
@@ -98,8 +109,11 @@ func (r Runner) Probe(ctx context.Context, parent string) (container.Host, error
 		}
 	}
 	try(&h.Namespaces, func(*container.Finding) error {
-		code, err := r.tryNamespaces(ctx, dir)
-		if code == codeNoOverlay {
+		exit, err := r.tryNamespaces(ctx, dir)
+		if refusal, refused := strings.CutPrefix(exit.Note, container.OneID("")); refused {
+			h.IDs.Lack = refusal
+		}
+		if exit.Code == codeNoOverlay {
 			h.Overlay.Lack = err.Error()
 			return nil
 		}
@@ -127,13 +141,17 @@ const trialWork = "trial"
 // codeNoOverlay is the code of tryOverlay if only the overlay failed.
 const codeNoOverlay = 2
 
-// tryNamespaces starts an init with namespaces, which mounts in them.
-func (r Runner) tryNamespaces(ctx context.Context, dir string) (code int, err error) {
-	exit, err := initproc.Init{Program: r.Helper, Spec: initproc.Spec{Work: trialWork, PrivateDir: dir}}.Run(ctx)
-	return exit.Code, err
+// tryNamespaces starts an init with namespaces, which mounts in them, and with the user's subordinate ids
+// if there are any. If the host refuses these, the Exit's Note has the reason.
+func (r Runner) tryNamespaces(ctx context.Context, dir string) (container.Exit, error) {
+	ids, _ := subids.Find() // Look has the reason if there are none
+	return initproc.Init{Program: r.Helper, Spec: initproc.Spec{Work: trialWork, PrivateDir: dir}, IDs: ids}.Run(ctx)
 }
 
 func tryOverlay(p *initproc.Process) (code int, err error) {
+	if code, err := p.CheckOwners(); err != nil {
+		return code, err
+	}
 	for _, step := range []func() error{p.MountProc, p.EnterPrivateDir, initproc.MakeDirs} {
 		if err := step(); err != nil {
 			return 1, err

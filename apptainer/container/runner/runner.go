@@ -16,6 +16,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/enter"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
+	"github.com/cl-slurm/cl-slurm/internal/subids"
 )
 
 // Main runs a program's hidden parts. With one of four first arguments, the program is the init of
@@ -23,8 +24,8 @@ import (
 // connects to a port in one. ran reports whether it was one of these, and code is then the exit status for the program. A program that
 // runs containers, or is a runtime's Helper, must call Main before anything else.
 func Main(args []string) (code int, ran bool) {
-	if len(args) < 2 {
-		return 0, false
+	if code, ran := subids.Main(args); ran || len(args) < 2 {
+		return code, ran
 	}
 	switch args[1] {
 	case initproc.Command:

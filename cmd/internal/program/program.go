@@ -19,6 +19,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/background"
+	"github.com/cl-slurm/cl-slurm/internal/subids"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
@@ -113,6 +114,9 @@ func Usage(err error) error { return &Error{Code: ExitUsage, Err: err} }
 // its error on standard error, and exits. A second signal ends the process at
 // once.
 func Main(run func(ctx context.Context, p Process) error) {
+	if code, ran := subids.Main(os.Args); ran {
+		os.Exit(code)
+	}
 	ctx, deaf := listen()
 	stderr := termtext.NewWriter(os.Stderr)
 	err := run(ctx, Process{

@@ -17,6 +17,7 @@
 //	control: end of file ───► the caller is gone: the init ends
 //	◄────── report: Began     the command begins
 //	◄────── report: Code      the command has ended, or Error has the reason of a failure
+//	◄────── report: Note      with subordinate ids: the user owns the command's files
 //
 // # The root
 //

@@ -17,6 +17,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/keyring"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/seccomp"
 	"github.com/cl-slurm/cl-slurm/internal/background"
+	"github.com/cl-slurm/cl-slurm/internal/subids"
 )
 
 // Work is the task of an init. It returns its command's exit status as a shell reports it. An error
@@ -48,6 +49,9 @@ func Main(works map[string]Work) int {
 	if reports.Encode(last) != nil {
 		return 1
 	}
+	if spec.Ranged && reports.Encode(report{Note: p.giveBack()}) != nil {
+		return 1
+	}
 	return 0
 }
 
@@ -59,6 +63,11 @@ func (p *Process) work(work Work) (code int, err error) {
 	runtime.LockOSThread()
 	if err := keyring.Leave(); err != nil {
 		return 0, err
+	}
+	if p.Ranged {
+		if err := subids.Settle(); err != nil {
+			return 0, err
+		}
 	}
 	if !p.Plain {
 		if err := seccomp.ForbidKeys(); err != nil {

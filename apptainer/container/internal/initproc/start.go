@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/internal/subids"
 )
 
 // Command is the hidden argument with which a program runs [Main].
@@ -42,6 +45,11 @@ type Spec struct {
 	// PrivateDir is an empty directory for this init alone.
 	PrivateDir string
 	KillGrace  time.Duration
+	// Ranged is set for an init whose namespace has the user's subordinate ids. Written are the
+	// host's directories that its command may write to. At the end, everything in them is given
+	// back to the user.
+	Ranged  bool     `json:",omitempty"`
+	Written []string `json:",omitempty"`
 }
 
 // report is an init's message when its command begins, and at the end.
@@ -62,6 +70,9 @@ type Init struct {
 	Spec    Spec
 	// Details, if not nil, becomes Spec.Details.
 	Details any
+	// IDs, if not nil, is the map of the init's namespace. If the host refuses it, the Exit notes
+	// the reason, and the init has one id, as without IDs.
+	IDs *subids.Map
 	// Stdout and Stderr are the init's and its command's.
 	Stdout, Stderr *os.File
 	// OnStart, if not nil, is called with the init's process id when the command begins.
@@ -70,6 +81,8 @@ type Init struct {
 	// ended without a report. Without Began, an init calls Process.Begin before its command can
 	// begin.
 	Began func() bool
+
+	note string // of the Exit
 }
 
 // For returns an Init that runs a container by the work of this name, in a new directory of the
@@ -114,7 +127,26 @@ func (i Init) Run(ctx context.Context) (container.Exit, error) {
 	if err != nil && i.Spec.Plain { // its init may have been killed
 		killSession(int(p.child))
 	}
+	if err != nil && i.Spec.Ranged && exit.Code == CodeOneID {
+		i.useOneID(err)
+		return i.Run(ctx)
+	}
+	exit.Note = joinNotes(i.note, exit.Note)
 	return exit, err
+}
+
+// CodeOneID is the code of a work that has failed because a file system refuses files of the
+// subordinate ids. The init then starts again without them.
+const CodeOneID = 3
+
+// useOneID makes the init start without the subordinate ids.
+func (i *Init) useOneID(reason error) {
+	i.IDs, i.Spec.Ranged = nil, false
+	i.note = container.OneID(reason.Error())
+}
+
+func joinNotes(notes ...string) string {
+	return strings.Join(slices.DeleteFunc(notes, func(n string) bool { return n == "" }), "; ")
 }
 
 func (i *Init) start() (_ *runningInit, err error) {
@@ -134,10 +166,30 @@ func (i *Init) start() (_ *runningInit, err error) {
 	}
 	defer func() { _ = unix.Close(reportOut) }()
 	p := &runningInit{control: os.NewFile(uintptr(control), "control"), report: os.NewFile(uintptr(report), "report"), grace: i.Spec.KillGrace}
+	if i.IDs != nil {
+		if p.child, err = i.forkRanged(controlIn, reportOut); err == nil {
+			return p, nil
+		}
+		i.useOneID(err)
+	}
 	if p.child, err = i.fork(controlIn, reportOut); err != nil {
 		return nil, errors.Join(namespaceError(err), p.control.Close(), p.report.Close())
 	}
 	return p, nil
+}
+
+// forkRanged is fork with the ids of IDs. It runs newuidmap while the init starts and waits for its order.
+func (i *Init) forkRanged(control, report int) (child, error) {
+	c, err := i.fork(control, report)
+	if err != nil {
+		return 0, err
+	}
+	if err = i.IDs.Apply(int(c)); err != nil {
+		_, _ = c.kill(), c.wait() // it was killed
+		return 0, err
+	}
+	i.Spec.Ranged = true
+	return c, nil
 }
 
 // fork starts the init with its ends of both pipes.
@@ -155,6 +207,9 @@ func (i *Init) fork(control, report int) (child, error) {
 			UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
 			GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
 			Pdeathsig:   syscall.SIGKILL,
+		}
+		if i.IDs != nil {
+			i.IDs.Prepare(attributes)
 		}
 	}
 	return startChild(cmp.Or(i.Program, "/proc/self/exe"), []string{Command}, &syscall.ProcAttr{Env: initEnv(), Files: files, Sys: attributes})
@@ -194,17 +249,25 @@ func (p *runningInit) wait(ctx context.Context, i Init) (container.Exit, error) 
 	var stopping sync.WaitGroup
 	stopping.Go(func() { p.stopWith(ctx, done) })
 	sendErr := json.NewEncoder(p.control).Encode(i.Spec)
-	report, began, readErr := p.readReports(i.OnStart)
+	reports := json.NewDecoder(p.report)
+	report, began, readErr := readReports(reports, func() {
+		if i.OnStart != nil {
+			i.OnStart(int(p.child))
+		}
+	})
 	close(done)
 	stopping.Wait()
+	if readErr == nil {
+		report.Note = joinNotes(report.Note, i.awaitFiles(reports))
+	}
 	_ = p.control.Close() // the init ends now at the latest
 	_ = p.report.Close()
 	waitErr := p.child.wait()
 	switch {
 	case readErr != nil && ctx.Err() != nil:
-		return container.Exit{}, fmt.Errorf("its init did not stop and was killed: %w", ctx.Err())
+		return container.Exit{}, fmt.Errorf("its init did not stop and was killed: %w", errors.Join(ctx.Err(), i.reclaim()))
 	case readErr != nil:
-		err := fmt.Errorf("its init ended without a report: %w", errors.Join(waitErr, sendErr))
+		err := fmt.Errorf("its init ended without a report: %w", errors.Join(waitErr, sendErr, i.reclaim()))
 		if began || i.Began != nil && i.Began() {
 			return container.Exit{}, err
 		}
@@ -221,8 +284,28 @@ func (p *runningInit) wait(ctx context.Context, i Init) (container.Exit, error) 
 	return exit, nil
 }
 
-func (p *runningInit) readReports(onStart func(pid int)) (last report, began bool, err error) {
-	reports := json.NewDecoder(p.report)
+// reclaim gives the user the files of an init that ended before it did so.
+func (i *Init) reclaim() error {
+	if !i.Spec.Ranged || len(i.Spec.Written) == 0 {
+		return nil
+	}
+	return subids.Reclaim(i.Spec.Written...)
+}
+
+// awaitFiles waits until an init has given its command's files to the user, and returns a note about a
+// failure. The kill of an init that does not stop cannot interrupt this.
+func (i *Init) awaitFiles(reports *json.Decoder) string {
+	if !i.Spec.Ranged {
+		return ""
+	}
+	var last report
+	if reports.Decode(&last) != nil { // the init was killed
+		return noteOf(i.reclaim())
+	}
+	return last.Note
+}
+
+func readReports(reports *json.Decoder, onStart func()) (last report, began bool, err error) {
 	for {
 		last = report{}
 		if err := reports.Decode(&last); err != nil {
@@ -232,9 +315,7 @@ func (p *runningInit) readReports(onStart func(pid int)) (last report, began boo
 			return last, began, nil
 		}
 		began = true
-		if onStart != nil {
-			onStart(int(p.child))
-		}
+		onStart()
 	}
 }
 

@@ -83,8 +83,8 @@ func superblockIsWhole(head []byte, fits int64) bool {
 	return true
 }
 
-// unpackSIF writes the SIF's files to RootDir. Their owner becomes the calling user, which is
-// root in the container. It omits device files, and sets no mode that raises privileges.
+// unpackSIF writes the SIF's files to RootDir, without device files. If the namespace has only one id, their
+// owner becomes the calling user, which is root in the container, and no mode raises privileges.
 func (r *Root) unpackSIF() error {
 	unsquashfs, err := FindUnsquashfs()
 	if err != nil {
@@ -118,8 +118,8 @@ func (r *Root) unpackSIF() error {
 
 // startUnsquashfs starts the program in bubblewrap, where it can write only to RootDir, because
 // links and names in an image led some versions out of it (CVE-2021-40153, CVE-2021-41072). It
-// limits the buffers, for which the program would use half of the memory by default. In a user
-// namespace in which it is not root, the program does not try to change owners.
+// limits the buffers, for which the program would use half of the memory by default. With one id, it runs
+// in a user namespace in which it is not root, so that it does not try to change owners.
 func (r *Root) startUnsquashfs(program string) (pid int, output *tail, err error) {
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -134,13 +134,21 @@ func (r *Root) startUnsquashfs(program string) (pid int, output *tail, err error
 	defer func() { _ = null.Close() }()
 	const buffer = "32" // MiB
 	root := filepath.Join(r.Process.PrivateDir, RootDir)
-	pid, err = r.Process.Start([]string{
+	options := []string{"--unshare-user", "--uid", "1", "--gid", "1"}
+	if r.Process.Ranged {
+		options = []string{"--cap-drop", "ALL"}
+		for _, name := range []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID"} {
+			options = append(options, "--cap-add", name)
+		}
+	}
+	pid, err = r.Process.Start(append(append([]string{
 		r.Bubblewrap, "--ro-bind", "/", "/", "--bind", root, root,
-		"--unshare-user", "--uid", "1", "--gid", "1", "--unshare-net", "--unshare-ipc", "--chdir", "/", "--",
+	}, options...), []string{
+		"--unshare-net", "--unshare-ipc", "--chdir", "/", "--",
 		program, "-no-progress", "-user-xattrs", "-processors", strconv.Itoa(runtime.NumCPU()),
 		"-data-queue", buffer, "-frag-queue", buffer,
 		"-offset", strconv.FormatInt(r.Offset, 10), "-force", "-dest", root, r.SIF,
-	}, &syscall.ProcAttr{
+	}...), &syscall.ProcAttr{
 		Env:   []string{},
 		Files: []uintptr{null.Fd(), null.Fd(), write.Fd()},
 	})
