@@ -34,7 +34,7 @@ func ownedStream(t *testing.T, entries []tar.Header, size int) []byte {
 // othersOf flattens layers, and lists the entries of others.
 func othersOf(t *testing.T, layers ...[]byte) (names []string) {
 	t.Helper()
-	f, _ := flattenerOf(Limits{Entries: 10_000, Bytes: 64 << 20, NameBytes: 1 << 20}, layers...)
+	f, _ := flattenerOf(Limits{Entries: 10_000, Bytes: 64 << 20, NameBytes: 1 << 20, Crowd: 1 << 20}, layers...)
 	err := f.Write(context.Background(), io.Discard)
 	if errors.Is(err, ErrAgain) {
 		err = f.Write(context.Background(), io.Discard)
