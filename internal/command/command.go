@@ -1,8 +1,9 @@
 // Package command starts programs.
 //
-// No other package starts programs. A program gets an argument vector, which no shell interprets, and an
-// environment that the caller gives in full. An Error has the facts for an operator. Command waits for
-// its program; the program of Detached outlives this process.
+// No other package starts programs, except those for containers (apptainer, subids). A program gets an
+// argument vector, which no shell interprets, and an environment that the caller gives in full. An Error
+// has the facts for an operator. Command waits for its program; the program of Detached outlives this
+// process.
 package command
 
 import (
