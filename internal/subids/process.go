@@ -14,10 +14,10 @@ import (
 )
 
 // process is a program that this package has started. Package command starts no programs in namespaces, and
-// its programs have no process id for newuidmap.
+// its programs have no process id for newuidmap. Package os would start another process first (os:
+// checkPidfd).
 type process struct {
-	*os.Process
-
+	pid    int
 	ended  <-chan struct{} // is closed at the end of the output
 	output []byte
 }
@@ -40,8 +40,8 @@ func start(path string, args []string, stdin *os.File, attributes *syscall.SysPr
 		return nil, fmt.Errorf("start %s: %w", path, err)
 	}
 	p := &process{}
-	p.Process, err = os.StartProcess(path, append([]string{path}, args...), &os.ProcAttr{
-		Env: []string{}, Files: []*os.File{stdin, w, w}, Sys: attributes,
+	p.pid, err = syscall.ForkExec(path, append([]string{path}, args...), &syscall.ProcAttr{
+		Env: []string{}, Files: []uintptr{stdin.Fd(), w.Fd(), w.Fd()}, Sys: attributes,
 	})
 	_ = w.Close() // the program has its own
 	if err != nil {
@@ -59,18 +59,27 @@ func start(path string, args []string, stdin *os.File, attributes *syscall.SysPr
 // wait waits for the program's end and returns its output. An error has the output, too.
 func (p *process) wait() (string, error) {
 	<-p.ended
-	state, err := p.Wait()
+	var status syscall.WaitStatus
+	var err error
+	for {
+		if _, err = syscall.Wait4(p.pid, &status, 0, nil); !errors.Is(err, syscall.EINTR) {
+			break
+		}
+	}
 	output := strings.TrimSpace(string(p.output))
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("wait for a program: %w", err)
-	case state.Success():
-		return output, nil
-	case output == "":
-		return "", errors.New(state.String())
+		return "", os.NewSyscallError("wait4", err)
+	case status.Signaled():
+		return "", fmt.Errorf("%s (signal: %s)", output, status.Signal())
+	case status.ExitStatus() != 0:
+		return "", fmt.Errorf("%s (exit status %d)", output, status.ExitStatus())
 	}
-	return "", fmt.Errorf("%s (%s)", output, state)
+	return output, nil
 }
+
+// kill kills the program. It must not be called after wait has returned.
+func (p *process) kill() { _ = syscall.Kill(p.pid, syscall.SIGKILL) }
 
 // answerLimit limits the wait for programs that may ask a site's directory service.
 const answerLimit = 10 * time.Second
@@ -81,7 +90,7 @@ func call(path string, args ...string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	late := time.AfterFunc(answerLimit, func() { _ = p.Kill() })
+	late := time.AfterFunc(answerLimit, p.kill)
 	defer late.Stop()
 	output, err := p.wait()
 	if err != nil {

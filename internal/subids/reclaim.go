@@ -115,11 +115,11 @@ func help(canceled <-chan struct{}, order string, dirs []string) (string, error)
 	background.Detach(func() { // ends with the helper
 		select {
 		case <-canceled:
-			_ = p.Kill()
+			p.kill()
 		case <-p.ended:
 		}
 	})
-	if err = m.Apply(p.Pid); err == nil {
+	if err = m.Apply(p.pid); err == nil {
 		_, err = ready.Write([]byte{'\n'})
 	}
 	_ = ready.Close() // it ends now at the latest
