@@ -98,7 +98,7 @@ func (c Converter) Settings() string {
 	if c.hasLevels() {
 		s += fmt.Sprintf("-%d", c.Level)
 	}
-	return fmt.Sprintf("%s %dK layout-2", s, c.BlockSize>>10)
+	return fmt.Sprintf("%s %dK layout-3", s, c.BlockSize>>10)
 }
 
 // Check refuses settings with which no SIF can be written.

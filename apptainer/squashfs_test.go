@@ -101,11 +101,11 @@ func TestFileSystemIsWrittenAsTheSettingsSay(t *testing.T) {
 		converter apptainer.Converter
 		says      []string
 	}{
-		"squashfs zstd-1 128K layout-2":  {apptainer.Converter{}, []string{"Compression zstd", "Block size 131072", "compression-level 1"}},
-		"squashfs zstd-9 1024K layout-2": {apptainer.Converter{Level: 9, BlockSize: 1 << 20}, []string{"Compression zstd", "Block size 1048576", "compression-level 9"}},
-		"squashfs gzip-3 64K layout-2":   {apptainer.Converter{Compression: "gzip", Level: 3, BlockSize: 64 << 10}, []string{"Compression gzip", "compression-level 3"}},
-		"squashfs lz4 128K layout-2":     {apptainer.Converter{Compression: "lz4"}, []string{"Compression lz4"}},
-		"squashfs xz 128K layout-2":      {apptainer.Converter{Compression: "xz"}, []string{"Compression xz"}},
+		"squashfs zstd-1 128K layout-3":  {apptainer.Converter{}, []string{"Compression zstd", "Block size 131072", "compression-level 1"}},
+		"squashfs zstd-9 1024K layout-3": {apptainer.Converter{Level: 9, BlockSize: 1 << 20}, []string{"Compression zstd", "Block size 1048576", "compression-level 9"}},
+		"squashfs gzip-3 64K layout-3":   {apptainer.Converter{Compression: "gzip", Level: 3, BlockSize: 64 << 10}, []string{"Compression gzip", "compression-level 3"}},
+		"squashfs lz4 128K layout-3":     {apptainer.Converter{Compression: "lz4"}, []string{"Compression lz4"}},
+		"squashfs xz 128K layout-3":      {apptainer.Converter{Compression: "xz"}, []string{"Compression xz"}},
 	} {
 		if got := tt.converter.Settings(); got != settings {
 			t.Errorf("settings %q, want %q", got, settings)
