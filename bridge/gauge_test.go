@@ -19,6 +19,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
+	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -376,3 +377,48 @@ func TestBundleWhoseJobWaitsForADiskThatHangsSaysSo(t *testing.T) {
 		s.result(20*time.Second, bundleID(1))
 	})
 }
+
+// stuckSurvey is a Scheduler whose survey of the nodes does not return, also after its context's end. The start of a
+// program is so, if the new process closes a file of a disk that hangs.
+type stuckSurvey struct {
+	sbatch.Scheduler
+
+	disk *hung // hangs from the first survey on
+	over chan struct{}
+}
+
+func (s stuckSurvey) Partitions(context.Context) ([]sbatch.Partition, error) {
+	answer := s.disk.hang()
+	<-s.over
+	answer()
+	return nil, errors.New("no controller")
+}
+
+func TestDiskThatHangsDuringTheFirstSurveyIsSaid(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		disk, said, over := &hung{}, make(chan struct{}, 9), make(chan struct{})
+		disk.shows(100, nil)
+		s.alter = func(b *bridge.Bridge) {
+			b.Gauge, b.Scheduler = disk, stuckSurvey{b.Scheduler, disk, over}
+			b.Log = slog.New(slog.NewTextHandler(writerFunc(func(line []byte) (int, error) {
+				if strings.Contains(string(line), "the shared disk does not answer") {
+					said <- struct{}{}
+				}
+				return s.Output().Write(line)
+			}), nil))
+		}
+		s.start()
+		select {
+		case <-said:
+		case <-time.After(time.Minute):
+			s.Error("nothing is said of the disk for a minute")
+		}
+		close(over)
+		s.stop()
+	})
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }

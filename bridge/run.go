@@ -35,17 +35,17 @@ func (b *Bridge) work(ctx context.Context) error {
 			b.Log.WarnContext(ctx, "cannot see how full the shared disk is", errorAttr(err))
 		}
 	}
-	b.nodes.first(ctx)
 	g, ctx := errgroup.WithContext(ctx)
+	if b.Gauge != nil { // before the survey: if the disk hangs, the start of a program may hang, too
+		g.Go(func() error { return b.disk.run(ctx) })
+	}
+	b.nodes.first(ctx)
 	runner := b.runner(ctx, g)
 	g.Go(func() error { return b.loop(ctx, runner) })
 	g.Go(func() error { return b.slurm.run(ctx, b.Now) })
 	g.Go(func() error { return b.records.watchDoorbell(ctx, b.DoorbellEvery, b.Log) })
 	g.Go(func() error { return b.records.poll(ctx) })
 	g.Go(func() error { return b.nodes.run(ctx, b.Now) })
-	if b.Gauge != nil {
-		g.Go(func() error { return b.disk.run(ctx) })
-	}
 	for _, q := range b.Policy.Queues {
 		g.Go(func() error { return b.checkIns(g, q).run(ctx) })
 	}
