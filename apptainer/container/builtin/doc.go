@@ -9,8 +9,9 @@
 //	      └─ bwrap                 pid 1 of the container
 //	         └─ the command
 //
-// The init gives up the account's keyrings before it starts the others, and installs the system call
-// filter of package keyring, which they inherit.
+// The init gives up the account's keyrings (package keyring) before it starts the others, which inherit a
+// filter that refuses the system calls for keys. bubblewrap installs the whole filter of package seccomp for
+// the command.
 //
 // This needs squashfuse, bubblewrap, /dev/fuse and user namespaces, with overlay mounts in them
 // (Linux 5.11, RHEL 8.5). If the image or the overlay cannot be mounted, unsquashfs unpacks the
