@@ -8,8 +8,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// A queue's worker tells this capacity while the bridge does not know its nodes. It is more than any request, so the server
-// gives the bridge every bundle, and the bridge can refuse one with a reason.
+// A queue's worker tells this capacity while the bridge does not know its nodes. It is more than any
+// request, so the server gives the bridge every bundle, and the bridge can refuse one with a reason.
 const (
 	boundlessCPUs  = 1_000_000
 	boundlessGPUs  = 10_000

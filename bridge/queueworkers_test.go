@@ -32,6 +32,17 @@ func newTeller(t *testing.T) *teller {
 	return r
 }
 
+// newVerdictTeller is newTeller with a finished run 0x1, whose verdict is not yet reported, and a running 0x2.
+func newVerdictTeller(t *testing.T) *teller {
+	t.Helper()
+	r := newTeller(t)
+	finished := cpuRow("0x1", plan.Finalizing)
+	finished.ReportCount = 1
+	show(r.Bridge, finished)
+	show(r.Bridge, cpuRow("0x2", plan.Running))
+	return r
+}
+
 // checkIn makes a check-in, and fails unless it reports these runs in these
 // states. It returns the check-in's number.
 func (r *teller) checkIn(want ...string) int64 {
@@ -92,11 +103,7 @@ func TestNewsWakesTheCheckInsOfItsQueue(t *testing.T) {
 
 func TestFailedCheckInIsNewsForTheRowsOfItsVerdicts(t *testing.T) {
 	t.Parallel()
-	r := newTeller(t)
-	row := cpuRow("0x1", plan.Finalizing)
-	row.ReportCount = 1
-	show(r.Bridge, row)
-	show(r.Bridge, cpuRow("0x2", plan.Running))
+	r := newVerdictTeller(t)
 	number := r.checkIn("0x1 finalizing", "0x2 running")
 	r.NoteUnanswered(r.queue, number, errors.New("connection reset"))
 	if in := r.inbox.drain(); len(in.news) != 1 || !in.news[0].Unanswered {
@@ -107,11 +114,7 @@ func TestFailedCheckInIsNewsForTheRowsOfItsVerdicts(t *testing.T) {
 // A server that refuses a check-in has not applied it: the bridge does not ask it for the bundles.
 func TestRefusedCheckInIsNoNews(t *testing.T) {
 	t.Parallel()
-	r := newTeller(t)
-	row := cpuRow("0x1", plan.Finalizing)
-	row.ReportCount = 1
-	show(r.Bridge, row)
-	show(r.Bridge, cpuRow("0x2", plan.Running))
+	r := newVerdictTeller(t)
 	refusal := &codalab.Error{Status: http.StatusRequestEntityTooLarge}
 	if !r.NoteUnanswered(r.queue, r.checkIn("0x1 finalizing", "0x2 running"), refusal) {
 		t.Error("the next check-in is not smaller")
