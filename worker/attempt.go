@@ -1,12 +1,14 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -102,7 +104,13 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 		own = cpuTime{user: got.Usage.User, system: got.Usage.System, largest: got.Usage.MemoryPeak}
 	}
 	r.usage.addCPU(own)
-	r.finalDisk(background)
+	if limit := (*limitError)(nil); !errors.As(overLimit, &limit) { // else its files may be gone with its processes
+		over, unmeasured := r.finalDisk(background, terminated)
+		overLimit = cmp.Or(over, overLimit)
+		if unmeasured != nil {
+			got.Note = strings.TrimPrefix(got.Note+"; "+unmeasured.Error(), "; ")
+		}
+	}
 	e := ending{
 		node: r.Node, exit: got, err: err, terminated: terminated, overLimit: overLimit,
 		oomKills:   after.oomKills - before.oomKills + got.Usage.OOMKills,
@@ -121,6 +129,7 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 func (r *attemptRun) follow(ctx context.Context, c *container.Container) <-chan int {
 	started := make(chan int, 1)
 	c.OnStart = func(running container.Running) {
+		r.private.commandBegan()
 		r.usage.commandBegan(time.Now(), running)
 		select {
 		case <-started: // of a runtime that the host refused

@@ -277,3 +277,8 @@ func (c *copier) file(ctx context.Context, name string, info fs.FileInfo) error 
 	c.bytes.Add(info.Size())
 	return nil
 }
+
+// openDir opens a directory. The command may have replaced it with a pipe, which must not block.
+func openDir(root *os.Root, name string) (*os.File, error) {
+	return root.OpenFile(name, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
+}

@@ -3,10 +3,13 @@ package worker
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/diskuse"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -29,11 +32,36 @@ func TestDiskLimitStopsTheCommand(t *testing.T) {
 	t.Parallel()
 	onSite(t, obeys, func(s *spool.Spec) { s.DiskBytes = 10 }, func(t *testing.T, s site, w Worker) {
 		s.write(t, "result", "eleven char")
-		want := "Disk limit 10 exceeded (used 11). Ask for more with --request-disk."
-		if e := s.run(t, w); e.Cause != spool.CauseLimit || e.Failure != want || e.Usage.DiskBytes != 11 {
+		e := s.run(t, w)
+		want := "Disk limit 10 exceeded (used " + codalab.FormatSize(e.Usage.DiskBytes) + "). Ask for more with --request-disk."
+		if e.Cause != spool.CauseLimit || e.Failure != want || e.Usage.DiskBytes < 11 {
 			t.Errorf("recorded %+v", e)
 		}
 	})
+}
+
+// The last file may be written between two measurements.
+func TestDiskLimitIsJudgedAtTheEnd(t *testing.T) {
+	t.Parallel()
+	onSite(t, succeeds, func(s *spool.Spec) { s.DiskBytes = 10 }, func(t *testing.T, s site, w Worker) {
+		s.write(t, "result", "eleven char")
+		e := s.run(t, w)
+		if e.Cause != spool.CauseLimit || !strings.HasPrefix(e.Failure, "Disk limit 10 exceeded (used ") || *e.ExitCode != 0 {
+			t.Errorf("recorded %+v", e)
+		}
+	})
+}
+
+func TestDirectoriesThatCannotBeMeasuredExceedADiskLimit(t *testing.T) {
+	t.Parallel()
+	for limit, want := range map[int64]spool.Cause{0: spool.CauseSucceeded, 1 << 40: spool.CauseLimit} {
+		onSite(t, succeeds, func(s *spool.Spec) { s.DiskBytes = limit }, func(t *testing.T, s site, w Worker) {
+			must(t, os.MkdirAll(s.spec.RunDir+strings.Repeat("/d", diskuse.MaxDepth+2), 0o700))
+			if e := s.run(t, w); e.Cause != want || limit > 0 && !strings.Contains(e.Failure, "directories lie more than 500 levels deep in one another") {
+				t.Errorf("%d: recorded %+v", limit, e)
+			}
+		})
+	}
 }
 
 func TestMemoryLimitHoldsWithoutCgroups(t *testing.T) {

@@ -15,6 +15,9 @@ type sample struct {
 	// held is the part of memory that counts against a limit: without files that the kernel may
 	// drop.
 	held int64
+	// files is the part that is in files of the container's own, if no cgroup counts it: /dev/shm, other
+	// tmpfs, and memfd_create(2).
+	files int64
 	// oomKills counts the processes that the kernel killed for the memory limit.
 	oomKills int64
 }
@@ -79,7 +82,9 @@ func (m meter) read(root int) sample {
 		s.cpu = tree.cpu
 	}
 	if s.memory == 0 {
-		s.memory, s.held = tree.memory, tree.memory
+		s.files = readTmpfs(m.proc, root) + readUnlinked(m.proc, root).memory
+		s.memory = tree.memory + s.files
+		s.held = s.memory
 	}
 	return s
 }
@@ -89,15 +94,15 @@ func (m meter) read(root int) sample {
 const ownMemory = 48 << 20
 
 // above returns the command's memory if a sample exceeds a limit, and otherwise 0. Without a
-// cgroup, a sample counts shared memory once for each process, so above measures again more
-// exactly.
+// cgroup, a sample counts shared memory once for each process and once more for its file, so above
+// measures again more exactly.
 func (m meter) above(s sample, root int, limit int64) int64 {
 	if limit <= 0 || s.held <= limit {
 		return 0
 	}
 	used := s.held - ownMemory
 	if m.memory.dir == "" {
-		used = readShares(m.proc, root)
+		used = readShares(m.proc, root, s.files)
 	}
 	if used <= limit {
 		return 0

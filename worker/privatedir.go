@@ -5,18 +5,23 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/internal/diskuse"
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
 )
 
 // privateDir is a worker's own directory in the node's scratch. Its worker holds a lock on it. The next
 // worker on that node removes directories without a lock, which are those of killed workers.
 type privateDir struct {
-	dir  string
-	lock *os.File
+	dir   string
+	lock  *os.File
+	began atomic.Int64 // see commandBegan
 }
 
 // privatePrefix begins the names of all workers' private directories.
@@ -48,6 +53,36 @@ func makePrivateDir(scratch, job string) (*privateDir, error) {
 
 func lockNow(f *os.File) error {
 	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+}
+
+// commandBegan notes the time of the command's begin, by the clock of the directory's file system.
+func (s *privateDir) commandBegan() {
+	if os.Chmod(s.dir, 0o700) != nil { // as it is; sets the time of the change
+		return
+	}
+	var st unix.Stat_t
+	if unix.Stat(s.dir, &st) == nil {
+		s.began.Store(time.Unix(st.Ctim.Unix()).UnixNano())
+	}
+}
+
+// trees returns the directories in which the command's files are: TMPDIR, a local working directory, and
+// those of the container, which also have files from before the command, such as an image's that were
+// unpacked.
+func (s *privateDir) trees() (trees []diskuse.Tree) {
+	began := s.began.Load()
+	entries, err := os.ReadDir(s.dir)
+	if err != nil || began == 0 {
+		return nil
+	}
+	for _, e := range entries {
+		t := diskuse.Tree{Dir: filepath.Join(s.dir, e.Name())}
+		if e.Name() != tempName && e.Name() != workingDirName {
+			t.Since = time.Unix(0, began)
+		}
+		trees = append(trees, t)
+	}
+	return trees
 }
 
 func (s *privateDir) remove() error {

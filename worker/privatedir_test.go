@@ -53,20 +53,3 @@ func TestPipeInPlaceOfADirectoryIsNotOpened(t *testing.T) {
 		t.Errorf("%s was opened", d.Name())
 	}
 }
-
-func TestDiskUseIsBounded(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	must(t, os.MkdirAll(filepath.Join(dir, "a", "b"), 0o700))
-	for _, name := range []string{"x", "a/y", "a/b/z"} {
-		must(t, os.WriteFile(filepath.Join(dir, name), make([]byte, 100), 0o600))
-	}
-	must(t, os.Symlink("/", filepath.Join(dir, "root")))
-	bytes, whole := diskUse(t.Context(), dir, 1000)
-	if !whole || bytes != 301 {
-		t.Errorf("%d bytes, whole %v; want 300 and the link's 1", bytes, whole)
-	}
-	if _, whole := diskUse(t.Context(), dir, 3); whole {
-		t.Error("looked at more than was allowed")
-	}
-}

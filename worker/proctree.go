@@ -29,22 +29,31 @@ func isCommands(p procstat.Stat, root int) bool {
 	return p.PID != root && (p.Parent != root || !images)
 }
 
-// readShares adds up the command's memory, with shared memory divided among its processes. It costs
-// the kernel more than readTree.
-func readShares(proc string, root int) int64 {
-	var sum int64
-	for _, p := range procstat.Tree(proc, root) {
-		if !isCommands(p, root) {
-			continue
-		}
+// readShares adds up the command's memory, with memory that its processes share divided among them. files is
+// the memory of files of its own, mapped or not. It costs the kernel more than readTree.
+func readShares(proc string, root int, files int64) int64 {
+	var own, shared int64
+	for _, p := range commandsOf(proc, root) {
 		text := readText(filepath.Join(proc, strconv.Itoa(p.PID), "smaps_rollup")) // empty if the process has ended
-		for line := range strings.Lines(text) {
-			fields := strings.Fields(line)
-			if len(fields) == 3 && fields[0] == "Pss:" {
-				kib, _ := strconv.ParseInt(fields[1], 10, 64)
-				sum += kib * 1024
-			}
+		pss := fieldsOf(text)
+		if mapped, known := pss["Pss_Shmem:"]; known { // since Linux 5.4
+			own += pss["Pss:"] - mapped
+			shared += mapped
+		} else {
+			own += pss["Pss:"]
 		}
 	}
-	return sum
+	return own + max(shared, files)
+}
+
+// fieldsOf reads lines such as "Pss: 101 kB" into bytes.
+func fieldsOf(text string) map[string]int64 {
+	values := map[string]int64{}
+	for line := range strings.Lines(text) {
+		if fields := strings.Fields(line); len(fields) == 3 {
+			kib, _ := strconv.ParseInt(fields[1], 10, 64)
+			values[fields[0]] = kib * 1024
+		}
+	}
+	return values
 }

@@ -3,14 +3,15 @@ package worker
 import (
 	"context"
 	"errors"
-	"io/fs"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/diskspace"
+	"github.com/cl-slurm/cl-slurm/internal/diskuse"
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 	"github.com/cl-slurm/cl-slurm/internal/subids"
 )
@@ -130,38 +131,64 @@ func timeLimit(seconds float64) time.Duration {
 	return time.Duration(seconds * float64(time.Second))
 }
 
-// Bounds of a walk through the working directory: while the command runs, and at its end, when the
-// bridge waits for the record.
+// Limits of the last measurement of the disk, for which the bridge waits: of a run with a limit, and of
+// others.
 const (
-	walkEntries      = 1 << 20
-	finalWalkEntries = 2000
-	finalWalkTime    = 100 * time.Millisecond
+	judgedWalkTime = time.Minute
+	finalWalkTime  = 100 * time.Millisecond
 )
 
-// watchDisk measures the working directory for at most a tenth of the time, and stops a command
-// that exceeds its disk limit.
+// watchDisk measures the run's disk space for at most a tenth of the time, and stops a command that exceeds
+// its limit.
 func (r *attemptRun) watchDisk(ctx context.Context, stopCommand context.CancelCauseFunc) {
 	for rest := samplePause; pause.For(ctx, rest) == nil; {
 		began := time.Now()
-		bytes, _ := r.diskUse(ctx, walkEntries)
+		bytes, err := r.measureDisk(ctx, false)
 		if ctx.Err() != nil {
 			return
 		}
 		r.usage.setDisk(bytes)
-		if limit := r.spec.DiskBytes; limit > 0 && bytes > limit {
+		limit := r.spec.DiskBytes
+		switch {
+		case limit <= 0:
+		case bytes > limit:
 			stopCommand(&limitError{diskSentence(limit, bytes)})
+		case errors.Is(err, diskuse.ErrTooDeep):
+			stopCommand(&limitError{deepSentence(limit)})
+		case err != nil: // finalDisk opens closed directories
+			r.Log.DebugContext(ctx, "the run's disk space was not measured whole", slog.Any("error", err))
 		}
 		rest = max(samplePause, 10*time.Since(began))
 	}
 }
 
-// finalDisk measures the working directory once more, unless that takes long.
-func (r *attemptRun) finalDisk(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, finalWalkTime)
+// finalDisk measures the run's disk space once more, opens the directories that the command has closed, and
+// returns a *limitError if the run has exceeded its limit. unmeasured is the reason why that is not known.
+func (r *attemptRun) finalDisk(ctx context.Context, hurry bool) (overLimit, unmeasured error) {
+	limit, longest := r.spec.DiskBytes, finalWalkTime
+	if limit > 0 && !hurry {
+		longest = judgedWalkTime
+	}
+	walk, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
-	if bytes, whole := r.diskUse(ctx, finalWalkEntries); whole {
+	bytes, err := r.measureDisk(walk, limit > 0)
+	if err == nil {
 		r.usage.setDisk(bytes)
 	}
+	switch {
+	case limit <= 0:
+		return nil, nil
+	case bytes > limit:
+		r.usage.setDisk(bytes)
+		return &limitError{diskSentence(limit, bytes)}, nil
+	case errors.Is(err, diskuse.ErrTooDeep):
+		return &limitError{deepSentence(limit)}, nil
+	case walk.Err() != nil:
+		return nil, fmt.Errorf("its disk space at the end could not be measured within %v, and was %s before", longest, codalab.FormatSize(r.usage.snapshot(time.Time{}).Usage.DiskBytes))
+	case err != nil:
+		return nil, fmt.Errorf("its disk space at the end could not be measured: %w", err)
+	}
+	return nil, nil
 }
 
 // leastRoom is the room below which a disk counts as full, because many disks refuse writes while
@@ -180,73 +207,32 @@ func diskFull(dir string) bool {
 	return known && free < leastRoom
 }
 
-// diskUse returns the size of the command's files in its working directory. A local one has only
-// links to the output files, so diskUse adds those.
-func (r *attemptRun) diskUse(ctx context.Context, entries int) (bytes int64, whole bool) {
-	bytes, whole = diskUse(ctx, r.workingDir, entries)
+// measureDisk returns what the run takes of disks: in the working directory, in the private directory, which
+// has the container's root and TMPDIR, and in files that are open and have no name. bytes is also right as a
+// lower bound after an error. open opens closed directories of this user.
+func (r *attemptRun) measureDisk(ctx context.Context, open bool) (bytes int64, err error) {
+	trees := r.private.trees()
 	if r.workingDir == r.spec.RunDir {
-		return bytes, whole
-	}
-	for _, name := range outputs() {
-		if info, err := os.Lstat(filepath.Join(r.spec.RunDir, name)); err == nil {
-			bytes += info.Size()
-		}
-	}
-	return bytes, whole
-}
-
-// diskUse adds up the sizes of the files below dir, as CodaLab does (codalab/worker/file_util.py:
-// get_path_size): it does not follow links, and counts sparse files in full. It stops after a
-// number of entries, and then whole is false. It counts directories that the command has closed, if this
-// user has subordinate ids: only root in a namespace with these can open those of other ids.
-func diskUse(ctx context.Context, dir string, entries int) (bytes int64, whole bool) {
-	root, err := os.OpenRoot(dir)
-	if errors.Is(err, fs.ErrPermission) {
-		bytes, err = subids.Measure(ctx, dir)
-		return bytes, err == nil
-	}
-	if err != nil {
-		return 0, false
-	}
-	defer func() { _ = root.Close() }()
-	pending, closed := []string{"."}, false
-	for len(pending) > 0 {
-		name := pending[len(pending)-1]
-		pending = pending[:len(pending)-1]
-		d, err := openDir(root, name)
-		if err != nil {
-			closed = closed || errors.Is(err, fs.ErrPermission)
-			continue // the command removed, replaced or closed it
-		}
-		for {
-			batch, err := d.ReadDir(256)
-			for _, e := range batch {
-				if e.IsDir() {
-					pending = append(pending, name+"/"+e.Name())
-				} else if info, err := e.Info(); err == nil {
-					bytes += info.Size()
-				}
-			}
-			entries -= len(batch)
-			if ctx.Err() != nil || entries < 0 {
-				_ = d.Close()
-				return bytes, false
-			}
-			if err != nil {
-				break
+		trees = append(trees, diskuse.Tree{Dir: r.workingDir})
+	} else { // the private directory has it, with links to the output files
+		for _, name := range outputs() {
+			if info, err := os.Lstat(filepath.Join(r.spec.RunDir, name)); err == nil {
+				bytes += info.Size()
 			}
 		}
-		_ = d.Close()
 	}
-	if closed {
-		if all, err := subids.Measure(ctx, dir); err == nil {
-			return all, true
+	for i := range trees {
+		trees[i].Open = open
+	}
+	found, err := diskuse.Measure(ctx, trees...)
+	if errors.Is(err, diskuse.ErrClosed) {
+		if all, failed := subids.Measure(ctx, trees...); failed == nil {
+			found, err = all, nil
 		}
 	}
-	return bytes, true
-}
-
-// openDir opens a directory. The command may have replaced it with a pipe, which must not block.
-func openDir(root *os.Root, name string) (*os.File, error) {
-	return root.OpenFile(name, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
+	bytes = diskuse.Add(bytes, found)
+	if pid := r.usage.snapshot(time.Time{}).Container.PID; pid != 0 {
+		bytes = diskuse.Add(bytes, readUnlinked(r.procDir(), pid, r.workingDir, r.private.dir).disk)
+	}
+	return bytes, err
 }

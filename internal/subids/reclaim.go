@@ -4,12 +4,12 @@ package subids
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/internal/background"
+	"github.com/cl-slurm/cl-slurm/internal/diskuse"
 )
 
 // Command is the hidden argument with which a program runs [Main].
@@ -49,7 +50,7 @@ func Main(args []string) (code int, ran bool) {
 	case orderReclaim:
 		err = ReclaimInside(args[3:]...)
 	case orderMeasure:
-		_, err = fmt.Fprintln(os.Stdout, measure(args[3]))
+		err = measureInside(args[3])
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -73,41 +74,72 @@ func IsForeign(info fs.FileInfo) bool {
 // themselves, that belongs to one of the user's subordinate ids. It follows no symbolic link. It starts
 // this program in a namespace with these ids.
 func Reclaim(dirs ...string) error {
-	if _, err := help(nil, orderReclaim, dirs); err != nil {
+	ids, err := Find()
+	if err == nil {
+		_, err = help(nil, ids, orderReclaim, dirs)
+	}
+	if err != nil {
 		return fmt.Errorf("make this user the owner of %s: %w", strings.Join(dirs, ", "), err)
 	}
 	return nil
 }
 
-// Measure adds up the sizes of the files in a directory, of which parts may be closed to the calling user
-// and belong to the user's subordinate ids. It counts holes as if they were full.
-func Measure(ctx context.Context, dir string) (bytes int64, err error) {
-	output, err := help(ctx.Done(), orderMeasure, []string{dir})
+// Measure is [diskuse.Measure] for trees of which parts may be closed to the calling user. It starts this
+// program as root in a namespace with the user's ids, or with the user's own id if there are no others.
+func Measure(ctx context.Context, trees ...diskuse.Tree) (bytes int64, err error) {
+	text, err := json.Marshal(trees)
+	if err != nil {
+		return 0, fmt.Errorf("measure closed directories: %w", err)
+	}
+	ids, err := Find()
+	if err != nil {
+		ids = nil
+	}
+	output, err := help(ctx.Done(), ids, orderMeasure, []string{string(text)})
 	if err == nil {
 		bytes, err = strconv.ParseInt(output, 10, 64)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("measure %s: %w", dir, err)
+		return 0, fmt.Errorf("measure closed directories: %w", err)
 	}
 	return bytes, nil
 }
 
-// help gives this program, in a namespace with the user's ids, an order about directories. It returns the
-// output. The helper ends early when canceled is closed; nil means never.
-func help(canceled <-chan struct{}, order string, dirs []string) (string, error) {
+// measureInside prints a measurement of trees.
+func measureInside(text string) error {
+	var trees []diskuse.Tree
+	if err := json.Unmarshal([]byte(text), &trees); err != nil {
+		return err
+	}
+	bytes, err := diskuse.Measure(context.Background(), trees...)
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(os.Stdout, bytes); err != nil {
+		return fmt.Errorf("tell the size: %w", err)
+	}
+	return nil
+}
+
+// help gives this program, as root in a namespace with these ids, an order about directories. Nil ids are the
+// user's own one alone. It returns the output. The helper ends early when canceled is closed; nil means
+// never.
+func help(canceled <-chan struct{}, ids *Map, order string, dirs []string) (string, error) {
 	if !callsMain.Load() {
 		return "", errors.New("this program cannot do it")
-	}
-	m, err := Find()
-	if err != nil {
-		return "", err
 	}
 	stdin, ready, err := os.Pipe()
 	if err != nil {
 		return "", err
 	}
-	attributes := &syscall.SysProcAttr{}
-	m.Prepare(attributes)
+	attributes := &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER,
+		UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}},
+	}
+	if ids != nil {
+		ids.Prepare(attributes)
+	}
 	p, err := start("/proc/self/exe", append([]string{Command, order}, dirs...), stdin, attributes)
 	_ = stdin.Close() // the helper has its own
 	if err != nil {
@@ -121,7 +153,10 @@ func help(canceled <-chan struct{}, order string, dirs []string) (string, error)
 		case <-p.ended:
 		}
 	})
-	if err = m.Apply(p.pid); err == nil {
+	if ids != nil {
+		err = ids.Apply(p.pid)
+	}
+	if err == nil {
 		_, err = ready.Write([]byte{'\n'})
 	}
 	_ = ready.Close() // it ends now at the latest
@@ -130,20 +165,6 @@ func help(canceled <-chan struct{}, order string, dirs []string) (string, error)
 		err = failed
 	}
 	return output, err
-}
-
-// measure adds up the sizes of the files below a directory. It omits files that vanish.
-func measure(dir string) (bytes int64) {
-	_ = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
-		if err != nil {
-			return nil //nolint:nilerr // it is gone, or another user's
-		}
-		if info, err := e.Info(); err == nil && !e.IsDir() {
-			bytes += info.Size()
-		}
-		return nil
-	})
-	return bytes
 }
 
 // ReclaimInside is Reclaim in a process that is root in a namespace with the user's map. The owner

@@ -1,0 +1,162 @@
+package worker
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cl-slurm/cl-slurm/internal/diskuse"
+	"github.com/cl-slurm/cl-slurm/internal/procstat"
+)
+
+// inode identifies a file of this host.
+type inode struct{ dev, ino uint64 }
+
+// unlinked is the use of files without a name, which a container's processes hold open or have mapped.
+type unlinked struct{ disk, memory int64 }
+
+// readUnlinked adds up the files without a name, given the container's init, and directories of the host
+// that it writes to. Only its processes reach such files, and no walk through directories finds them. A
+// file that is on its way through a socket belongs to no process, and is missed.
+func readUnlinked(proc string, root int, written ...string) (use unlinked) {
+	hosts := map[uint64]bool{} // devices
+	for _, dir := range written {
+		var st unix.Stat_t
+		if unix.Stat(dir, &st) == nil {
+			hosts[uint64(st.Dev)] = true //nolint:unconvert // of another size on some architectures
+		}
+	}
+	seen := map[inode]bool{}
+	for _, p := range commandsOf(proc, root) {
+		dir := filepath.Join(proc, strconv.Itoa(p.PID))
+		names, _ := readNames(filepath.Join(dir, "fd"))
+		for _, name := range names {
+			use.addOpen(filepath.Join(dir, "fd", name), hosts, seen)
+		}
+		use.addMapped(readText(filepath.Join(dir, "maps")), seen)
+	}
+	return use
+}
+
+func readNames(dir string) ([]string, error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = d.Close() }() // it was only read
+	return d.Readdirnames(-1)
+}
+
+// addOpen adds an open file, given by its link in /proc. Memory in a tmpfs of the container's belongs to
+// that (readTmpfs).
+func (u *unlinked) addOpen(link string, hosts map[uint64]bool, seen map[inode]bool) {
+	var st unix.Stat_t
+	if unix.Stat(link, &st) != nil || st.Nlink > 0 || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return
+	}
+	id := inode{uint64(st.Dev), st.Ino} //nolint:unconvert // of another size on some architectures
+	if seen[id] {
+		return
+	}
+	seen[id] = true
+	var disk unix.Statfs_t
+	switch err := unix.Statfs(link, &disk); {
+	case err != nil:
+	case isMemory(disk) && !hosts[id.dev]:
+		if name, err := os.Readlink(link); err == nil && strings.HasPrefix(name, "/memfd:") {
+			u.memory += st.Blocks * 512
+		}
+	default:
+		u.disk = diskuse.Add(u.disk, diskuse.Of(&st))
+	}
+}
+
+func isMemory(disk unix.Statfs_t) bool {
+	return disk.Type == unix.TMPFS_MAGIC || disk.Type == unix.HUGETLBFS_MAGIC
+}
+
+// addMapped adds the files without a name in a list of mappings (proc_pid_maps(5)). A mapping does not tell
+// the size of its file, which reaches at least to the mapping's end. Memory counts for the processes that
+// use it.
+func (u *unlinked) addMapped(maps string, seen map[inode]bool) {
+	ends := map[inode]int64{}
+	for line := range strings.Lines(maps) {
+		if !strings.HasSuffix(line, " (deleted)\n") {
+			continue
+		}
+		var first, last, offset, major, minor, ino uint64
+		var access, name string
+		n, _ := fmt.Sscanf(line, "%x-%x %s %x %x:%x %d %s", &first, &last, &access, &offset, &major, &minor, &ino, &name)
+		id := inode{unix.Mkdev(uint32(major), uint32(minor)), ino}
+		if n == 8 && !seen[id] && !isMemoryName(name) {
+			ends[id] = max(ends[id], int64(min(offset+last-first, math.MaxInt64)))
+		}
+	}
+	for id, end := range ends {
+		seen[id] = true
+		u.disk = diskuse.Add(u.disk, end)
+	}
+}
+
+// isMemoryName reports whether a mapping's name is one of memory and of no disk (proc_pid_maps(5)).
+func isMemoryName(name string) bool {
+	return strings.HasPrefix(name, "/memfd:") || strings.HasPrefix(name, "/SYSV") || strings.HasPrefix(name, "/dev/")
+}
+
+// readTmpfs adds up the memory in the file systems that only the container has mounted, such as its /dev
+// and /dev/shm, given the container's init.
+func readTmpfs(proc string, root int) (bytes int64) {
+	counted := map[string]bool{}
+	for _, m := range tmpfsIn(readText(filepath.Join(proc, "self/mountinfo"))) {
+		counted[m.dev] = true // the host's, with or without a bind in the container
+	}
+	namespaces := map[string]bool{}
+	for _, p := range commandsOf(proc, root) {
+		dir := filepath.Join(proc, strconv.Itoa(p.PID))
+		namespace, err := os.Readlink(filepath.Join(dir, "ns/mnt"))
+		if err != nil || namespaces[namespace] {
+			continue
+		}
+		namespaces[namespace] = true
+		for _, m := range tmpfsIn(readText(filepath.Join(dir, "mountinfo"))) {
+			var disk unix.Statfs_t
+			if counted[m.dev] || unix.Statfs(filepath.Join(dir, "root", m.at), &disk) != nil || !isMemory(disk) {
+				continue
+			}
+			counted[m.dev] = true
+			bytes += int64(disk.Blocks-disk.Bfree) * disk.Bsize //nolint:gosec // far below 2^63
+		}
+	}
+	return bytes
+}
+
+// tmpfsMount is a mount of a tmpfs.
+type tmpfsMount struct{ dev, at string }
+
+// tmpfsIn lists the mounts of tmpfs in a table (proc_pid_mountinfo(5)). Names with escaped characters are
+// left out: this program mounts none.
+func tmpfsIn(table string) (mounts []tmpfsMount) {
+	for line := range strings.Lines(table) {
+		mount, kind, found := strings.Cut(line, " - ")
+		fields := strings.Fields(mount)
+		if found && len(fields) > 4 && strings.HasPrefix(kind, "tmpfs ") {
+			mounts = append(mounts, tmpfsMount{dev: fields[2], at: fields[4]})
+		}
+	}
+	return mounts
+}
+
+// commandsOf lists the processes of a container's command, given its init.
+func commandsOf(proc string, root int) (processes []procstat.Stat) {
+	for _, p := range procstat.Tree(proc, root) {
+		if isCommands(p, root) {
+			processes = append(processes, p)
+		}
+	}
+	return processes
+}
