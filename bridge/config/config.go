@@ -140,6 +140,7 @@ type Queue struct {
 	GresType       string               `toml:"gres_type"`
 	DefaultTime    Duration             `toml:"default_time"`
 	MaxTime        Duration             `toml:"max_time"`
+	DefaultDisk    Size                 `toml:"default_disk"`
 	TimeGrace      Duration             `toml:"time_grace"`
 	KillGrace      Duration             `toml:"kill_grace"`
 	MemoryOverhead Size                 `toml:"memory_overhead"`
@@ -172,7 +173,7 @@ func (c Config) Plan() map[string]plan.Queue {
 			Partition: q.Partition, Account: q.Account, QOS: q.QOS, WCKey: q.WCKey,
 			Reservation: q.Reservation, Constraint: q.Constraint, GPUType: q.GresType,
 			DefaultTime: q.DefaultTime.Duration, MaxTime: q.MaxTime.Duration, TimeGrace: q.TimeGrace.Duration, KillGrace: q.KillGrace.Duration,
-			MemoryOverhead: q.MemoryOverhead.Bytes, MaxInFlight: q.MaxInFlight, RetryBegun: q.RetryBegun,
+			DefaultDisk: q.DefaultDisk.Bytes, MemoryOverhead: q.MemoryOverhead.Bytes, MaxInFlight: q.MaxInFlight, RetryBegun: q.RetryBegun,
 			Path: q.Path, Scratch: q.Scratch, WorkingDirDisk: q.WorkingDirDisk, Runtime: q.Runtime, ResultsMode: q.ResultsMode,
 			DefaultCPUImage: cmp.Or(q.DefaultImage, c.Image.DefaultCPU),
 			DefaultGPUImage: cmp.Or(q.DefaultImage, c.Image.DefaultGPU),

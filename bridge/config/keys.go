@@ -167,6 +167,7 @@ func queueKeys() []Key {
 		{Name: "queue.NAME.gres_type", Type: Text, Otherwise: "`--gres=gpu:n`", Meaning: "The type of GPUs: `--gres=gpu:TYPE:n`.", Comment: "the type of GPUs that bundles get"},
 		{Name: "queue.NAME.default_time", Type: Time, Otherwise: "`max_time`", Meaning: "The time limit of bundles that ask for none.", Comment: "for bundles that ask for no time"},
 		{Name: "queue.NAME.max_time", Type: Time, Otherwise: none, Meaning: "The largest time limit that a bundle may ask for.", Comment: "no bundle may ask for more: the partition's limit"},
+		{Name: "queue.NAME.default_disk", Type: Bytes, Otherwise: "no limit", Meaning: "The disk limit of bundles that ask for none, such as `100g`.", Comment: "for bundles that ask for no disk"},
 		{Name: "queue.NAME.time_grace", Type: Time, Default: `"2m"`, Meaning: "The time that is added for Slurm's time limit, so that the worker's own limit comes first."},
 		{Name: "queue.NAME.kill_grace", Type: Time, Otherwise: "`2s`", Meaning: "How long a command may go on after TERM, for example to write a checkpoint; KILL follows ([Checkpoints](operators/reference.md#checkpoints))."},
 		{Name: "queue.NAME.memory_overhead", Type: Bytes, Default: `"64m"`, Meaning: "The memory that is added to `request_memory` for `--mem`."},

@@ -94,6 +94,8 @@ type Queue struct {
 	// DefaultTime is the time limit of a bundle that sets none; 0 for MaxTime. MaxTime is the
 	// maximum allowed; 0 for no bound.
 	DefaultTime, MaxTime time.Duration
+	// DefaultDisk is the disk limit of a bundle that sets none, in bytes; 0 for no limit.
+	DefaultDisk int64
 	// TimeGrace is the difference between Slurm's time limit and the bundle's. It lets the worker's own
 	// timer fire first.
 	TimeGrace time.Duration

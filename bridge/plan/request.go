@@ -108,7 +108,7 @@ func (p Policy) Spec(r Row) spool.Spec {
 		WorkingDirDisk:   q.WorkingDirDisk,
 		GPUs:             int(res.GPUs),
 		MemoryBytes:      res.Memory,
-		DiskBytes:        res.Disk,
+		DiskBytes:        cmp.Or(res.Disk, q.DefaultDisk),
 		Seconds:          q.commandLimit(res).Seconds(),
 		KillGraceSeconds: q.KillGrace.Seconds(),
 		Network:          res.Network,

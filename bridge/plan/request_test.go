@@ -198,6 +198,14 @@ func TestSpecIsWhatTheWorkerIsTold(t *testing.T) {
 	if diff := cmp.Diff(want, p.Spec(r)); diff != "" {
 		t.Errorf("specification (-want +got):\n%s", diff)
 	}
+	q.DefaultDisk = 5 << 30
+	p.Queues["cpu"] = q
+	for asked, want := range map[int64]int64{0: 5 << 30, 6 << 30: 6 << 30} {
+		r.Resources.Disk = asked
+		if got := p.Spec(r).DiskBytes; got != want {
+			t.Errorf("disk limit %d where %d was asked for, want %d", got, asked, want)
+		}
+	}
 	r.Resources.Time = 60
 	if got := p.Spec(r).Seconds; got != 60 {
 		t.Errorf("limit %v s, want what was asked for", got)
