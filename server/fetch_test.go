@@ -5,19 +5,15 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"net/url"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
-
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/outbound"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/server"
-	"github.com/cl-slurm/cl-slurm/server/contents"
 )
 
 func TestUploadByURL(t *testing.T) {
@@ -49,7 +45,7 @@ func TestUploadByURL(t *testing.T) {
 		}
 	}))
 	defer web.Close()
-	allow, err := contents.ParseFetchPrivate([]string{"127.0.0.1"})
+	allow, err := outbound.Parse([]string{"127.0.0.1"})
 	must(t, err)
 	s := newSite(t, func(c *server.Config) { c.FetchPrivate, c.TransferTimeout = allow, time.Second })
 	for path, test := range map[string]struct {
@@ -63,7 +59,7 @@ func TestUploadByURL(t *testing.T) {
 		"/nosuch":            {400, "the URL's server answers 404 Not Found", ""},
 		"/round":             {400, "more than 10 redirections", ""},
 		"/elsewhere":         {400, "only http and https", ""},
-		"/away":              {400, "not a public one", ""},
+		"/away":              {400, "not a public address", ""},
 		"/endless":           {400, "user disk quota exceeded", ""},
 		"/slow":              {500, "the connection broke", ""},
 		"/a&urls=http://b/c": {400, "Exactly one url", ""},
@@ -100,27 +96,12 @@ func TestPrivateAddressesAreNotFetched(t *testing.T) {
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), testenv.WaitLimit)
 		r := s.request("alice", http.MethodPut, "/bundles/"+s.dataset("data")+"/contents/blob/?urls=http://"+url.QueryEscape(host+port+"/x"), nil).WithContext(ctx)
-		if a := s.send(r); a.status != http.StatusBadRequest || !strings.Contains(a.body, "not a public one") && host != "2130706433" {
+		if a := s.send(r); a.status != http.StatusBadRequest || !strings.Contains(a.body, "not a public address") && host != "2130706433" {
 			t.Errorf("%s: %d %s", host, a.status, a.body)
 		}
 		cancel()
 	}
 	if reached {
 		t.Error("the server was reached")
-	}
-}
-
-func TestParseFetchPrivate(t *testing.T) {
-	t.Parallel()
-	got, err := contents.ParseFetchPrivate([]string{"10.1.2.3/16", "Data.example.org", "fd00::/8"})
-	must(t, err)
-	want := contents.FetchPrivate{Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd00::/8")}, Hosts: []string{"data.example.org"}}
-	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
-		t.Error(diff)
-	}
-	for _, bad := range []string{"10.0.0.0/33", "", "host:80", "a b"} {
-		if _, err := contents.ParseFetchPrivate([]string{bad}); err == nil {
-			t.Errorf("%q was accepted", bad)
-		}
 	}
 }

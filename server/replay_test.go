@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/internal/outbound"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/server"
-	"github.com/cl-slurm/cl-slurm/server/contents"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -150,7 +150,7 @@ func newReplay(t *testing.T) *replay {
 	p.start(func(c *server.Config) {
 		c.Now, c.Hold, c.LinkRoots = p.clock.Now, 30*time.Millisecond, []string{linked}
 		c.TransferTimeout = 50 * 365 * 24 * time.Hour // connections have deadlines of today, and the clock is in the past
-		c.FetchPrivate = contents.FetchPrivate{Prefixes: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Hosts: []string{"127.0.0.1"}}
+		c.FetchPrivate = outbound.Places{Prefixes: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Hosts: []string{"127.0.0.1"}}
 	})
 	must(t, data.AddUser(context.Background(), store.User{
 		ID: store.RootID, Name: "codalab", Joined: store.Time{Time: p.clock.Now()}, TimeQuota: 3153600000, DiskQuota: 1099510000000, ParallelRunQuota: 100,

@@ -16,15 +16,15 @@ import (
 	"testing"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/outbound"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/server"
-	"github.com/cl-slurm/cl-slurm/server/contents"
 )
 
 // siteThatFetches is a site that fetches from 127.0.0.1.
 func siteThatFetches(t *testing.T) *site {
 	t.Helper()
-	allow, err := contents.ParseFetchPrivate([]string{"127.0.0.1"})
+	allow, err := outbound.Parse([]string{"127.0.0.1"})
 	must(t, err)
 	return newSite(t, func(c *server.Config) { c.FetchPrivate = allow })
 }
@@ -215,13 +215,13 @@ func TestGitRepositoryThatCannotBeStoredLeavesNothing(t *testing.T) {
 		web.URL + "/bomb/repo/.git":        "user disk quota exceeded",
 		web.URL + "/gzip/repo/.git":        "git: ", // for one file of git's is too large, before the quota is
 		web.URL + "/empty/repo/.git":       "git: not a valid object name: HEAD",
-		web.URL + "/away":                  "not a public one: ::1",
-		web.URL + "/tunnel":                "not a public one: ::1",
+		web.URL + "/away":                  "::1 is not a public address",
+		web.URL + "/tunnel":                "::1 is not a public address",
 		web.URL + "/file":                  "git: ",
 		web.URL + "/nosuch":                "nosuch/' not found",
 		web.URL + "/rude":                  "git: remote error: ?[2Jxxx",
-		"http://localhost:1/private.git":   "not a public one",
-		"https://10.0.0.1/private.git":     "not a public one: 10.0.0.1",
+		"http://localhost:1/private.git":   "not a public address",
+		"https://10.0.0.1/private.git":     "10.0.0.1 is not a public address",
 		"ssh://git@127.0.0.1/repo":         "only http and https",
 		"file://" + large.Dir:              "only http and https",
 		large.Dir:                          "only http and https",

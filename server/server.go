@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/internal/outbound"
 	"github.com/cl-slurm/cl-slurm/internal/turns"
 	"github.com/cl-slurm/cl-slurm/server/access"
 	"github.com/cl-slurm/cl-slurm/server/accounts"
@@ -40,7 +41,7 @@ type Config struct {
 	// what they can read.
 	SharedDisk bool
 	// FetchPrivate names places of the site's own network from which users may upload by URL.
-	FetchPrivate contents.FetchPrivate
+	FetchPrivate outbound.Places
 	// RequireSignIn refuses all requests of users who have not signed in.
 	RequireSignIn bool
 	// Hold is the time for which a check-in waits for messages; default 5 s.

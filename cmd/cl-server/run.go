@@ -14,9 +14,9 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/outbound"
 	"github.com/cl-slurm/cl-slurm/internal/subpath"
 	"github.com/cl-slurm/cl-slurm/server"
-	"github.com/cl-slurm/cl-slurm/server/contents"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -54,7 +54,7 @@ GET /metrics for Prometheus on an address of its own, without a login.`,
 					return program.Usage(err)
 				}
 				var err error
-				if config.FetchPrivate, err = contents.ParseFetchPrivate(fetchPrivate); err != nil {
+				if config.FetchPrivate, err = outbound.Parse(fetchPrivate); err != nil {
 					return program.Usage(fmt.Errorf("--fetch-private: %w", err))
 				}
 				config.Store, config.WorkerProgram = data, cmp.Or(config.WorkerProgram, besideOwn("cl-worker"))

@@ -17,8 +17,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/outbound"
 	"github.com/cl-slurm/cl-slurm/server"
-	"github.com/cl-slurm/cl-slurm/server/contents"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -53,7 +53,7 @@ func newTransferSite(t *testing.T, quota int64) *transferSite {
 	}
 	s := &transferSite{dir: t.TempDir(), now: time.Now}
 	product := server.New(server.Config{
-		Store: data, Now: time.Now, PasswordCost: cost, FetchPrivate: contents.FetchPrivate{Hosts: []string{"127.0.0.1"}},
+		Store: data, Now: time.Now, PasswordCost: cost, FetchPrivate: outbound.Places{Hosts: []string{"127.0.0.1"}},
 	})
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = product.Run(ctx) }()

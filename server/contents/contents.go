@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/internal/outbound"
 	"github.com/cl-slurm/cl-slurm/internal/turns"
 	"github.com/cl-slurm/cl-slurm/server/access"
 	"github.com/cl-slurm/cl-slurm/server/hub"
@@ -23,7 +24,7 @@ type Config struct {
 	// LinkRoots are the absolute paths of directories to which bundles may link.
 	LinkRoots []string
 	// FetchPrivate names places of the site's own network from which users may upload by URL.
-	FetchPrivate FetchPrivate
+	FetchPrivate outbound.Places
 	// TransferTimeout is the time within which 64 KiB must come from a URL.
 	TransferTimeout time.Duration
 	// Changed is told which bundles have changed. It must not block.
@@ -116,7 +117,7 @@ func (s *Uploads) routes() []rest.Route {
 
 // Fetcher fetches the contents of uploads by URL.
 type Fetcher struct {
-	private FetchPrivate
+	private outbound.Places
 	client  *http.Client
 	// timeout is the time within which 64 KiB must come.
 	timeout time.Duration

@@ -14,6 +14,7 @@ import (
 	"sync"
 
 	"github.com/cl-slurm/cl-slurm/internal/background"
+	"github.com/cl-slurm/cl-slurm/internal/outbound"
 )
 
 // errProxyClosed means that git has ended.
@@ -37,12 +38,12 @@ type gitProxy struct {
 }
 
 // newGitProxy starts a proxy, which the caller closes.
-func newGitProxy(ctx context.Context, f FetchPrivate, reserve func(int64) error) (*gitProxy, error) {
+func newGitProxy(ctx context.Context, private outbound.Places, reserve func(int64) error) (*gitProxy, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	p := &gitProxy{dial: f.dial, reserve: reserve, password: rand.Text()}
+	p := &gitProxy{dial: private.DialContext, reserve: reserve, password: rand.Text()}
 	p.url = (&url.URL{Scheme: "http", User: url.UserPassword("git", p.password), Host: listener.Addr().String()}).String()
 	quiet := slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug) // git tells what fails
 	p.forward = &httputil.ReverseProxy{

@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/cl-slurm/cl-slurm/internal/outbound"
 )
 
 // TestGitProxy has Go's HTTP client in place of git, which would not trust the certificate.
@@ -27,7 +29,7 @@ func TestGitProxy(t *testing.T) {
 	for _, web := range []*httptest.Server{plain, encrypted} {
 		for _, room := range []int64{1 << 20, 50_000} {
 			left := room
-			allow := FetchPrivate{Hosts: []string{"127.0.0.1"}}
+			allow := outbound.Places{Hosts: []string{"127.0.0.1"}}
 			proxy, err := newGitProxy(t.Context(), allow, func(n int64) error {
 				if left -= n; left < 0 {
 					return errFull
