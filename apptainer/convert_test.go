@@ -245,7 +245,7 @@ func TestImagesInFilesAreConverted(t *testing.T) {
 	img := imagetest.Image(t, v1.Config{Env: []string{"A=b"}},
 		imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("f", "lower"))), imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("g", "upper"))))
 	for where, name := range imagetest.Everywhere(t, dir, img) {
-		src := source.Source{OpenFile: source.FilesBelow(dir)}
+		src := source.Source{OpenFile: source.FilesBelow(dir), Private: imagetest.Loopback()}
 		resolved, err := src.Resolve(t.Context(), imagetest.Reference(t, name))
 		if err != nil {
 			t.Fatal(where, err)

@@ -22,6 +22,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
+	"github.com/cl-slurm/cl-slurm/internal/outbound"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
@@ -67,6 +68,7 @@ func ExampleConverter_Convert() {
 
 	ctx := context.Background()
 	var converter apptainer.Converter
+	converter.Source.Private = outbound.Places{Hosts: []string{"127.0.0.1"}} // for hello; Docker Hub needs no entry
 	ref, err := source.ParseReference(image)
 	if err != nil {
 		log.Fatal(err)
@@ -101,6 +103,7 @@ func ExampleConverter_Pull() {
 
 	ctx := context.Background()
 	var converter apptainer.Converter
+	converter.Source.Private = outbound.Places{Hosts: []string{"127.0.0.1"}} // for hello; Docker Hub needs no entry
 	ref, err := source.ParseReference(image)
 	if err != nil {
 		log.Fatal(err)

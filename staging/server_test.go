@@ -14,7 +14,6 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
-	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
@@ -166,7 +165,7 @@ func stager(t *testing.T, c *client.Client, dir, host string) *staging.Stager {
 		Images: &images.Images{
 			Cache: content, Kept: images.Records(filepath.Join(dir, "kept")), References: images.References{Dir: filepath.Join(dir, "names")},
 			Remember: time.Minute, AtOnce: 2, Now: time.Now,
-			Converter: apptainer.Converter{Source: source.Source{RetryDelay: time.Millisecond}},
+			Converter: apptainer.Converter{Source: imagetest.Source()},
 		},
 	}
 }

@@ -266,7 +266,7 @@ func TestDebianInstallsPackagesAndUsersInARange(t *testing.T) {
 	must(t, err)
 	image := imagetest.Resolve(t, imagetest.Start(t).Push(t, "test/debian", imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, layer))))
 	sif := filepath.Join(userDir(t), "debian.sif")
-	must(t, apptainer.Converter{}.Convert(t.Context(), image, sif, nil))
+	must(t, apptainer.Converter{Source: imagetest.Source()}.Convert(t.Context(), image, sif, nil))
 	work := userDir(t)
 	c := container.Container{
 		SIF: sif, Network: true, Dir: "/work", Env: []string{"DEBIAN_FRONTEND=noninteractive"},

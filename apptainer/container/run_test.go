@@ -116,6 +116,7 @@ func convert(tb testing.TB, converter apptainer.Converter, config v1.Config, fil
 	testenv.Containers(tb)
 	img := imagetest.Resolve(tb, imagetest.Start(tb).Push(tb, "test/image", imagetest.Image(tb, config, imagetest.GzipLayer(tb, imagetest.TarStream(tb, files...)))))
 	path := filepath.Join(userDir(tb), "image.sif")
+	converter.Source = imagetest.Source()
 	must(tb, converter.Convert(tb.Context(), img, path, nil))
 	return path
 }

@@ -2,16 +2,23 @@ package imagetest
 
 import (
 	"errors"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
+	"github.com/cl-slurm/cl-slurm/internal/outbound"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// Source returns a Source that retries without a pause.
-func Source() source.Source { return source.Source{RetryDelay: time.Millisecond} }
+// Source returns a Source that retries without a pause, and reaches registries on loopback.
+func Source() source.Source { return source.Source{RetryDelay: time.Millisecond, Private: Loopback()} }
+
+// Loopback returns this machine's places for tests' registries.
+func Loopback() outbound.Places {
+	return outbound.Places{Prefixes: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}}
+}
 
 // Reference parses a name.
 func Reference(tb testing.TB, name string) source.Reference {

@@ -1,6 +1,8 @@
 package source
 
 import (
+	"cmp"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -16,6 +18,8 @@ import (
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/cl-slurm/cl-slurm/internal/outbound"
 )
 
 // Host describes the access to a registry.
@@ -87,7 +91,52 @@ func (src Source) transport(host string) (_ http.RoundTripper, closeConnections 
 			return nil, nil, plainError{text: fmt.Sprintf("the certificates for registry %s cannot be used: %v", host, err), cause: err, transient: true}
 		}
 	}
-	return t, t.CloseIdleConnections, nil
+	if src.Transport != nil {
+		return t, t.CloseIdleConnections, nil
+	}
+	guarded := src.places().Transport(t)
+	return guarded, guarded.CloseIdleConnections, nil
+}
+
+// places returns the places that Source's own transport may reach.
+func (src Source) places() outbound.Places {
+	var hosts []string
+	for host, h := range src.Hosts {
+		hosts = append(hosts, portsOf(apiHost(host), h.PlainHTTP)...)
+		for _, text := range h.Mirrors {
+			if m, err := parseMirror(text); err == nil {
+				hosts = append(hosts, portsOf(m.host, m.plain)...)
+			}
+		}
+	}
+	return src.Private.WithHosts(hosts...)
+}
+
+// portsOf returns a host with its port, or with those of its protocols.
+func portsOf(host string, plain bool) []string {
+	switch u := (url.URL{Host: host}); {
+	case u.Port() != "":
+		return []string{host}
+	case plain:
+		return []string{net.JoinHostPort(u.Hostname(), "80"), net.JoinHostPort(u.Hostname(), "443")}
+	default:
+		return []string{net.JoinHostPort(u.Hostname(), "443")}
+	}
+}
+
+// CheckPlace returns an *ImageError if the registry of an image is neither public nor listed, as the name
+// service knows it now. It is for programs that pull images themselves, by their own name service and
+// wherever the registry redirects them.
+func (src Source) CheckPlace(ctx context.Context, ref Reference) error {
+	if ref.kind != InRegistry {
+		return nil
+	}
+	for _, at := range portsOf(apiHost(ref.host), src.Hosts[ref.host].PlainHTTP) {
+		if err := src.places().Lookup(ctx, cmp.Or(src.Resolver, net.DefaultResolver), &url.URL{Host: at}); err != nil {
+			return WrapError(ctx, ref, (&endpoint{host: ref.host}).explain(err))
+		}
+	}
+	return nil
 }
 
 // addCerts makes a transport trust and present the certificates in a directory (moby
@@ -141,19 +190,12 @@ func trust(config *tls.Config, path string) error {
 // maxRedirects limits the redirections of a request, as in Go's client.
 const maxRedirects = 10
 
-var (
-	errRedirects = errors.New("it redirects in circles")
-	errInward    = errors.New("it redirects to an address that belongs to this machine's own network card")
-)
+var errRedirects = errors.New("it redirects in circles")
 
-// checkRedirect limits redirections, and refuses link-local addresses: a cloud's internal services
-// have these, and registries do not keep blobs there.
-func checkRedirect(req *http.Request, via []*http.Request) error {
+// checkRedirect limits redirections.
+func checkRedirect(_ *http.Request, via []*http.Request) error {
 	if len(via) >= maxRedirects {
 		return errRedirects
-	}
-	if ip := net.ParseIP(req.URL.Hostname()); ip != nil && ip.IsLinkLocalUnicast() {
-		return errInward
 	}
 	return nil
 }

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"github.com/cl-slurm/cl-slurm/internal/outbound"
 )
 
 // maxRefusalBytes limits the body of a refusal.
@@ -161,6 +163,7 @@ func (e *endpoint) explain(err error) error {
 	}
 	var slow stalled
 	var nameless unresolved
+	var inward *outbound.RefusedError
 	trouble := certificateTrouble(err)
 	if refused := asRefusal(err); refused != nil && trouble == "" {
 		return e.explainRefusal(refused)
@@ -175,7 +178,9 @@ func (e *endpoint) explain(err error) error {
 		return fail(true, "registry %s cannot be reached: it does not answer", e.host)
 	case isPlainAnswer(err):
 		return fail(false, "registry %s speaks plain HTTP, which the site has not allowed for it", e.host)
-	case errors.Is(err, errRedirects), errors.Is(err, errInward):
+	case errors.As(err, &inward):
+		return fail(false, "registry %s cannot be used: %v, and fetch_private does not list it", e.host, inward)
+	case errors.Is(err, errRedirects):
 		return fail(false, "registry %s cannot be used: %v", e.host, plainNetwork(err))
 	case trouble != "":
 		return fail(false, "registry %s cannot be trusted: %s", e.host, trouble)

@@ -265,7 +265,7 @@ func TestEndlessRedirectionsAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ to, words string }{
 		"circle":         {"/v2/x/manifests/latest", "cannot be used: it redirects in circles"},
-		"cloud's secret": {"http://169.254.169.254/latest/meta-data", "cannot be used: it redirects to an address"},
+		"cloud's secret": {"http://169.254.169.254/latest/meta-data", "cannot be used: 169.254.169.254 is not a public address"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

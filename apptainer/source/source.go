@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
+	"github.com/cl-slurm/cl-slurm/internal/outbound"
 )
 
 // Source reads images from registries or local files, as their references name them. Registries on
@@ -22,8 +23,11 @@ type Source struct {
 	// Architecture is the wanted architecture in Go's spelling ("amd64"), with a variant if it
 	// matters ("arm/v7"); empty means this program's. The operating system is Linux.
 	Architecture string
+	// Private lists places of the site's own network that registries and their redirections may be at,
+	// besides those in Hosts. Others have to be public.
+	Private outbound.Places
 	// Transport makes the requests; nil means one like Go's default, which reads proxies from the
-	// environment. Certs apply only to an *http.Transport.
+	// environment. Only that one keeps to Private. Certs apply only to an *http.Transport.
 	Transport http.RoundTripper
 	// Reader wraps the data from registries, for example to limit its rate; nil means no wrapper.
 	// Its delays do not count for Stall.

@@ -210,6 +210,9 @@ func (i Image) checkRegistries() error {
 			return fmt.Errorf("[image.registry.%q]: %w", host, err)
 		}
 	}
+	if _, err := i.Private(); err != nil {
+		return fmt.Errorf("image.fetch_private: %w", err)
+	}
 	for _, dir := range i.Certs {
 		if !filepath.IsAbs(dir) {
 			return fmt.Errorf("image.certs: %q: want an absolute path", dir)

@@ -19,6 +19,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/internal/outbound"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -79,6 +80,7 @@ type Image struct {
 	Logins       string              `toml:"logins"`
 	Registry     map[string]Registry `toml:"registry"`
 	Certs        []string            `toml:"certs"`
+	FetchPrivate []string            `toml:"fetch_private"`
 
 	Conversions int      `toml:"conversions"`
 	TempDir     string   `toml:"temp_dir"`
@@ -234,6 +236,9 @@ func (i Image) Converter() apptainer.Converter {
 		Processors: i.Processors, MemoryMiB: int(i.Memory.Bytes / mib), Nice: i.Nice,
 	}
 }
+
+// Private returns the places of fetch_private.
+func (i Image) Private() (outbound.Places, error) { return outbound.Parse(i.FetchPrivate) }
 
 // Hosts returns the registries that have a table.
 func (i Image) Hosts() map[string]source.Host {

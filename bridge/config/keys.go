@@ -118,6 +118,7 @@ func imageKeys() []Key {
 		{Name: "image.registry.HOST.mirrors", Type: List, Otherwise: none, Meaning: "Mirrors of a registry. The bridge asks them first."},
 		{Name: "image.registry.HOST.plain_http", Type: Flag, Otherwise: "only on loopback", Meaning: "Whether the bridge may speak plain HTTP to the registry."},
 		{Name: "image.certs", Type: List, Otherwise: "`/etc/containers/certs.d`, `/etc/docker/certs.d`", Meaning: "Directories with certificates of registries, laid out as Docker's `/etc/docker/certs.d`."},
+		{Name: "image.fetch_private", Type: List, Otherwise: none, Meaning: "Hosts or networks (`10.1.0.0/16`) of your own at which images may be, besides public addresses and the registries and mirrors of these tables ([Registries](operators/reference.md#registries))."},
 		{Name: "image.conversions", Type: Count, Default: "3", Meaning: "How many images the bridge brings in at a time; for one owner at most half of them, rounded up ([Turns](operators/reference.md#turns-among-owners-and-queues))."},
 		{Name: "image.temp_dir", Type: Text, Otherwise: "the cache", Meaning: "Where layers lie on this host while an image is converted; not in your home directory."},
 		{Name: "image.queue", Type: Text, Otherwise: "images are converted on this host", Meaning: "Jobs of this queue [convert images](operators/reference.md#where-images-are-converted)."},

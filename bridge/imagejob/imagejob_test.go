@@ -44,7 +44,9 @@ func TestMain(m *testing.M) {
 type puller apptainer.Converter
 
 func (p puller) Pull(ctx context.Context, img source.Image, dir string, progress func(imagejob.Progress)) (source.Image, error) {
-	return apptainer.Converter(p).Pull(ctx, img, dir, func(p apptainer.Progress) {
+	c := apptainer.Converter(p)
+	c.Source = imagetest.Source()
+	return c.Pull(ctx, img, dir, func(p apptainer.Progress) {
 		if progress != nil {
 			progress(imagejob.Progress(p))
 		}
@@ -102,7 +104,7 @@ func TestImageThatAJobConvertedIsTheSame(t *testing.T) {
 	testenv.Containers(t)
 	jobs := newJobs(t)
 	img := push(t, imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Regular("a", "2"))))
-	converter := apptainer.Converter{Level: 3, BlockSize: 64 << 10}
+	converter := apptainer.Converter{Source: imagetest.Source(), Level: 3, BlockSize: 64 << 10}
 	direct, inJob := filepath.Join(t.TempDir(), "x.sif"), filepath.Join(t.TempDir(), "x.sif")
 	if err := converter.Convert(t.Context(), img, direct, nil); err != nil {
 		t.Fatal(err)

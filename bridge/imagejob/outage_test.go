@@ -63,7 +63,7 @@ func TestStagingBundlesWaitWhileSlurmIsUnreachable(t *testing.T) {
 	}
 	im := &images.Images{
 		Cache: content, Kept: images.Records(filepath.Join(t.TempDir(), "kept")), References: images.References{Dir: filepath.Join(t.TempDir(), "names")},
-		Converter: apptainer.Converter{Source: source.Source{RetryDelay: time.Millisecond}}, Remember: time.Minute, AtOnce: 2, Now: time.Now,
+		Converter: apptainer.Converter{Source: imagetest.Source()}, Remember: time.Minute, AtOnce: 2, Now: time.Now,
 		Convert: func(ctx context.Context, c apptainer.Converter, img source.Image, dst string, _ func(apptainer.Progress)) error {
 			return jobs.Convert(ctx, puller(c), img, dst, nil)
 		},

@@ -29,6 +29,7 @@ type manager struct {
 // workerFlags are the flags about workers.
 type workerFlags struct {
 	tag, group, workDirPrefix, maxWorkDirSize, executable      string
+	fetchPrivate                                               []string
 	idleSeconds, retries, checkInSeconds, exitAfterRuns, shmGB int64
 	deleteWorkDir, exitOnException, tagExclusive, preemptible  bool
 }
@@ -62,6 +63,7 @@ func (m *manager) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&w.group, "worker-group", "", "workers run bundles of this `group`")
 	flags.StringVar(&w.executable, "worker-executable", "cl-worker", "the worker's `program`; without a slash it is searched in this program's directory, then in PATH")
 	flags.Int64Var(&w.shmGB, "worker-shared-memory-size-gb", 0, "shared memory of a container, in `GiB`")
+	flags.StringArrayVar(&w.fetchPrivate, "worker-fetch-private", nil, "a `host` or network of your own with registries of images, for cl-worker's --fetch-private; may be repeated")
 	flags.BoolVar(&w.preemptible, "worker-preemptible", false, "workers report that they may be preempted")
 }
 
@@ -109,5 +111,8 @@ func (w *workerFlags) arguments() []string {
 	number("--checkin-frequency-seconds", w.checkInSeconds)
 	number("--shared-memory-size-gb", w.shmGB)
 	is("--preemptible", w.preemptible)
+	for _, place := range w.fetchPrivate {
+		text("--fetch-private", place)
+	}
 	return words
 }

@@ -56,7 +56,7 @@ func (s *dockerSite) hasImage() bool { return s.docker("image", "inspect", s.ima
 func (s *dockerSite) start(id string, args ...string) (stop func()) {
 	s.t.Helper()
 	cmd := exec.Command(shipped.Path(s.t), append([]string{
-		"--server", s.address, "--id", id, "--work-dir", filepath.Join(s.dir, "work-"+id), "--bundle-runtime", "docker",
+		"--server", s.address, "--id", id, "--work-dir", filepath.Join(s.dir, "work-"+id), "--bundle-runtime", "docker", "--fetch-private", "127.0.0.1",
 	}, args...)...)
 	cmd.Env = []string{
 		"PATH=" + filepath.Dir(s.program) + ":/usr/bin:/bin:/usr/sbin:/sbin", "HOME=" + s.dir, "DOCKER_HOST=" + s.host,

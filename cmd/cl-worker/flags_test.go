@@ -63,6 +63,7 @@ func others() []original {
 		{"bundle-service-url", "", "older name of `--server`"},
 		{"max-dependencies-serialized-length", "", "of CodaLab's workers until 2019: changes nothing"},
 		{"stop-after", "", "ours: the worker ends within so many seconds, gives its runs back, and takes none that may last longer. The default is `$CL_WORKER_STOP_AFTER`, or the end of the Slurm job around the worker"},
+		{"fetch-private", "", "ours: images come from registries at public addresses only; others, such as `localhost:5000`, have to be named here, by host or network"},
 		{"token-file", "", "ours: a worker token of cl-server instead of a password; `cl-worker-manager` makes one for each pilot ([worker-manager.md](worker-manager.md#credentials))"},
 	}
 }

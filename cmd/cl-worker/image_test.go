@@ -24,6 +24,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
+	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
@@ -90,11 +91,11 @@ func buildImage(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	resolved, err := source.Source{}.Resolve(ctx, reference)
+	resolved, err := imagetest.Source().Resolve(ctx, reference)
 	if err != nil {
 		return err
 	}
-	return apptainer.Converter{}.Convert(ctx, resolved, path, nil)
+	return apptainer.Converter{Source: imagetest.Source()}.Convert(ctx, resolved, path, nil)
 }
 
 func diffIDs(img v1.Image) []v1.Hash {

@@ -60,7 +60,7 @@ func TestPilotRunsABundleWithItsToken(t *testing.T) {
 		Job: slurmbatch.Job{CPUs: 1, MemoryMB: 2048, Time: time.Hour, Dir: dir},
 		Worker: slurmbatch.Worker{
 			Executable: worker, TakesToken: true, Server: address, WorkDir: filepath.Join(dir, "scratch"), IdleSeconds: 600,
-			Arguments: []string{"--exit-after-num-runs", "1"},
+			Arguments: []string{"--exit-after-num-runs", "1", "--fetch-private", "127.0.0.1"},
 		},
 		Tokens: api,
 	}

@@ -76,7 +76,7 @@ func TestScripts(t *testing.T) {
 			bin := filepath.Join(env.WorkDir, "bin")
 			must(t, os.Mkdir(bin, 0o755))
 			testenv.WriteProgram(t, filepath.Join(bin, "cl-worker"), fmt.Appendf(nil,
-				"#!/bin/sh\nexec setpriv --reuid=%d --regid=%d --clear-groups %s \"$@\"\n", u.UID, u.GID, worker))
+				"#!/bin/sh\nexec setpriv --reuid=%d --regid=%d --clear-groups %s \"$@\" --fetch-private 127.0.0.1\n", u.UID, u.GID, worker))
 			must(t, os.Chmod(filepath.Dir(env.WorkDir), 0o755))
 			must(t, os.Chmod(env.WorkDir, 0o755))
 			must(t, os.Chown(env.WorkDir, u.UID, u.GID))

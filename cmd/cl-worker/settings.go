@@ -52,6 +52,10 @@ func (w *standalone) configuration() (config.Config, error) {
 		return config.Config{}, err
 	}
 	c.Name = w.dirs.ID
+	c.Image.FetchPrivate = w.fetchPrivate
+	if _, err := c.Image.Private(); err != nil {
+		return config.Config{}, fmt.Errorf("--fetch-private: %w", err)
+	}
 	c.Cache.Dir, c.Cache.Size.Bytes = w.dirs.Cache(), w.maxWorkDir.bytes
 	if w.sharedFileSystem {
 		c.ServerStore = "/" // the server names each place

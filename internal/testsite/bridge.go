@@ -31,6 +31,10 @@ func (s *Site) StartBridge(ctx context.Context) error {
 	if tables == "" {
 		tables = queues
 	}
+	if s.options.Image == "" { // it is in a registry of this machine
+		registry, _, _ := strings.Cut(s.Image, "/")
+		tables += fmt.Sprintf("[image.registry.%q]\n", registry)
+	}
 	if err := os.WriteFile(s.BridgeConfig(), []byte(config+tables), 0o600); err != nil {
 		return err
 	}

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/heartbeat"
@@ -138,7 +137,7 @@ func (b *coreBridge) policy() plan.Policy {
 
 func (b *coreBridge) stager(cl *client.Client) *staging.Stager {
 	c, layout, converter := b.config, b.layout(), b.config.Image.Converter()
-	converter.Source, converter.Reserve = source.Source{}, c.LowWater.Of
+	converter.Source, converter.Reserve = localRegistries(), c.LowWater.Of
 	b.images = &images.Images{
 		Cache: b.content, Converter: converter, Files: &images.Files{Roots: c.Image.Roots, Records: layout.SIFDigests()},
 		Kept: images.Records(layout.KeptImages()), References: images.References{Dir: layout.ImageReferences()},

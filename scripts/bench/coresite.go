@@ -115,8 +115,8 @@ func makeSIF(ctx context.Context, dir string) string {
 	image, stop := serveImage(ctx, layoutBlobs{kept}, "core", makeImage(ctx, recipe{programs: []string{"/bin/true"}}, kept))
 	defer stop()
 	path := filepath.Join(dir, "core.sif")
-	img := must(source.Source{}.Resolve(ctx, must(source.ParseReference(image))))
-	check(apptainer.Converter{TempDir: dir}.Convert(ctx, img, path, nil))
+	img := must(localRegistries().Resolve(ctx, must(source.ParseReference(image))))
+	check(apptainer.Converter{Source: localRegistries(), TempDir: dir}.Convert(ctx, img, path, nil))
 	return path
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/container/builtin"
 	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
+	"github.com/cl-slurm/cl-slurm/internal/outbound"
 )
 
 // playPart runs a part of an area: convert IMAGE SIF TEMP, floor IMAGE blobs|diffids, start SIF SCRATCH
@@ -32,8 +33,8 @@ import (
 func playPart(ctx context.Context, part string, args []string) {
 	switch {
 	case part == "convert" && len(args) == 3:
-		img := must(source.Source{}.Resolve(ctx, must(source.ParseReference(args[0]))))
-		check(apptainer.Converter{TempDir: args[2]}.Convert(ctx, img, args[1], nil))
+		img := must(localRegistries().Resolve(ctx, must(source.ParseReference(args[0]))))
+		check(apptainer.Converter{Source: localRegistries(), TempDir: args[2]}.Convert(ctx, img, args[1], nil))
 	case part == "floor" && len(args) == 2:
 		readImage(ctx, args[0], args[1] == "diffids")
 	case part == "start" && len(args) == 4:
@@ -62,6 +63,11 @@ func readImage(ctx context.Context, image string, diffIDs bool) {
 		group.Go(func() error { return attempt(func() { readLayer(l, diffIDs) }) })
 	}
 	check(group.Wait())
+}
+
+// localRegistries returns a source of images in registries of this machine.
+func localRegistries() source.Source {
+	return source.Source{Private: outbound.Places{Hosts: []string{"127.0.0.1"}}}
 }
 
 func readLayer(l v1.Layer, diffIDs bool) {

@@ -121,6 +121,7 @@ func (l *workerLab) startWorker(ctx context.Context, args ...string) part {
 	args = append([]string{
 		"--server", l.address, "--password-file", l.passwordFile(), "--work-dir", filepath.Join(l.dir, "work"), "--id", ownTag,
 		"--tag", ownTag, "--tag-exclusive", "--bundle-runtime", "builtin", "--pass-down-termination",
+		"--fetch-private", labHost(),
 	}, args...)
 	w := l.startProgram(ctx, "cl-worker", args...)
 	l.awaitEnd(ctx, l.run(ctx, ownTag, "true"))

@@ -104,7 +104,7 @@ func (l *workerLab) certify(host string) tls.Certificate {
 func (l *workerLab) pilotProgram() string {
 	path := filepath.Join(l.dir, "pilot")
 	worker := filepath.Join(filepath.Dir(must(os.Executable())), "cl-worker")
-	check(os.WriteFile(path, fmt.Appendf(nil, "#!/bin/sh\nexport SSL_CERT_FILE=%s\nexec %s --bundle-runtime builtin --cpuset $((SLURM_JOB_ID %% %d)) \"$@\"\n", l.authority(), worker, runtime.NumCPU()), 0o755))
+	check(os.WriteFile(path, fmt.Appendf(nil, "#!/bin/sh\nexport SSL_CERT_FILE=%s\nexec %s --bundle-runtime builtin --fetch-private %s --cpuset $((SLURM_JOB_ID %% %d)) \"$@\"\n", l.authority(), worker, labHost(), runtime.NumCPU()), 0o755))
 	return path
 }
 

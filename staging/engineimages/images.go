@@ -156,6 +156,9 @@ func (im *Images) bring(ctx context.Context, w wanted, t *transfer.Transfer) (st
 
 // pull pulls the image. It refuses one that is too large.
 func (im *Images) pull(ctx context.Context, w wanted, t *transfer.Transfer) (storeImage, error) {
+	if err := im.Source.CheckPlace(ctx, w.ref); err != nil {
+		return storeImage{}, err
+	}
 	layers, askErr := im.askSize(ctx, w)
 	var large *transfer.SizeError
 	if errors.As(askErr, &large) || ctx.Err() != nil {

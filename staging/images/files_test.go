@@ -64,7 +64,8 @@ func (s fileSite) sif(name, architecture string) {
 	t.Helper()
 	ref, err := source.ParseReference(imagetest.Start(t).Push(t, "x:1", tinyImage(t, name, architecture)))
 	must(t, err)
-	c := apptainer.Converter{Source: source.Source{Architecture: architecture}}
+	c := apptainer.Converter{Source: imagetest.Source()}
+	c.Source.Architecture = architecture
 	resolved, err := c.Source.Resolve(t.Context(), ref)
 	must(t, err)
 	must(t, c.Convert(t.Context(), resolved, s.at(name), nil))

@@ -16,7 +16,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
-	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
@@ -110,7 +109,7 @@ func (s *imageSite) images(host string) *Images {
 	must(s.t, err)
 	return &Images{
 		Cache: content, Kept: Records(s.dir + "/kept"), References: References{Dir: s.dir + "/names"},
-		Converter: apptainer.Converter{Source: source.Source{RetryDelay: time.Millisecond}},
+		Converter: apptainer.Converter{Source: imagetest.Source()},
 		Remember:  time.Minute, AtOnce: 2,
 		Now: func() time.Time { return time.Unix(1_800_000_000+s.now.Load(), 0) },
 	}

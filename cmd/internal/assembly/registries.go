@@ -18,8 +18,9 @@ func NewSource(c config.Config, getenv func(string) string, pace *transfer.Pace)
 	if server, err := url.Parse(c.Server); err == nil {
 		known = []string{server.Host}
 	}
+	private, _ := c.Image.Private() // Parse has checked it
 	return source.Source{
-		Known: known, Hosts: c.Image.Hosts(), Certs: certs(c.Image),
+		Known: known, Hosts: c.Image.Hosts(), Private: private, Certs: certs(c.Image),
 		Logins:   source.Logins{Files: loginFiles(c.Image, getenv), HelperEnv: helperEnv(getenv)},
 		OpenFile: source.FilesBelow(c.Image.Roots...),
 		Reader:   pace.Reader,

@@ -83,6 +83,7 @@ func TestRegistryIsAskedWithTheLoginThatCounts(t *testing.T) {
 			env[name] = filepath.Join(dir, value)
 		}
 		var c config.Config
+		c.Image.FetchPrivate = []string{"127.0.0.1"}
 		c.Image.Logins = filepath.Join(dir, "logins")
 		if test.config != "" {
 			c.Image.DockerConfig = filepath.Join(dir, test.config)
