@@ -1,7 +1,11 @@
 package bridge
 
 import (
+	"cmp"
+	"slices"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -29,6 +33,8 @@ type capacity struct {
 	sizes map[string]sbatch.NodeSizes
 	// requested has the sum of the requests of each queue's bundles.
 	requested map[string]codalab.Resources
+	// jobless has the runs of a stand-alone worker that have no job now (isJobless), by bundle.
+	jobless map[string]*plan.Row
 	// free is the part of the shared disk that may be used, in bytes; 0 before the first measurement.
 	free int64
 	// diskLow is the reason for which nothing new may be put onto the shared disk; empty for none.
@@ -38,7 +44,7 @@ type capacity struct {
 func (c *capacity) init() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.requested, c.diskLow = map[string]codalab.Resources{}, ""
+	c.requested, c.jobless, c.diskLow = map[string]codalab.Resources{}, map[string]*plan.Row{}, ""
 }
 
 // replace puts the request of a row in the place of an earlier one's. Each may be nil.
@@ -47,6 +53,55 @@ func (c *capacity) replace(old, r *plan.Row) {
 	defer c.mu.Unlock()
 	c.request(old, -1)
 	c.request(r, 1)
+	if old != nil {
+		delete(c.jobless, old.Bundle)
+	}
+	if r != nil && isJobless(r) {
+		c.jobless[r.Bundle] = r
+	}
+}
+
+// isJobless reports whether a run of a stand-alone worker has no job, and its command does not begin or go on soon:
+// image and inputs are being prepared, or results are being collected.
+func isJobless(r *plan.Row) bool {
+	preparing := r.Phase == plan.Staging && r.Staged == nil && r.StopVerdict == nil
+	return r.Standalone && (preparing || r.Phase == plan.Collecting)
+}
+
+const (
+	// prepareWithin is the time for which a run that is being prepared keeps its part of the host. An image that
+	// the worker has is ready sooner, so that the worker usually takes no more runs than it can begin.
+	prepareWithin = 5 * time.Second
+	// mostJobless bounds the runs without a job that leave their part of the host to others. So a worker does not
+	// take all bundles of a server whose images never come.
+	mostJobless = 64
+)
+
+// unused returns the sum of the requests of the runs of a queue that do not use their part of the host. The caller
+// holds c.mu.
+func (c *capacity) unused(queue string, now time.Time) codalab.Resources {
+	var idle []*plan.Row
+	for _, r := range c.jobless {
+		if r.Queue == queue && (r.Phase == plan.Collecting || now.Sub(r.PhaseSince) >= prepareWithin) {
+			idle = append(idle, r)
+		}
+	}
+	slices.SortFunc(idle, func(a, b *plan.Row) int {
+		return cmp.Or(a.PhaseSince.Compare(b.PhaseSince), strings.Compare(a.Bundle, b.Bundle))
+	})
+	var sum codalab.Resources
+	for _, r := range idle[:min(len(idle), mostJobless)] {
+		sum = plus(sum, r.Resources)
+	}
+	return sum
+}
+
+// plus returns a sum with the CPUs, GPUs and memory of r added.
+func plus(sum, r codalab.Resources) codalab.Resources {
+	sum.CPUs += r.CPUs
+	sum.GPUs += r.GPUs
+	sum.Memory += r.Memory
+	return sum
 }
 
 // request adds a row's request to the sum of its queue, or takes it away.
@@ -99,9 +154,12 @@ func (c *capacity) closed(reportsLate bool) string {
 // server leaves a larger request staged, with a reason; cl-server knows the sizes of the nodes (requestableSizes),
 // and gives the bridge a request that fits none, which the bridge refuses.
 //
-// A stand-alone worker whose jobs are processes of its host (local) tells that host alone: the server then
-// gives it no more than its runs leave free.
-func (c *capacity) of(queue string, local bool) codalab.Resources {
+// A stand-alone worker whose jobs are processes of its host (local) tells that host: the server then gives it no more
+// than its runs leave free. A run that is being prepared for long, or whose results are being collected, computes
+// nothing, and the server subtracts its request all the same. So the worker adds that request (unused): a registry that
+// does not answer must not keep others from the host. What the server subtracts stays at least what the worker adds, so
+// it never gives more than the host has.
+func (c *capacity) of(queue string, local bool, now time.Time) codalab.Resources {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	sum, known := c.nodes[queue]
@@ -109,13 +167,18 @@ func (c *capacity) of(queue string, local bool) codalab.Resources {
 		return boundless()
 	}
 	if local {
-		return sum
+		return plus(sum, c.unused(queue, now))
 	}
-	requested := c.requested[queue]
-	sum.CPUs += requested.CPUs
-	sum.GPUs += requested.GPUs
-	sum.Memory += requested.Memory
-	return sum
+	return plus(sum, c.requested[queue])
+}
+
+// tooLarge reports whether a request is for more than the host of a stand-alone worker has. The server may send
+// one if it read of the end of a run before it read the worker's capacity without that run.
+func (c *capacity) tooLarge(queue string, asked codalab.Resources) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	host, known := c.nodes[queue]
+	return known && (asked.CPUs > host.CPUs || asked.GPUs > host.GPUs || asked.Memory > host.Memory)
 }
 
 // nodeSizes returns the sizes of a queue's nodes; empty while they are not known.

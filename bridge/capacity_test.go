@@ -3,6 +3,7 @@ package bridge
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -50,7 +51,7 @@ func TestIdentityOffersWhatItsNodesHaveAndWhatItsRunsAskFor(t *testing.T) {
 	capacities := func() map[string]codalab.Resources {
 		all := map[string]codalab.Resources{}
 		for name := range b.Policy.Queues {
-			all[name] = b.board.capacity.of(name, false)
+			all[name] = b.board.capacity.of(name, false, time.Time{})
 		}
 		return all
 	}

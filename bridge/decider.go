@@ -197,6 +197,10 @@ func (d *decider) makeRows(ctx context.Context, now time.Time, in *arrivals) {
 			d.log.InfoContext(ctx, "an offered bundle is not claimed", slog.String("bundle", bundle), slog.String("reason", why))
 			continue
 		}
+		if asked := o.message.Resources; asked != nil && d.life.local() && d.board.capacity.tooLarge(o.queue, *asked) {
+			d.log.InfoContext(ctx, "an offered bundle is not claimed: it asks for more than this host has", slog.String("bundle", bundle))
+			continue
+		}
 		fresh := plan.NewRow(now, o.queue, o.message)
 		fresh.Standalone = d.life.local()
 		d.life.claiming.Add(1)

@@ -25,7 +25,7 @@ func (w *queueWorkers) checkIn(q plan.Queue) (codalab.CheckIn, int64) {
 	w.condition.noteLate(q.Name, reportsLate)
 	closed := w.board.capacity.closed(reportsLate)
 	told := w.board.reports.checkIn(q.Name, name, now)
-	capacity := w.board.capacity.of(q.Name, w.life.local())
+	capacity := w.board.capacity.of(q.Name, w.life.local(), now)
 	in := codalab.CheckIn{
 		Tag: q.Tag, TagExclusive: !q.Default, Hostname: c.Hostname, Reports: told.Reports,
 		CPUs: capacity.CPUs, GPUs: capacity.GPUs, MemoryBytes: capacity.Memory, FreeDiskBytes: w.board.capacity.freeDisk(),

@@ -99,6 +99,20 @@ func TestPilotRunsABundleWithItsToken(t *testing.T) {
 // runAndWait creates a run of the client's user, and waits until it has ended.
 func runAndWait(t *testing.T, api *client.Client, image string) client.BundleInfo {
 	t.Helper()
+	uuid := createRun(t, api, image)
+	var b client.BundleInfo
+	testenv.Await(t, "the run has ended", func() bool {
+		var err error
+		b, err = api.Bundle(t.Context(), uuid)
+		must(t, err)
+		return b.State.Final()
+	}, &b.State, &b.Metadata)
+	return b
+}
+
+// createRun creates a run of the client's user, and returns its UUID.
+func createRun(t *testing.T, api *client.Client, image string) string {
+	t.Helper()
 	sheet, err := api.FindWorksheet(t.Context(), "", client.HomeWorksheet)
 	must(t, err)
 	metadata := codalab.Metadata{}
@@ -110,11 +124,5 @@ func runAndWait(t *testing.T, api *client.Client, image string) client.BundleInf
 	metadata["name"], metadata["request_docker_image"] = "r", image
 	made, err := api.CreateBundle(t.Context(), client.NewBundle{Worksheet: sheet.UUID, Type: codalab.TypeRun, Command: "echo ran; env", Metadata: metadata})
 	must(t, err)
-	var b client.BundleInfo
-	testenv.Await(t, "the run has ended", func() bool {
-		b, err = api.Bundle(t.Context(), made.UUID)
-		must(t, err)
-		return b.State.Final()
-	}, &b.State, &b.Metadata)
-	return b
+	return made.UUID
 }
