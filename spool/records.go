@@ -61,6 +61,8 @@ type Spec struct {
 	// container's default.
 	KillGraceSeconds float64 `json:"kill_seconds,omitempty"`
 	Network          bool    `json:"network"`
+	// MaxProcesses limits the processes and threads of the container; 0 means no limit.
+	MaxProcesses int64 `json:"max_processes,omitempty"`
 	// ShmBytes is the size of the container's /dev/shm; 0 means half of the memory.
 	ShmBytes int64 `json:"shm_bytes,omitempty"`
 	// Scratch is a directory on the node's own disk.

@@ -115,6 +115,7 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 		node: r.Node, exit: got, err: err, terminated: terminated, overLimit: overLimit,
 		oomKills:   after.oomKills - before.oomKills + got.Usage.OOMKills,
 		memoryPeak: r.usage.snapshot(time.Time{}).Usage.MemoryPeak,
+		refused:    got.Usage.RefusedProcesses,
 		diskFull:   diskFull(r.workingDir),
 		freeBefore: free,
 		diskUsed:   r.usage.snapshot(time.Time{}).Usage.DiskBytes,
@@ -215,6 +216,7 @@ func (r *attemptRun) prepare() (c container.Container, err error) {
 		Network:         r.spec.Network,
 		MemoryBytes:     r.spec.MemoryBytes,
 		ShmBytes:        r.spec.ShmBytes,
+		MaxProcesses:    r.spec.MaxProcesses,
 		PrivateDir:      r.private.dir,
 		KillGrace:       time.Duration(max(r.spec.KillGraceSeconds, 0) * float64(time.Second)),
 	}

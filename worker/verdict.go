@@ -27,6 +27,8 @@ type ending struct {
 	overLimit error
 	// oomKills counts the processes that the kernel killed for the job's memory limit.
 	oomKills int64
+	// refused counts the processes that the kernel refused for the run's limit, as far as that is known.
+	refused int64
 	// memoryPeak is the largest measured memory.
 	memoryPeak int64
 	// diskFull is set if the working directory has no room. The command may then have been unable
@@ -106,6 +108,12 @@ func (e ending) verdict(spec spool.Spec) spool.Exit {
 		out.Cause, out.Failure = e.explainFullDisk(spec.DiskBytes)
 	default:
 		out.Cause = spool.CauseUser
+	}
+	if e.refused > 0 && e.err == nil && e.exit.Code != 0 && out.Cause == spool.CauseUser {
+		if out.Failure == "" {
+			out.Failure = fmt.Sprintf("Exit code %d.", e.exit.Code)
+		}
+		out.Failure += " " + processesSentence(spec.MaxProcesses)
 	}
 	if e.uncopied != nil {
 		e.addLoss(&out)
@@ -208,6 +216,11 @@ func memorySentence(limit, used int64) string {
 	}
 	return fmt.Sprintf("Memory limit %s exceeded (used %s). Ask for more with --request-memory.",
 		codalab.FormatSize(limit), codalab.FormatSize(max(limit, used)))
+}
+
+// processesSentence does not say that the limit is the reason of a failure, which only the command knows.
+func processesSentence(limit int64) string {
+	return fmt.Sprintf("It had as many processes and threads as a run may have here (%d), and the system refused more.", limit)
 }
 
 func diskSentence(limit, used int64) string {

@@ -24,6 +24,7 @@ func TestVerdictNamesTheCauseOfTheEnd(t *testing.T) {
 		}
 		return e
 	}
+	const processes = "It had as many processes and threads as a run may have here (4096), and the system refused more."
 	const outOfMemory = "Memory limit 100m exceeded (used 100m). Ask for more with --request-memory."
 	for name, test := range map[string]struct {
 		ending     ending
@@ -38,6 +39,9 @@ func TestVerdictNamesTheCauseOfTheEnd(t *testing.T) {
 		"success":                     {ending: ending{}, cause: spool.CauseSucceeded},
 		"exit status":                 {ending: ending{exit: exited(3)}, cause: spool.CauseUser},
 		"signal":                      {ending: ending{exit: exited(139)}, cause: spool.CauseUser, failure: "Exit code 139: segmentation fault (signal 11)."},
+		"processes refused":           {ending: ending{exit: exited(2), refused: 7}, cause: spool.CauseUser, failure: "Exit code 2. " + processes},
+		"processes refused, aborted":  {ending: ending{exit: exited(134), refused: 1}, cause: spool.CauseUser, failure: "Exit code 134: aborted (signal 6). " + processes},
+		"processes refused, no need":  {ending: ending{refused: 1}, cause: spool.CauseSucceeded},
 		"limit":                       {ending: ending{exit: exited(143), overLimit: limit}, cause: spool.CauseLimit, failure: limit.sentence},
 		"limit, then exit 0":          {ending: ending{overLimit: limit}, cause: spool.CauseLimit, failure: limit.sentence},
 		"limit, then TERM":            {ending: ending{exit: exited(143), overLimit: limit, terminated: true}, cause: spool.CauseLimit, failure: limit.sentence, terminated: true},
@@ -97,7 +101,7 @@ func TestVerdictNamesTheCauseOfTheEnd(t *testing.T) {
 		},
 	} {
 		test.ending.node = "n1"
-		got := test.ending.verdict(spool.Spec{MemoryBytes: 100 << 20, DiskBytes: test.limit})
+		got := test.ending.verdict(spool.Spec{MaxProcesses: 4096, MemoryBytes: 100 << 20, DiskBytes: test.limit})
 		want := spool.Exit{Cause: test.cause, Failure: test.failure, Terminated: test.terminated, NotStarted: test.notStarted, NodeAtFault: test.sure, SharedDiskFull: test.shared}
 		if test.ending.err == nil {
 			want.ExitCode = &test.ending.exit.Code

@@ -86,6 +86,9 @@ type Container struct {
 	// MemoryBytes limits the memory of an engine's container; zero means no limit. The containers
 	// of other runtimes are in the caller's cgroup, which limits them.
 	MemoryBytes int64
+	// MaxProcesses limits the processes and threads of the container; zero means no limit. It has no
+	// effect where the kernel cannot count them apart from the user's others (docs/security.md).
+	MaxProcesses int64
 	// KillGrace is the time between TERM and KILL after the end of Run's context; zero means two
 	// seconds.
 	KillGrace time.Duration
@@ -132,6 +135,8 @@ type Usage struct {
 	MemoryPeak int64
 	// OOMKills counts the processes that the kernel killed because memory ran out.
 	OOMKills int64
+	// RefusedProcesses counts the processes and threads that the kernel refused because of MaxProcesses.
+	RefusedProcesses int64
 }
 
 // ExitOf returns the Exit of a command with this exit status, as a shell reports it.

@@ -2,6 +2,7 @@ package container_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -177,6 +178,10 @@ func start(tb testing.TB, c container.Container) *run {
 // self is the test binary for programs that startRequest starts.
 const self = "/proc/self/fd/3"
 
+// usualProcesses is the MaxProcesses of a container whose test names none: that of a queue. A negative one means no
+// limit.
+const usualProcesses = 4096
+
 // startRequest makes the ordinary user run a request: with the test binary, or by a command that
 // ends in running self with the argument runAsUser.
 func startRequest(tb testing.TB, req runRequest, through ...string) *run {
@@ -188,8 +193,10 @@ func startRequest(tb testing.TB, req runRequest, through ...string) *run {
 	}
 	dir := userDir(tb)
 	req.StdoutPath = filepath.Join(dir, "out")
+	req.Container.MaxProcesses = cmp.Or(req.Container.MaxProcesses, usualProcesses)
 	for i := range req.Others {
 		o := &req.Others[i]
+		o.Container.MaxProcesses = cmp.Or(o.Container.MaxProcesses, usualProcesses)
 		o.StdoutPath = filepath.Join(dir, "out"+strconv.Itoa(i+1))
 		if o.Container.PrivateDir == "" {
 			o.Container.PrivateDir = req.Container.PrivateDir

@@ -109,6 +109,9 @@ func (c Config) checkQueues() error {
 	return nil
 }
 
+// LeastProcesses is the least limit of processes. Programs with threads need that many.
+const LeastProcesses = 64
+
 func (q Queue) check(name string) error {
 	switch {
 	case !codalab.IsName(name):
@@ -129,6 +132,8 @@ func (q Queue) check(name string) error {
 		return fmt.Errorf("results = %q: want %q or %q", q.ResultsMode, spool.ResultsUpload, spool.ResultsKeep)
 	case q.DefaultImage != "" && !isImage(q.DefaultImage):
 		return fmt.Errorf("default_image = %q is not the name of an image such as \"python:3.12\"", q.DefaultImage)
+	case q.MaxProcesses < 0 || q.MaxProcesses > 0 && q.MaxProcesses < LeastProcesses:
+		return fmt.Errorf("max_processes = %d: want %d or more, or 0 for no limit", q.MaxProcesses, LeastProcesses)
 	case q.MaxInFlight < 0:
 		return errors.New("max_in_flight is negative")
 	}

@@ -146,6 +146,7 @@ type Queue struct {
 	TimeGrace      Duration             `toml:"time_grace"`
 	KillGrace      Duration             `toml:"kill_grace"`
 	MemoryOverhead Size                 `toml:"memory_overhead"`
+	MaxProcesses   int                  `toml:"max_processes"`
 	MaxInFlight    int                  `toml:"max_in_flight"`
 	RetryBegun     plan.RetryBegun      `toml:"retry_begun"`
 	Path           []string             `toml:"path"`
@@ -162,6 +163,10 @@ type Queue struct {
 // large disks: 5 % of them is more than a bridge needs.
 func DefaultLowWater() plan.LowWater { return plan.LowWater{Bytes: 50 << 30, Share: 0.05} }
 
+// DefaultMaxProcesses is the limit of processes where the file names none. A fork bomb of so many is harmless to the
+// host, and programs on large nodes have fewer threads.
+const DefaultMaxProcesses = 4096
+
 // DefaultImageTime is the time of a job that converts an image. It is enough for the
 // largest images there are.
 const DefaultImageTime = time.Hour
@@ -175,7 +180,7 @@ func (c Config) Plan() map[string]plan.Queue {
 			Partition: q.Partition, Account: q.Account, QOS: q.QOS, WCKey: q.WCKey,
 			Reservation: q.Reservation, Constraint: q.Constraint, GPUType: q.GresType,
 			DefaultTime: q.DefaultTime.Duration, MaxTime: q.MaxTime.Duration, TimeGrace: q.TimeGrace.Duration, KillGrace: q.KillGrace.Duration,
-			DefaultDisk: q.DefaultDisk.Bytes, MemoryOverhead: q.MemoryOverhead.Bytes, MaxInFlight: q.MaxInFlight, RetryBegun: q.RetryBegun,
+			DefaultDisk: q.DefaultDisk.Bytes, MemoryOverhead: q.MemoryOverhead.Bytes, MaxProcesses: int64(q.MaxProcesses), MaxInFlight: q.MaxInFlight, RetryBegun: q.RetryBegun,
 			Path: q.Path, Scratch: q.Scratch, WorkingDirDisk: q.WorkingDirDisk, Runtime: q.Runtime, ResultsMode: q.ResultsMode,
 			DefaultCPUImage: cmp.Or(q.DefaultImage, c.Image.DefaultCPU),
 			DefaultGPUImage: cmp.Or(q.DefaultImage, c.Image.DefaultGPU),

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
@@ -172,6 +173,7 @@ func queueKeys() []Key {
 		{Name: "queue.NAME.time_grace", Type: Time, Default: `"2m"`, Meaning: "The time that is added for Slurm's time limit, so that the worker's own limit comes first."},
 		{Name: "queue.NAME.kill_grace", Type: Time, Otherwise: "`2s`", Meaning: "How long a command may go on after TERM, for example to write a checkpoint; KILL follows ([Checkpoints](operators/reference.md#checkpoints))."},
 		{Name: "queue.NAME.memory_overhead", Type: Bytes, Default: `"64m"`, Meaning: "The memory that is added to `request_memory` for `--mem`."},
+		{Name: "queue.NAME.max_processes", Type: Count, Default: strconv.Itoa(DefaultMaxProcesses), Meaning: "How many processes and threads a bundle may have at a time; `64` or more, and `0` for no limit ([Processes](security.md#processes))."},
 		{Name: "queue.NAME.max_in_flight", Type: Count, Otherwise: noBound, Meaning: "How many jobs of the queue may be in Slurm at a time."},
 		{Name: "queue.NAME.retry_begun", Type: Text, Default: `"never"`, Meaning: "`never` or `on_platform`: whether a bundle that has begun may begin again after its node or a disk failed, or after a preemption."},
 		{Name: "queue.NAME.path", Type: List, Otherwise: none, Meaning: "Directories on the nodes where jobs look for programs first, such as `[\"/opt/apptainer/bin\"]` ([The environment of jobs](operators/reference.md#the-environment-of-jobs))."},

@@ -105,6 +105,8 @@ type Queue struct {
 	// MemoryOverhead is added to request_memory, in bytes, for the processes around the
 	// command.
 	MemoryOverhead int64
+	// MaxProcesses limits the processes and threads of a container; 0 means no limit.
+	MaxProcesses int64
 	// MaxInFlight bounds the queue's jobs in Slurm; 0 for no bound.
 	MaxInFlight int
 	// RetryBegun decides whether a bundle that has begun may begin again.

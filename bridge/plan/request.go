@@ -112,6 +112,7 @@ func (p Policy) Spec(r Row) spool.Spec {
 		Seconds:          q.commandLimit(res).Seconds(),
 		KillGraceSeconds: q.KillGrace.Seconds(),
 		Network:          res.Network,
+		MaxProcesses:     q.MaxProcesses,
 		ShmBytes:         q.ShmBytes,
 		Scratch:          q.Scratch,
 		Runtime:          q.Runtime,

@@ -359,6 +359,16 @@ func (x *execution) processes(marker string) map[int]string {
 	return found
 }
 
+// This test leans on the limit of processes alone, which the kernel counts for each container from Linux 5.14 on.
+func TestRunHasNoMoreProcessesThanItsQueueAllows(t *testing.T) {
+	t.Parallel()
+	x := prepare(t, forks, func(_ string, s *spool.Spec) { s.MaxProcesses = 100 })
+	code, exit := x.start().wait()
+	if code != 2 || exit.Cause != spool.CauseUser || x.file("stdout") != "" || !strings.Contains(x.file("stderr"), "annot fork") {
+		t.Errorf("exit code %d, %+v; stdout %q, stderr %q", code, exit, x.file("stdout"), x.file("stderr"))
+	}
+}
+
 func TestNetworkIsByRequest(t *testing.T) {
 	t.Parallel()
 	for _, network := range []bool{false, true} {

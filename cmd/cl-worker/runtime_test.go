@@ -127,6 +127,24 @@ func TestContainerOfAnEngineIsStoppedAtItsMemoryLimit(t *testing.T) {
 	}
 }
 
+// dash says "Cannot fork" and exits with 2.
+const forks = "i=0; while [ $i -lt 1000 ]; do sleep 1000 & i=$((i+1)); done; echo all"
+
+func TestContainerOfAnEngineNamesItsLimitOfProcesses(t *testing.T) {
+	t.Parallel()
+	host := loadImage(t, "localhost/cl-worker-test:3")
+	x := prepare(t, forks, func(_ string, s *spool.Spec) {
+		s.Runtime, s.Inputs, s.MaxProcesses = runtimes.Docker, spool.Inputs{PinnedReference: "localhost/cl-worker-test:3"}, 100
+	})
+	x.cmd.Path = shipped.Path(t)
+	x.cmd.Env = append(x.cmd.Env, "DOCKER_HOST="+host)
+	_, exit := x.start().wait()
+	const want = "Exit code 2. It had as many processes and threads as a run may have here (100), and the system refused more."
+	if exit.Cause != spool.CauseUser || exit.Failure != want || x.file("stdout") != "" {
+		t.Errorf("%+v; stdout %q, stderr %q; the worker said: %s", exit, x.file("stdout"), x.file("stderr"), x.log.String())
+	}
+}
+
 func TestContainerIsRunTheWayThatTheNodeHas(t *testing.T) {
 	t.Parallel()
 	x := prepareRuntime(t, "", 0, "true")

@@ -62,6 +62,7 @@ func (w *standalone) configuration() (config.Config, error) {
 	}
 	q := c.Queue[queueName]
 	q.Group, q.Default, q.MaxInFlight = w.group, !w.tagExclusive || w.tag == "", w.slots
+	q.MaxProcesses = w.maxProcesses
 	switch w.runtime {
 	case runtimeApptainer:
 		q.Runtime = runtimes.Apptainer

@@ -66,6 +66,9 @@ func (r Runtime) Run(ctx context.Context, c container.Container) (container.Exit
 			Helper:      helper,
 			Command:     enter.SpecFor(c, sif.Env),
 		}
+		if !r.Plain {
+			s.Command.MaxProcesses = c.MaxProcesses
+		}
 		s.Fakeroot = r.Plain && !s.Singularity && canFakeRoot()
 		s.Root.Bubblewrap, _ = initproc.FindBubblewrap() // without it the image is never unpacked
 		if s.Driver, err = driverBinds(c.GPUVendor, &s.Command); err != nil {

@@ -83,11 +83,11 @@ func (c *containerInit) start(args []string) (control *os.File, err error) {
 		return nil, fmt.Errorf("start Apptainer: %w", err)
 	}
 	defer func() { _ = r.Close() }()
-	c.program, err = c.process.Start(args, &syscall.ProcAttr{
+	c.program, err = c.process.StartBounded(args, &syscall.ProcAttr{
 		Dir:   "/",
 		Env:   Environment(c.process.PrivateDir),
 		Files: c.process.Stdio(r.Fd()),
-	})
+	}, false)
 	if err != nil {
 		_ = control.Close()
 		return nil, err

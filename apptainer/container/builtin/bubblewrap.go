@@ -94,10 +94,10 @@ func (c *containerInit) startBubblewrap(args bubblewrapArgs) (*bubblewrap, error
 		files = append(files, args.program.Fd(), args.order.Fd())
 	}
 	argv := []string{c.root.Bubblewrap, "--args", strconv.Itoa(bubblewrapArgsFD), "--json-status-fd", strconv.Itoa(bubblewrapStatusFD), "--seccomp", strconv.Itoa(bubblewrapFilterFD), "--"}
-	c.bubblewrap, err = c.process.Start(append(argv, args.command...), &syscall.ProcAttr{
+	c.bubblewrap, err = c.process.StartBounded(append(argv, args.command...), &syscall.ProcAttr{
 		Env:   []string{},
 		Files: files,
-	})
+	}, true)
 	if errors.Is(err, unix.E2BIG) {
 		return nil, &container.RequestError{Err: err} // execve(2): an argument has at most 128 KiB
 	}

@@ -96,7 +96,7 @@ func (e Runtime) plan(ctx context.Context, c container.Container) (spec enter.Sp
 	if devices.driver {
 		spec.Env = gpudriver.WithLibraryDir(spec.Env)
 	}
-	return spec, append(f.limitOptions(c.MemoryBytes, ownCPUs()), devices.options...), nil
+	return spec, append(f.limitOptions(c.MemoryBytes, c.MaxProcesses, ownCPUs()), devices.options...), nil
 }
 
 func (e Runtime) name() string { return filepath.Base(e.Program) }
@@ -111,7 +111,7 @@ func (e Runtime) imageEnvAndFacts(ctx context.Context, c container.Container) (e
 		env, err = e.imageEnv(ctx, c.PinnedReference)
 		return err
 	})
-	if c.MemoryBytes > 0 || len(c.Devices) > 0 || ownCPUs() != "" {
+	if c.MemoryBytes > 0 || c.MaxProcesses > 0 || len(c.Devices) > 0 || ownCPUs() != "" || e.isPodman() {
 		group.Go(func() (err error) {
 			f, err = e.readFacts(ctx)
 			return err

@@ -14,15 +14,15 @@ import (
 
 // facts are an engine's features that its options depend on.
 type facts struct {
-	// memory, swap and cpus are set if it can limit these.
-	memory, swap, cpus bool
+	// memory, swap, cpus and processes are set if it can limit these.
+	memory, swap, cpus, processes bool
 	// gpus is its way to show GPUs of NVIDIA.
 	gpus gpuWay
 }
 
 // dockerInfo has the used fields of `docker info`.
 type dockerInfo struct {
-	MemoryLimit, SwapLimit, CPUSet bool
+	MemoryLimit, SwapLimit, CPUSet, PidsLimit bool
 
 	gpuSupport
 }
@@ -59,7 +59,7 @@ func readDockerInfo(text string) (facts, error) {
 	if err := json.Unmarshal([]byte(text), &info); err != nil {
 		return facts{}, err
 	}
-	return facts{memory: info.MemoryLimit, swap: info.SwapLimit, cpus: info.CPUSet, gpus: gpuHost{}.way(info.gpuSupport, false)}, nil
+	return facts{memory: info.MemoryLimit, swap: info.SwapLimit, cpus: info.CPUSet, processes: info.PidsLimit, gpus: gpuHost{}.way(info.gpuSupport, false)}, nil
 }
 
 func readPodmanInfo(text string) (facts, error) {
@@ -68,22 +68,32 @@ func readPodmanInfo(text string) (facts, error) {
 		return facts{}, err
 	}
 	has := func(controller string) bool { return slices.Contains(info.Host.CgroupControllers, controller) }
-	return facts{memory: has("memory"), swap: has("memory") && info.Host.CgroupVersion == "v2", cpus: has("cpuset"), gpus: gpuHost{}.way(gpuSupport{}, true)}, nil
+	return facts{memory: has("memory"), swap: has("memory") && info.Host.CgroupVersion == "v2", cpus: has("cpuset"), processes: has("pids"), gpus: gpuHost{}.way(gpuSupport{}, true)}, nil
 }
 
 // ownMemory is added to the limit for package enter, which is also in the container.
 const ownMemory = 16 << 20
 
+// ownProcesses is added to the limit for the threads of package enter.
+const ownProcesses = 32
+
 // limitOptions returns the options that give the container the limits of its caller, whose cgroup
-// it is not in: the processors that this process may use, and the memory. It omits options that the
+// it is not in: the processors that this process may use, and the memory; and the limit of its processes. It omits options that the
 // engine does not support, because the engine would report them on the command's standard error.
-func (f facts) limitOptions(memory int64, cpus string) (options []string) {
+func (f facts) limitOptions(memory, processes int64, cpus string) (options []string) {
 	if memory > 0 && f.memory {
 		limit := strconv.FormatInt(memory+ownMemory, 10)
 		options = append(options, "--memory", limit)
 		if f.swap {
 			options = append(options, "--memory-swap", limit) // no additional swap
 		}
+	}
+	switch {
+	case !f.processes:
+	case processes > 0:
+		options = append(options, "--pids-limit", strconv.FormatInt(processes+ownProcesses, 10))
+	default: // Podman's default is 2048
+		options = append(options, "--pids-limit", "-1")
 	}
 	if cpus != "" && f.cpus {
 		options = append(options, "--cpuset-cpus", cpus)

@@ -29,16 +29,20 @@ func TestLimitsAreThoseThatTheEngineCanSet(t *testing.T) {
 	t.Parallel()
 	testenv.UsesMachine()
 	for name, want := range map[string][]string{
-		"docker-20.10":        {"--memory", "117440512", "--memory-swap", "117440512", "--cpuset-cpus", "0,2"},
-		"docker-no-swap":      {"--memory", "117440512", "--cpuset-cpus", "0,2"},
+		"docker-20.10":        {"--memory", "117440512", "--memory-swap", "117440512", "--pids-limit", "132", "--cpuset-cpus", "0,2"},
+		"docker-no-swap":      {"--memory", "117440512", "--pids-limit", "132", "--cpuset-cpus", "0,2"},
 		"podman-4.3-rootless": nil,
-		"podman-4.3-v2":       {"--memory", "117440512", "--memory-swap", "117440512"},
+		"podman-4.3-v2":       {"--memory", "117440512", "--memory-swap", "117440512", "--pids-limit", "132"},
 	} {
-		if got := recorded(t, name).limitOptions(96<<20, "0,2"); !slices.Equal(got, want) {
+		if got := recorded(t, name).limitOptions(96<<20, 100, "0,2"); !slices.Equal(got, want) {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
-		if got := recorded(t, name).limitOptions(0, ""); got != nil {
-			t.Errorf("%s without limits: %q", name, got)
+		unlimited := []string{"--pids-limit", "-1"}
+		if want == nil {
+			unlimited = nil
+		}
+		if got := recorded(t, name).limitOptions(0, 0, ""); !slices.Equal(got, unlimited) {
+			t.Errorf("%s without limits: %q, want %q", name, got, unlimited)
 		}
 	}
 }

@@ -35,6 +35,8 @@ type Spec struct {
 	Env          []string
 	Dir          string
 	KillGrace    time.Duration
+	// MaxProcesses is the container's if Apptainer runs it without privileges (initproc.BoundCommand).
+	MaxProcesses int64 `json:",omitempty"`
 	// StderrMark is a text that Main writes to the standard error before the command begins.
 	StderrMark string `json:",omitempty"`
 	// Give names directories in the container. If there are any, Main runs no command: it makes
@@ -86,6 +88,7 @@ func Main() int {
 	})
 	background.Detach(func() { e.listen(control) }) // ends with this process
 	code := 0
+	initproc.EnsureThreads()
 	if len(e.Give) == 0 {
 		_, _ = os.Stderr.WriteString(e.StderrMark) // without it, the caller counts all text as the command's
 		code = e.runCommand(argv)
@@ -185,7 +188,7 @@ func (e *entered) runCommand(argv []string) int {
 	program, err := e.LookPath(argv[0])
 	var pid int
 	if err == nil {
-		pid, err = e.start(program, argv)
+		pid, err = initproc.BoundCommand(e.MaxProcesses, func() (int, error) { return e.start(program, argv) })
 	}
 	if err != nil {
 		return NotExecuted(argv[0], err)

@@ -21,13 +21,14 @@ func measure() (u container.Usage) {
 		u.MemoryPeak = r.Maxrss * 1024 // getrusage(2): kilobytes
 	}
 	addCgroup(&u, "/")
+	u.RefusedProcesses = refusedProcesses("/")
 	return u
 }
 
 // addCgroup adds the counts of the container's cgroup, given the root of the file system.
 func addCgroup(u *container.Usage, root string) {
 	names := [...]string{"memory.limit_in_bytes", "memory.max_usage_in_bytes", "memory.oom_control"}
-	dir, v2 := memoryCgroup(root)
+	dir, v2 := ownCgroup(root, "memory")
 	if v2 {
 		names = [...]string{"memory.max", "memory.peak", "memory.events"}
 	}
@@ -38,23 +39,39 @@ func addCgroup(u *container.Usage, root string) {
 	if peak := number(readFile(dir, names[1])); peak > 0 { // version 2 has it from Linux 5.19 on
 		u.MemoryPeak = peak
 	}
-	for line := range bytes.Lines(readFile(dir, names[2])) {
-		if count, ok := bytes.CutPrefix(line, []byte("oom_kill ")); ok {
-			u.OOMKills = number(count)
-		}
-	}
+	u.OOMKills = count(readFile(dir, names[2]), "oom_kill ")
 }
 
-// memoryCgroup returns the directory of the cgroup with this process's memory. An engine shows it
+// refusedProcesses returns how often the limit of processes of the container's cgroup was reached (Linux
+// Documentation/admin-guide/cgroup-v2.rst: pids.events), given the root of the file system.
+func refusedProcesses(root string) int64 {
+	dir, _ := ownCgroup(root, "pids")
+	if number(readFile(dir, "pids.max")) <= 0 {
+		return 0
+	}
+	return count(readFile(dir, "pids.events"), "max ")
+}
+
+// count returns the number behind a name in a file of the kernel.
+func count(text []byte, name string) (n int64) {
+	for line := range bytes.Lines(text) {
+		if value, ok := bytes.CutPrefix(line, []byte(name)); ok {
+			n = number(value)
+		}
+	}
+	return n
+}
+
+// ownCgroup returns the directory of this process's cgroup for a controller. An engine shows it
 // below its path on the host, or as the root.
-func memoryCgroup(root string) (dir string, v2 bool) {
+func ownCgroup(root, controller string) (dir string, v2 bool) {
 	name := ""
 	v2 = true
 	for line := range strings.Lines(string(readFile(root, "proc/self/cgroup"))) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
 		switch {
 		case len(parts) != 3:
-		case strings.Contains(","+parts[1]+",", ",memory,"):
+		case strings.Contains(","+parts[1]+",", ","+controller+","):
 			v2, name = false, parts[2]
 		case parts[1] == "" && v2:
 			name = parts[2]
@@ -62,7 +79,7 @@ func memoryCgroup(root string) (dir string, v2 bool) {
 	}
 	top := filepath.Join(root, "sys/fs/cgroup")
 	if !v2 {
-		top = filepath.Join(top, "memory")
+		top = filepath.Join(top, controller)
 	}
 	if dir := filepath.Join(top, name); isDir(dir) {
 		return dir, v2

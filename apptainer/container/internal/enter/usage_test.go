@@ -1,6 +1,7 @@
 package enter
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -54,4 +55,32 @@ func v1(limit string) map[string]string {
 
 func v2(limit string) map[string]string {
 	return map[string]string{"memory.max": limit + "\n", "memory.peak": "4096\n", "memory.events": "low 0\noom 5\noom_kill 2\noom_group_kill 0\n"}
+}
+
+func TestRefusedProcessesAreThoseOfTheContainersOwnLimit(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		cgroup, dir, limit string
+		want               int64
+	}{
+		"version 1":                  {"8:pids:/docker/abc\n0::/\n", "pids", "4128", 3},
+		"version 2":                  {"0::/\n", ".", "4128", 3},
+		"version 2, the host's":      {"0::/system.slice/docker-abc.scope\n", "system.slice/docker-abc.scope", "4128", 3},
+		"version 1, without a limit": {"8:pids:/\n", "pids", "max", 0},
+		"none":                       {"", "elsewhere", "", 0},
+	} {
+		root := t.TempDir()
+		for file, text := range map[string]string{
+			"proc/self/cgroup": tt.cgroup,
+			filepath.Join("sys/fs/cgroup", tt.dir, "pids.max"):    tt.limit + "\n",
+			filepath.Join("sys/fs/cgroup", tt.dir, "pids.events"): "max 3\n",
+		} {
+			if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(root, file)), 0o700), os.WriteFile(filepath.Join(root, file), []byte(text), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := refusedProcesses(root); got != tt.want {
+			t.Errorf("%s: %d, want %d", name, got, tt.want)
+		}
+	}
 }

@@ -45,6 +45,8 @@ type Spec struct {
 	// PrivateDir is an empty directory for this init alone.
 	PrivateDir string
 	KillGrace  time.Duration
+	// MaxProcesses is the container's; see StartBounded.
+	MaxProcesses int64 `json:",omitempty"`
 	// Ranged is set for an init whose namespace has the user's subordinate ids. Written are the
 	// host's directories that its command may write to. At the end, everything in them is given
 	// back to the user.
@@ -98,7 +100,7 @@ func For(c container.Container, program, work string, details any) (Init, error)
 	}
 	return Init{
 		Program: program, Details: details, Stdout: c.Stdout, Stderr: c.Stderr, OnStart: onStart,
-		Spec: Spec{Work: work, PrivateDir: dir, KillGrace: c.KillGraceOrDefault()},
+		Spec: Spec{Work: work, PrivateDir: dir, KillGrace: c.KillGraceOrDefault(), MaxProcesses: c.MaxProcesses},
 	}, nil
 }
 
@@ -166,6 +168,9 @@ func (i *Init) start() (_ *runningInit, err error) {
 	}
 	defer func() { _ = unix.Close(reportOut) }()
 	p := &runningInit{control: os.NewFile(uintptr(control), "control"), report: os.NewFile(uintptr(report), "report"), grace: i.Spec.KillGrace}
+	if i.Spec.MaxProcesses > 0 && !i.Spec.Plain && countsApart() {
+		raiseOwnLimit()
+	}
 	if i.IDs != nil {
 		if p.child, err = i.forkRanged(controlIn, reportOut); err == nil {
 			return p, nil
