@@ -16,6 +16,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/enter"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/seccomp"
 	"github.com/cl-slurm/cl-slurm/internal/background"
 	"github.com/cl-slurm/cl-slurm/internal/procstat"
@@ -40,6 +41,19 @@ func (a *bubblewrapArgs) addIsolation(network bool) {
 	}
 	for _, name := range enter.Capabilities() {
 		a.add("--cap-add", name)
+	}
+}
+
+// hideKernel makes the kernel's settings read-only, and mounts something empty over its files about the whole
+// machine.
+func (a *bubblewrapArgs) hideKernel() {
+	a.add("--ro-bind", initproc.Settings, initproc.Settings)
+	files, dirs := initproc.Hidden()
+	for _, name := range files {
+		a.add("--dev-bind", os.DevNull, name)
+	}
+	for _, name := range dirs {
+		a.add("--tmpfs", name, "--remount-ro", name)
 	}
 }
 
