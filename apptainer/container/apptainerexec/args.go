@@ -127,7 +127,30 @@ func (c *containerInit) binds(report string, bindHosts bool) (binds []container.
 		binds = append(binds, container.Bind{Source: device, Target: device})
 	}
 	binds = append(binds, container.Bind{Source: "/sys", Target: "/sys", ReadOnly: true})
+	hiding, err := c.hideKernel()
+	if err != nil {
+		return nil, err
+	}
+	binds = append(binds, hiding...)
 	return append(binds, enter.Binds(c.Helper, report)...), nil
+}
+
+// hideKernel returns binds that make the kernel's settings read-only, and hide its files about the whole
+// machine.
+func (c *containerInit) hideKernel() ([]container.Bind, error) {
+	empty := filepath.Join(c.process.PrivateDir, "empty")
+	if err := os.WriteFile(empty, nil, 0o444); err != nil {
+		return nil, fmt.Errorf("make its private directory: %w", err)
+	}
+	binds := []container.Bind{{Source: initproc.Settings, Target: initproc.Settings, ReadOnly: true}}
+	files, dirs := initproc.Hidden()
+	for _, name := range files {
+		binds = append(binds, container.Bind{Source: empty, Target: name, ReadOnly: true})
+	}
+	for _, name := range dirs {
+		binds = append(binds, container.Bind{Source: filepath.Join(c.process.PrivateDir, scriptsDir), Target: name, ReadOnly: true})
+	}
+	return binds, nil
 }
 
 func (c *containerInit) makeHosts() (string, error) {
