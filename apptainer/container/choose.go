@@ -20,6 +20,17 @@ type Finding struct {
 	// Setuid is set for an Apptainer that is installed with privileges: it needs neither user
 	// namespaces nor FUSE.
 	Setuid bool `json:"setuid,omitempty"`
+	// Engine has the features of an engine that has answered.
+	Engine *Engine `json:"engine,omitempty"`
+}
+
+// Engine lists features of an engine that depend on its installation.
+type Engine struct {
+	// UserNamespace is set if root in its containers is not root of the host.
+	UserNamespace bool `json:"user_namespace,omitempty"`
+	// Memory and Processors are set if it can limit these.
+	Memory     bool `json:"memory,omitempty"`
+	Processors bool `json:"processors,omitempty"`
 }
 
 // Host lists the parts of a machine for running containers, as one user sees them in one

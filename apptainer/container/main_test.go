@@ -93,7 +93,7 @@ func TestMain(m *testing.M) {
 			_ = os.RemoveAll(filepath.Dir(shared.path))
 		}
 	}
-	for _, program := range []*testenv.Program{&bomb, &calls, &calls32, &enter, &keys, &keys32, &listen} {
+	for _, program := range []*testenv.Program{&bomb, &calls, &calls32, &enter, &keys, &keys32, &listen, &neighbour} {
 		program.Remove()
 	}
 	if err := errors.Join(forgetEngines(), docker.Remove()); err != nil {

@@ -106,5 +106,8 @@ func reportText(r probe.Report) string {
 	if r.Choice != nil {
 		text += fmt.Sprintf("\n%s: %s\n", r.Choice.Runtime, r.Choice.Reason)
 	}
+	if weaker := r.WeakerSentence(); weaker != "" {
+		text += weaker + "\n"
+	}
 	return text
 }

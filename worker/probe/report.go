@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/runner"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/walls"
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 )
 
@@ -22,6 +24,9 @@ type Report struct {
 	// the permissions that the site has to give.
 	Choice *container.Choice `json:"choice,omitempty"`
 	Error  string            `json:"error,omitempty"`
+	// Weaker lists what a command can do with this runtime although a wall is in between with others
+	// (package walls). The subject of each clause, the command, is left out.
+	Weaker []string `json:"weaker,omitempty"`
 	// Scratch is the reason why the scratch directory cannot be used, if it cannot. Noexec is set
 	// if no program in it can be executed.
 	Scratch string `json:"scratch,omitempty"`
@@ -36,6 +41,14 @@ type Report struct {
 	Asked   string `json:"asked,omitempty"`
 	Owner   bool   `json:"owner,omitempty"`
 	Meeting string `json:"meeting,omitempty"`
+}
+
+// WeakerSentence returns a sentence about the weaker walls of the node's runtime, or "" if there are none.
+func (r Report) WeakerSentence() string {
+	if len(r.Weaker) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s is a weaker wall than the built-in runtime: a command %s", r.Choice.Runtime, strings.Join(r.Weaker, ", and it "))
 }
 
 // Look tests the node that it runs on, for a queue with this runtime and scratch directory. It
@@ -54,7 +67,7 @@ func Look(ctx context.Context, containers runner.Runner, want runtimes.Name, scr
 		return r, ctx.Err()
 	}
 	if choice, refused := container.Choose(want, r.Host); refused == nil {
-		r.Choice = &choice
+		r.Choice, r.Weaker = &choice, walls.Weaker(choice, r.Host)
 	} else {
 		r.Error = refused.Error()
 	}

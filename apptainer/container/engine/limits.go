@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/internal/affinity"
 )
 
@@ -16,6 +17,8 @@ import (
 type facts struct {
 	// memory, swap, cpus and processes are set if it can limit these.
 	memory, swap, cpus, processes bool
+	// userns is set if root in its containers is not root of the host.
+	userns bool
 	// gpus is its way to show GPUs of NVIDIA.
 	gpus gpuWay
 }
@@ -23,6 +26,7 @@ type facts struct {
 // dockerInfo has the used fields of `docker info`.
 type dockerInfo struct {
 	MemoryLimit, SwapLimit, CPUSet, PidsLimit bool
+	SecurityOptions                           []string
 
 	gpuSupport
 }
@@ -32,6 +36,9 @@ type podmanInfo struct {
 	Host struct {
 		CgroupControllers []string `json:"cgroupControllers"`
 		CgroupVersion     string   `json:"cgroupVersion"`
+		Security          struct {
+			Rootless bool `json:"rootless"`
+		} `json:"security"`
 	} `json:"host"`
 }
 
@@ -43,6 +50,11 @@ func (e Runtime) readFacts(ctx context.Context) (f facts, err error) {
 	if err != nil {
 		return f, e.unusable(ctx, err)
 	}
+	return e.parseInfo(text)
+}
+
+// parseInfo returns the facts in the engine's description of itself, which is JSON.
+func (e Runtime) parseInfo(text string) (f facts, err error) {
 	if e.isPodman() {
 		f, err = readPodmanInfo(text)
 	} else {
@@ -54,12 +66,23 @@ func (e Runtime) readFacts(ctx context.Context) (f facts, err error) {
 	return f, nil
 }
 
+// Features returns the features in the output of the engine's info as JSON.
+func (e Runtime) Features(info string) (container.Engine, error) {
+	f, err := e.parseInfo(info)
+	return container.Engine{UserNamespace: f.userns, Memory: f.memory, Processors: f.cpus}, err
+}
+
 func readDockerInfo(text string) (facts, error) {
 	var info dockerInfo
 	if err := json.Unmarshal([]byte(text), &info); err != nil {
 		return facts{}, err
 	}
-	return facts{memory: info.MemoryLimit, swap: info.SwapLimit, cpus: info.CPUSet, processes: info.PidsLimit, gpus: gpuHost{}.way(info.gpuSupport, false)}, nil
+	// "name=rootless" and, with userns-remap, "name=userns" (moby daemon/info.go: fillSecurityOptions).
+	userns := slices.ContainsFunc(info.SecurityOptions, func(option string) bool {
+		name, _, _ := strings.Cut(option, ",")
+		return name == "name=rootless" || name == "name=userns"
+	})
+	return facts{userns: userns, memory: info.MemoryLimit, swap: info.SwapLimit, cpus: info.CPUSet, processes: info.PidsLimit, gpus: gpuHost{}.way(info.gpuSupport, false)}, nil
 }
 
 func readPodmanInfo(text string) (facts, error) {
@@ -68,7 +91,10 @@ func readPodmanInfo(text string) (facts, error) {
 		return facts{}, err
 	}
 	has := func(controller string) bool { return slices.Contains(info.Host.CgroupControllers, controller) }
-	return facts{memory: has("memory"), swap: has("memory") && info.Host.CgroupVersion == "v2", cpus: has("cpuset"), processes: has("pids"), gpus: gpuHost{}.way(gpuSupport{}, true)}, nil
+	return facts{
+		userns: info.Host.Security.Rootless, memory: has("memory"), swap: has("memory") && info.Host.CgroupVersion == "v2", cpus: has("cpuset"),
+		processes: has("pids"), gpus: gpuHost{}.way(gpuSupport{}, true),
+	}, nil
 }
 
 // ownMemory is added to the limit for package enter, which is also in the container.

@@ -47,6 +47,24 @@ func TestLimitsAreThoseThatTheEngineCanSet(t *testing.T) {
 	}
 }
 
+func TestRootOfAnEnginesContainersIsKnown(t *testing.T) {
+	t.Parallel()
+	testenv.UsesMachine()
+	for name, want := range map[string]bool{"docker-20.10": false, "podman-4.3-rootless": true} {
+		if got := recorded(t, name).userns; got != want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	for options, want := range map[string]bool{
+		`["name=seccomp,profile=default"]`: false, `["name=seccomp,profile=default","name=rootless"]`: true, `["name=userns"]`: true,
+	} {
+		f, err := readDockerInfo(`{"SecurityOptions":` + options + `}`)
+		if must(t, err); f.userns != want {
+			t.Errorf("%s: %v", options, f.userns)
+		}
+	}
+}
+
 func TestProcessorsAreListedIfTheyAreNotAll(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/apptainerexec"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/engine"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/enter"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
@@ -196,14 +197,20 @@ func (r Runner) tryApptainer(ctx context.Context, f *container.Finding, dir stri
 	return fmt.Errorf("%s cannot start a container for this user: %w", f.Path, err)
 }
 
-// tryEngine asks for the version of an engine, which only the running engine can answer.
+// tryEngine asks for the version of an engine, which only the running engine can answer, and for its features.
 func (r Runner) tryEngine(ctx context.Context, f *container.Finding, args ...string) error {
 	output, err := initproc.Call(ctx, append([]string{f.Path}, args...), r.Env)
 	if err != nil {
 		return err
 	}
 	f.Version = lastWord(output)
-	return nil
+	info, err := initproc.Call(ctx, []string{f.Path, "info", "--format", "{{json .}}"}, r.Env)
+	if err != nil {
+		return err
+	}
+	features, err := engine.Runtime{Program: f.Path}.Features(info)
+	f.Engine = &features
+	return err
 }
 
 // lastWord returns the last word of a program's output, such as "apptainer version 1.5.3".

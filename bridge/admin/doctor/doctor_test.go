@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -334,6 +335,19 @@ func TestNodesAreJudgedByWhatTheirJobsLeave(t *testing.T) {
 		if got := said(doctor.Node(q, at, outcome(change))...); got != want {
 			t.Errorf("%s\nwant\n%s", got, want)
 		}
+	}
+}
+
+func TestWeakerWallsOfANodesRuntimeAreNamed(t *testing.T) {
+	t.Parallel()
+	checks := doctor.Node(plan.Queue{Name: "q", Scratch: "/scratch"}, doctor.Place{Shared: "/shared", Settle: 10 * time.Second, Architecture: "amd64"}, outcome(func(o *doctor.Outcome) {
+		o.Report.Choice = &container.Choice{Runtime: runtimes.Docker, Reason: "docker was asked for"}
+		o.Report.Weaker = []string{"is root of the node if it leaves the container"}
+	}))
+	const want = "n1 runs containers by docker: docker was asked for (user namespaces, /dev/fuse, overlay, squashfuse, bubblewrap); " +
+		"docker is a weaker wall than the built-in runtime: a command is root of the node if it leaves the container"
+	if !slices.ContainsFunc(checks, func(c doctor.Check) bool { return c.Verdict == doctor.OK && c.Found == want }) {
+		t.Errorf("no check says %q: %+v", want, checks)
 	}
 }
 

@@ -173,6 +173,9 @@ func containers(q plan.Queue, r probe.Report) Check {
 	if len(lacks) == 0 {
 		found += " (" + strings.Join(names, ", ") + ")"
 	}
+	if weaker := r.WeakerSentence(); weaker != "" {
+		found += "; " + weaker
+	}
 	return ok(name, "%s", found)
 }
 

@@ -1,0 +1,172 @@
+package walls
+
+import (
+	"slices"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+)
+
+// All lists the walls.
+func All() []Wall { return slices.Concat(neighbours(), privileges(), inheritance(), resources()) }
+
+const (
+	mountNamespace   = "a mount namespace with a root of its own"
+	networkNamespace = "a network namespace, unless the bundle asks for a network"
+	boundingSet      = "the bounding set, which the container's first process drops"
+	noNewPrivs       = "`no_new_privs`, which the container's first process sets"
+	rootOutside      = "is root of the node if it leaves the container"
+	noLimit          = "if Podman cannot limit it, as without root on cgroups v1"
+)
+
+func hasUserNamespace(e container.Engine) bool { return e.UserNamespace }
+
+// neighbours are the walls between a command and other bundles or programs of the node.
+func neighbours() []Wall {
+	return []Wall{
+		{
+			Name: "processes", Keeps: "see, signal or trace a process outside",
+			Made: "a PID namespace",
+		},
+		{
+			Name: "files", Keeps: "open a file that is neither its image's, nor its own, nor a dependency's",
+			Made: mountNamespace,
+		},
+		{
+			Name: "dependencies", Keeps: "change a dependency",
+			Made:  "read-only mounts; no capability and no system call to mount",
+			Tests: []string{"TestFidelityBindsShowTheHostsFilesAndNoMoreThanAsked"},
+		},
+		{
+			Name: "shared memory", Keeps: "open a file in another /dev/shm",
+			Made: "a tmpfs of its own",
+		},
+		{
+			Name: "System V IPC", Keeps: "attach another bundle's segment of shared memory",
+			Made: "an IPC namespace",
+		},
+		{
+			Name: "message queues", Keeps: "open another bundle's POSIX message queue",
+			Made: "an IPC namespace",
+		},
+		{
+			Name: "abstract sockets", Keeps: "connect to a Unix socket without a file",
+			Made: networkNamespace,
+		},
+		{
+			Name: "sockets in files", Keeps: "connect to a Unix socket in another /tmp",
+			Made: mountNamespace,
+		},
+		{
+			Name: "ports", Keeps: "connect to a port of localhost outside, or take the port that another bundle needs",
+			Made: networkNamespace,
+		},
+		{
+			Name: "keys", Keeps: "use the account's keys in the kernel",
+			Made:   "the filter of system calls; a session keyring of its own",
+			Others: map[Way]string{Docker: "the filter of system calls", Podman: "the filter of system calls"},
+			Tests:  []string{"TestFidelityKeysOfTheAccountAreOutOfReach"},
+		},
+	}
+}
+
+// privileges are the walls between a command and the machine.
+func privileges() []Wall {
+	return []Wall{
+		{
+			Name: "users", Keeps: "act outside as another user than the account, or one of its subordinate ids",
+			Made:   "a user namespace",
+			Others: map[Way]string{Setuid: "a user namespace, or the account's own id", Docker: "none"},
+			Weaker: map[Way]Weakness{
+				Docker: {Clause: rootOutside, If: "if Docker runs as root without userns-remap", Absent: hasUserNamespace},
+				Podman: {Clause: rootOutside, If: "if Podman runs as root", Absent: hasUserNamespace},
+			},
+		},
+		{
+			Name: "capabilities", Keeps: "use another capability than a container of Docker",
+			Made:   "the permitted set, from which bubblewrap takes the others; no new privileges",
+			Others: map[Way]string{Apptainer: boundingSet, Setuid: boundingSet, Docker: "the engine", Podman: "the engine"},
+		},
+		{
+			Name: "new privileges", Keeps: "gain a privilege by a setuid program",
+			Made:   "`no_new_privs`, which bubblewrap sets",
+			Others: map[Way]string{Apptainer: noNewPrivs, Setuid: noNewPrivs, Docker: noNewPrivs, Podman: noNewPrivs},
+		},
+		{
+			Name: "system calls", Keeps: "make a system call that Docker refuses",
+			Made:   "the filter above, in the container's first process and in the command",
+			Others: map[Way]string{Docker: "the filter above, and the engine's own", Podman: "the filter above, and the engine's own"},
+			Tests:  []string{"TestFidelityCallsThatDockerRefusesAreRefused"},
+		},
+		{
+			Name: "devices", Keeps: "open a device of the node that is not the bundle's",
+			Made:   "a user namespace, in which no device can be made; mounts with nodev",
+			Others: map[Way]string{Docker: "the devices cgroup"},
+		},
+		{
+			Name: "settings", Keeps: "change a setting in /proc/sys or /sys",
+			Made: "read-only mounts",
+		},
+		{
+			Name: "the kernel's own files", Keeps: "read files about the whole machine that Docker hides, such as /proc/keys and /sys/firmware",
+			Made: "empty mounts over them",
+		},
+	}
+}
+
+// inheritance are the walls between a command and its caller.
+func inheritance() []Wall {
+	return []Wall{
+		{
+			Name: "terminal", Keeps: "use its caller's terminal",
+			Made: "a session of its own",
+		},
+		{
+			Name: "descriptors", Keeps: "use a file that its caller has open",
+			Made: "close-on-exec on all descriptors but the standard ones",
+		},
+		{
+			Name: "environment", Keeps: "read its caller's environment",
+			Made: "a new environment",
+		},
+		{
+			Name: "leftovers", Keeps: "leave a process, a mount or a container behind",
+			Made:   "the end of the PID namespace; the scratch is removed",
+			Others: map[Way]string{Docker: "the engine removes the container", Podman: "the engine removes the container"},
+			Tests:  []string{"TestFidelityKillingAnyPartLeavesNoProcessAndNoMount", "TestFidelityBackgroundProcessesEndWithTheCommand"},
+		},
+	}
+}
+
+// resources are the walls around a command's use of the node.
+func resources() []Wall {
+	return []Wall{
+		{
+			Name: "memory", Keeps: "use more memory than it requested",
+			Made: "the job's cgroup; without one, the worker measures each second",
+			Others: map[Way]string{
+				Docker: "the container's cgroup",
+				Podman: "the container's cgroup",
+			},
+			Weaker: map[Way]Weakness{Podman: {
+				Clause: "can use more memory than it requested, until the worker measures it", If: noLimit,
+				Absent: func(e container.Engine) bool { return e.Memory },
+			}},
+			Tests: []string{"TestMemoryLimitHoldsWithoutCgroups", "TestOnlyAContainerThatRanOutOfMemoryIsSaidToHave"},
+		},
+		{
+			Name: "processors", Keeps: "use a processor that is not the job's",
+			Made:   "the job's cgroup, or the affinity of the worker",
+			Others: map[Way]string{Docker: "the container's cgroup", Podman: "the container's cgroup"},
+			Weaker: map[Way]Weakness{Podman: {
+				Clause: "can use all processors of the node", If: noLimit,
+				Absent: func(e container.Engine) bool { return e.Processors },
+			}},
+			Tests: []string{"TestEnginesContainerGetsTheProcessorsOfItsCaller"},
+		},
+		{
+			Name: "priority", Keeps: "take a higher priority, or real time",
+			Made:   "a user namespace, whose capabilities do not count for this",
+			Others: map[Way]string{Docker: "no CAP_SYS_NICE"},
+		},
+	}
+}

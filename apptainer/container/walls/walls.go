@@ -1,0 +1,105 @@
+// Package walls lists the walls that keep a command inside its container, with the parts of the kernel that
+// each runtime makes them of, and with the reasons why a wall is weaker with a runtime. docs/security.md is
+// written from this list. Tests of package container attack each wall with each runtime, and compare.
+package walls
+
+import (
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
+)
+
+// Way is a way to run a container: a runtime, with the privileges that the site gave it.
+type Way string
+
+// The ways. Apptainer and SingularityCE are alike here.
+const (
+	Builtin   Way = "builtin"
+	Apptainer Way = "apptainer"
+	Setuid    Way = "apptainer, setuid" // without namespaces made by this program
+	Docker    Way = "docker"
+	Podman    Way = "podman" // without root
+)
+
+// Ways lists all ways, in the order of the table.
+func Ways() []Way { return []Way{Builtin, Apptainer, Setuid, Docker, Podman} }
+
+// Of returns the way of a choice.
+func Of(choice container.Choice) Way {
+	switch choice.Runtime {
+	case runtimes.Apptainer, runtimes.Singularity:
+		if choice.Plain {
+			return Setuid
+		}
+		return Apptainer
+	case runtimes.Docker:
+		return Docker
+	case runtimes.Podman:
+		return Podman
+	case runtimes.Builtin, runtimes.Auto:
+	}
+	return Builtin
+}
+
+// Wall is one wall.
+type Wall struct {
+	// Name is a noun for the things behind the wall. Keeps completes the sentence "The command cannot …".
+	Name, Keeps string
+	// Made names the parts that the wall is made of. Others has the ways for which it is made of other
+	// parts.
+	Made   string
+	Others map[Way]string
+	// Weaker has the ways with which the command can reach some of the things.
+	Weaker map[Way]Weakness
+	// Tests names the tests that attack the wall. If it is empty, TestWallsHold does.
+	Tests []string
+}
+
+// MadeOf returns what the wall is made of with a way.
+func (w Wall) MadeOf(way Way) string {
+	if made, ok := w.Others[way]; ok {
+		return made
+	}
+	return w.Made
+}
+
+// Weakness is the reason why a wall is weaker.
+type Weakness struct {
+	// Clause tells what the command can do. Its subject, the command, is left out.
+	Clause string
+	// If tells the condition, if the weakness has one, and Absent reports whether an engine is without it.
+	If     string
+	Absent func(container.Engine) bool
+}
+
+// isAbsent reports whether an engine with these features is without the weakness. nil means unknown features.
+func (w Weakness) isAbsent(features *container.Engine) bool {
+	return w.Clause == "" || w.Absent != nil && features != nil && w.Absent(*features)
+}
+
+// WeakerWith returns the clause of the wall's weakness with a way, or "" if it is as strong as elsewhere.
+// features are those of the way's engine, or nil.
+func (w Wall) WeakerWith(way Way, features *container.Engine) string {
+	if weakness := w.Weaker[way]; !weakness.isAbsent(features) {
+		return weakness.Clause
+	}
+	return ""
+}
+
+// Weaker lists what a command can do with the chosen way of a host although a wall is in between elsewhere.
+// The subject of each clause, the command, is left out.
+func Weaker(choice container.Choice, h container.Host) (clauses []string) {
+	var features *container.Engine
+	switch choice.Runtime {
+	case runtimes.Docker:
+		features = h.Docker.Engine
+	case runtimes.Podman:
+		features = h.Podman.Engine
+	case runtimes.Builtin, runtimes.Apptainer, runtimes.Singularity, runtimes.Auto:
+	}
+	for _, w := range All() {
+		if clause := w.WeakerWith(Of(choice), features); clause != "" {
+			clauses = append(clauses, clause)
+		}
+	}
+	return clauses
+}

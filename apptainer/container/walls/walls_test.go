@@ -1,0 +1,35 @@
+package walls_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/walls"
+	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
+)
+
+func TestWeakerWallsAreThoseOfTheInstallation(t *testing.T) {
+	t.Parallel()
+	const root, memory, processors = "is root of the node if it leaves the container", "can use more memory than it requested, until the worker measures it", "can use all processors of the node"
+	for name, tt := range map[string]struct {
+		choice container.Choice
+		engine *container.Engine
+		want   []string
+	}{
+		"builtin":                {container.Choice{Runtime: runtimes.Builtin}, nil, nil},
+		"Apptainer, setuid":      {container.Choice{Runtime: runtimes.Apptainer, Plain: true}, nil, nil},
+		"Docker":                 {container.Choice{Runtime: runtimes.Docker}, &container.Engine{Memory: true, Processors: true}, []string{root}},
+		"Docker without root":    {container.Choice{Runtime: runtimes.Docker}, &container.Engine{UserNamespace: true}, nil},
+		"Docker, unknown":        {container.Choice{Runtime: runtimes.Docker}, nil, []string{root}},
+		"Podman as root":         {container.Choice{Runtime: runtimes.Podman}, &container.Engine{Memory: true, Processors: true}, []string{root}},
+		"Podman with cgroups v1": {container.Choice{Runtime: runtimes.Podman}, &container.Engine{UserNamespace: true}, []string{memory, processors}},
+		"Podman with cgroups v2": {container.Choice{Runtime: runtimes.Podman}, &container.Engine{UserNamespace: true, Memory: true, Processors: true}, nil},
+	} {
+		host := container.Host{Docker: container.Finding{Engine: tt.engine}, Podman: container.Finding{Engine: tt.engine}}
+		if diff := cmp.Diff(tt.want, walls.Weaker(tt.choice, host)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
