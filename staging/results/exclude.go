@@ -34,21 +34,23 @@ func exclusionOf(run codalab.RunBundle) exclusion {
 }
 
 // excludes reports whether an entry of the run directory is not a result: a link to a dependency,
-// an entry that matches a pattern as for tar (codalab/worker/file_util.py: tar_gzip_directory), or
-// the incomplete copy of a killed worker.
+// an entry that matches a pattern as for tar (codalab/worker/file_util.py: tar_gzip_directory),
+// the incomplete copy of a killed worker, or a device. Root in a container of Docker can make devices, which
+// would open the host's disks to whoever may open the results.
 func (x exclusion) excludes(root *os.Root, below string, d fs.DirEntry) bool {
 	if d.Type()&fs.ModeSymlink != 0 && (x.whole || x.links[below]) {
 		if target, err := root.Readlink(below); err == nil && strings.HasPrefix(target+"/", x.prefix) {
 			return true
 		}
 	}
-	if spool.IsCopyName(below) && !d.IsDir() {
+	if spool.IsCopyName(below) && !d.IsDir() || d.Type()&fs.ModeDevice != 0 {
 		return true
 	}
 	return slices.ContainsFunc(x.patterns, func(pattern string) bool { return tarstream.ExcludedBy(pattern, below) })
 }
 
-// clean removes entries that are not results from root, and calls visit for each result.
+// clean removes entries that are not results from root, and calls visit for each result. Results that stay on
+// a disk lose the right of their owner that they give to everybody who executes them.
 func (x exclusion) clean(ctx context.Context, root *os.Root, visit func(below string, info fs.FileInfo) error) error {
 	var removing error
 	skip := func(below string, d fs.DirEntry) bool {
@@ -58,6 +60,28 @@ func (x exclusion) clean(ctx context.Context, root *os.Root, visit func(below st
 		removing = errors.Join(removing, filetree.RemoveIn(root, below))
 		return true
 	}
-	err := walker{root, skip, visit}.walk(ctx, ".")
+	disarmed := func(below string, info fs.FileInfo) error {
+		if err := visit(below, info); err != nil {
+			return err
+		}
+		return disarm(root, below, info)
+	}
+	err := walker{root, skip, disarmed}.walk(ctx, ".")
 	return errors.Join(err, removing)
+}
+
+// disarm takes the set-user-ID and set-group-ID bits from a file. Root in a container may set them, has no use
+// of them there, and owns the file as the bridge's account outside.
+func disarm(root *os.Root, below string, info fs.FileInfo) error {
+	if !info.Mode().IsRegular() || info.Mode()&(fs.ModeSetuid|fs.ModeSetgid) == 0 {
+		return nil
+	}
+	now, err := root.Lstat(below) // visit may have changed its permissions
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return root.Chmod(below, now.Mode().Perm())
 }

@@ -129,6 +129,11 @@ func inheritance() []Wall {
 			Made: "a new environment",
 		},
 		{
+			Name: "results", Keeps: "give others the account's rights by a setuid program among its results, or a device to those who open them",
+			Made:  "directories closed to others; collecting takes the bits, and removes devices",
+			Tests: []string{"TestResultsOnADiskGiveNobodyTheRightsOfTheirOwner", "TestDevicesAreNoResults"},
+		},
+		{
 			Name: "leftovers", Keeps: "leave a process, a mount or a container behind",
 			Made:   "the end of the PID namespace; the scratch is removed",
 			Others: map[Way]string{Docker: "the engine removes the container", Podman: "the engine removes the container"},
