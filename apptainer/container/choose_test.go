@@ -152,6 +152,9 @@ func TestProbeFindsWhatIsThereAndLeavesNothing(t *testing.T) {
 	if os.Getenv("CLTEST_APPTAINER") == "" && (host.Apptainer.Lack == "") != (host.Apptainer.Version != "") {
 		t.Errorf("%+v", host.Apptainer)
 	}
+	if host.Podman.Version != "" {
+		t.Error("Podman was started, which leaves a process and a store")
+	}
 	if left, err := os.ReadDir(scratch); err != nil || len(left) > 0 {
 		t.Errorf("left %v, %v", left, err)
 	}

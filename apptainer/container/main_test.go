@@ -18,6 +18,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/runner"
+	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
@@ -61,7 +62,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
 		case probeAsUser:
-			host, err := runner.Runner{Helper: os.Args[3]}.Probe(context.Background(), os.Args[2])
+			host, err := runner.Runner{Helper: os.Args[3]}.Probe(context.Background(), os.Args[2], runtimes.Auto)
 			if err := errors.Join(err, json.NewEncoder(os.Stdout).Encode(host)); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				os.Exit(1)

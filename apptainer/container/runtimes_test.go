@@ -304,6 +304,7 @@ func forgetEngines() error {
 		if image.runtime.Engine.Env[1] == "HOME="+engines.home {
 			// Its files belong to other ids than the user's own.
 			call("unshare", "rm", "-rf", engines.home+"/.local")
+			call("system", "migrate") // ends the process that keeps its namespace
 			continue
 		}
 		call("rmi", "--force", image.name)

@@ -91,7 +91,7 @@ func (w *standalone) tryHost(ctx context.Context) error {
 		return nil
 	}
 	q := w.config.Queue[queueName]
-	host, err := runner.Runner{Env: engineEnv(w.Process)}.Probe(ctx, q.Scratch)
+	host, err := runner.Runner{Env: engineEnv(w.Process)}.Probe(ctx, q.Scratch, q.Runtime)
 	if err != nil {
 		return err
 	}

@@ -97,8 +97,11 @@ func reportText(r probe.Report) string {
 		if part.Setuid {
 			said += "  with privileges"
 		}
-		if part.Lack != "" {
+		switch {
+		case part.Lack != "":
 			said = "no   " + part.Lack
+		case part.Name == string(runtimes.Podman) && part.Version == "":
+			said = "not tried without --runtime podman  " + part.Path
 		}
 		rows = append(rows, []string{part.Name, said})
 	}

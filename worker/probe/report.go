@@ -24,8 +24,8 @@ type Report struct {
 	// the permissions that the site has to give.
 	Choice *container.Choice `json:"choice,omitempty"`
 	Error  string            `json:"error,omitempty"`
-	// Weaker lists what a command can do with this runtime although a wall is in between with others
-	// (package walls). The subject of each clause, the command, is left out.
+	// Weaker lists the weaknesses of this runtime's walls
+	// (package walls). Each clause completes the sentence "A command …".
 	Weaker []string `json:"weaker,omitempty"`
 	// Scratch is the reason why the scratch directory cannot be used, if it cannot. Noexec is set
 	// if no program in it can be executed.
@@ -60,7 +60,7 @@ func Look(ctx context.Context, containers runner.Runner, want runtimes.Name, scr
 		return r, fmt.Errorf("find the kernel's version: %w", err)
 	}
 	r.Kernel, r.Machine = unix.ByteSliceToString(u.Release[:]), unix.ByteSliceToString(u.Machine[:])
-	host, failed := containers.Probe(ctx, scratch)
+	host, failed := containers.Probe(ctx, scratch, want)
 	r.Host, r.Noexec = host, container.IsNoexec(scratch)
 	if failed = errors.Join(container.CheckScratch(scratch), failed); failed != nil {
 		r.Scratch = failed.Error()

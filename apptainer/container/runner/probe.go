@@ -93,8 +93,9 @@ func findApptainer(pkg, name string) container.Finding {
 
 // Probe is Look, followed by trials: user namespaces, an overlay in them over a new directory below
 // parent, and a start of each program. It takes as long as the slowest trial, a third of a second,
-// and leaves no files.
-func (r Runner) Probe(ctx context.Context, parent string) (container.Host, error) {
+// and leaves no files. It starts Podman only if want is Podman, because every call of Podman without root makes
+// a store in the user's home, and leaves a process running.
+func (r Runner) Probe(ctx context.Context, parent string, want runtimes.Name) (container.Host, error) {
 	h := Look()
 	dir, err := os.MkdirTemp(parent, "probe-")
 	if err != nil {
@@ -126,9 +127,11 @@ func (r Runner) Probe(ctx context.Context, parent string) (container.Host, error
 	try(&h.Docker, func(f *container.Finding) error {
 		return r.tryEngine(ctx, f, "version", "--format", "{{.Server.Version}}")
 	})
-	try(&h.Podman, func(f *container.Finding) error {
-		return r.tryEngine(ctx, f, "info", "--format", "{{.Version.Version}}")
-	})
+	if want == runtimes.Podman {
+		try(&h.Podman, func(f *container.Finding) error {
+			return r.tryEngine(ctx, f, "info", "--format", "{{.Version.Version}}")
+		})
+	}
 	_ = group.Wait()                             // its functions return nil
 	if err := filetree.Remove(dir); err != nil { // overlayfs leaves a directory without permissions
 		return h, fmt.Errorf("probe this host: %w", err)

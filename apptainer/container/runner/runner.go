@@ -76,7 +76,7 @@ func (r Runner) Run(ctx context.Context, c container.Container) (container.Exit,
 
 // chooseAgain chooses after the host has refused a runtime. It returns false if there is no other.
 func (r Runner) chooseAgain(ctx context.Context, c container.Container, refused container.Choice, reason error) (container.Choice, bool) {
-	host, err := r.Probe(ctx, c.PrivateDir)
+	host, err := r.Probe(ctx, c.PrivateDir, c.Runtime)
 	if err != nil {
 		host = Look()
 	}

@@ -64,7 +64,7 @@ func (w Wall) MadeOf(way Way) string {
 
 // Weakness is the reason why a wall is weaker.
 type Weakness struct {
-	// Clause tells what the command can do. Its subject, the command, is left out.
+	// Clause completes the sentence "The command …".
 	Clause string
 	// If tells the condition, if the weakness has one, and Absent reports whether an engine is without it.
 	If     string
@@ -85,8 +85,8 @@ func (w Wall) WeakerWith(way Way, features *container.Engine) string {
 	return ""
 }
 
-// Weaker lists what a command can do with the chosen way of a host although a wall is in between elsewhere.
-// The subject of each clause, the command, is left out.
+// Weaker lists the weaknesses of the chosen way of a host.
+// Each clause completes the sentence "The command …".
 func Weaker(choice container.Choice, h container.Host) (clauses []string) {
 	var features *container.Engine
 	switch choice.Runtime {
