@@ -12,7 +12,6 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
@@ -250,47 +249,4 @@ func setgid(t *testing.T, dir string) {
 	t.Helper()
 	const adm = 4
 	must(t, errors.Join(os.Chown(dir, ordinaryUID(t), adm), os.Chmod(dir, fs.ModeSetgid|0o777)))
-}
-
-// The programs that install packages and users need the ids of a Debian.
-func TestDebianInstallsPackagesAndUsersInARange(t *testing.T) {
-	t.Parallel()
-	w := rangedRuntime(t)
-	testenv.Packages(t)
-	made := filepath.Join(userDir(t), "debian.tar")
-	output, err := exec.Command("mmdebstrap", "--quiet", "--variant=apt", "--format=tar", "--skip=output/dev", "bookworm", made).CombinedOutput()
-	if err != nil {
-		t.Skipf("needs Debian's archive: %v: %s", err, output)
-	}
-	layer, err := os.ReadFile(made)
-	must(t, err)
-	image := imagetest.Resolve(t, imagetest.Start(t).Push(t, "test/debian", imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, layer))))
-	sif := filepath.Join(userDir(t), "debian.sif")
-	must(t, apptainer.Converter{Source: imagetest.Source()}.Convert(t.Context(), image, sif, nil))
-	work := userDir(t)
-	c := container.Container{
-		SIF: sif, Network: true, Dir: "/work", Env: []string{"DEBIAN_FRONTEND=noninteractive"},
-		Binds: []container.Bind{{Source: work, Target: "/work"}, {Source: "/etc/apt", Target: "/etc/apt", ReadOnly: true}},
-		ShellCommand: `
-set -e
-apt-get update >log 2>&1 && apt-get install -y --no-install-recommends cron >>log 2>&1 || { tail -n 20 log; exit 1; }
-stat -c '%a %U:%G' /usr/bin/crontab /var/lib/apt/lists/partial /etc/shadow
-useradd --create-home ann
-su ann -c 'id -un; echo mine >~/file'
-tar -C /home -cf ann.tar ann; rm -r /home/ann; tar -C /home -xf ann.tar
-stat -c %U:%G /home/ann/file
-su ann -c 'cat ~/file /etc/shadow' 2>&1 | head -n 2`,
-	}
-	const want = `2755 root:crontab
-700 _apt:root
-640 root:shadow
-ann
-ann:ann
-mine
-cat: /etc/shadow: Permission denied
-`
-	if got := w.shell(t, c); got != want {
-		t.Errorf("output %q, want %q", got, want)
-	}
-	wantOwned(t, work)
 }

@@ -61,9 +61,9 @@ func TestLostImageIsNotReportedAsTheCommandsFailure(t *testing.T) {
 func TestCommandThatFailsAfterItsImagesDiskIsNotAtFault(t *testing.T) {
 	t.Parallel()
 	image, disk := shellImage(t), userDir(t)
-	mount := fmt.Sprintf("mksquashfs %s %s/image.sq -quiet -no-progress >/dev/null; mkdir %[2]s/mnt; squashfuse_ll -f %[2]s/image.sq %[2]s/mnt & echo $! >%[2]s/pid; while ! test -e %[2]s/mnt/shell.sif; do sleep 0.01; done", image, disk)
+	mount := fmt.Sprintf("mksquashfs %s %s/image.sq -quiet -no-progress >/dev/null; mkdir %[2]s/mnt; squashfuse_ll -f %[2]s/image.sq %[2]s/mnt & echo $! >%[2]s/pid; while ! test -e %[2]s/mnt/image.sif; do sleep 0.01; done", image, disk)
 	r := startOnHost(t, mount, container.Container{
-		SIF: disk + "/mnt/shell.sif", Binds: []container.Bind{{Source: disk, Target: "/work"}},
+		SIF: disk + "/mnt/image.sif", Binds: []container.Bind{{Source: disk, Target: "/work"}},
 		ShellCommand: "echo begun; while ! test -e /work/go; do sleep 0.01; done; exit 3",
 	})
 	r.awaitBegun()

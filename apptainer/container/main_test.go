@@ -89,9 +89,11 @@ func TestMain(m *testing.M) {
 		}
 	}
 	code := m.Run()
-	for _, shared := range sharedImages {
-		if shared.path != "" {
-			_ = os.RemoveAll(filepath.Dir(shared.path))
+	for _, all := range []map[string]*sharedImage{sharedImages, debian.sifs} {
+		for _, shared := range all {
+			if shared.path != "" {
+				_ = os.RemoveAll(filepath.Dir(shared.path))
+			}
 		}
 	}
 	for _, program := range []*testenv.Program{&bomb, &calls, &calls32, &enter, &keys, &keys32, &listen, &neighbour} {

@@ -115,7 +115,12 @@ func sif(tb testing.TB, config v1.Config, files ...imagetest.File) string {
 func convert(tb testing.TB, converter apptainer.Converter, config v1.Config, files ...imagetest.File) string {
 	tb.Helper()
 	testenv.Containers(tb)
-	img := imagetest.Resolve(tb, imagetest.Start(tb).Push(tb, "test/image", imagetest.Image(tb, config, imagetest.GzipLayer(tb, imagetest.TarStream(tb, files...)))))
+	return convertImage(tb, converter, imagetest.Image(tb, config, imagetest.GzipLayer(tb, imagetest.TarStream(tb, files...))))
+}
+
+func convertImage(tb testing.TB, converter apptainer.Converter, image v1.Image) string {
+	tb.Helper()
+	img := imagetest.Resolve(tb, imagetest.Start(tb).Push(tb, "test/image", image))
 	path := filepath.Join(userDir(tb), "image.sif")
 	converter.Source = imagetest.Source()
 	must(tb, converter.Convert(tb.Context(), img, path, nil))
@@ -128,6 +133,23 @@ var sharedImages = map[string]*sharedImage{"": {}, "gzip": {}}
 type sharedImage struct {
 	once sync.Once
 	path string
+}
+
+// make makes the image once, and ends the tests that need it if that failed.
+func (s *sharedImage) make(tb testing.TB, convert func() string) {
+	tb.Helper()
+	s.once.Do(func() {
+		made := convert()
+		dir, err := os.MkdirTemp("", "apptainer-test-")
+		if err == nil {
+			err = errors.Join(os.Chmod(dir, 0o755), os.Link(made, filepath.Join(dir, "image.sif")))
+		}
+		must(tb, err)
+		s.path = filepath.Join(dir, "image.sif")
+	})
+	if s.path == "" {
+		tb.Fatal("the image could not be made: see the first test that needs it")
+	}
 }
 
 func shellConfig() v1.Config {
@@ -144,18 +166,9 @@ func compressedShellImage(tb testing.TB, compression string) string {
 	tb.Helper()
 	testenv.Containers(tb)
 	shared := sharedImages[compression]
-	shared.once.Do(func() {
-		made := convert(tb, apptainer.Converter{Compression: compression}, shellConfig(), smallRoot(tb)...)
-		dir, err := os.MkdirTemp("", "apptainer-test-")
-		if err == nil {
-			err = errors.Join(os.Chmod(dir, 0o755), os.Link(made, filepath.Join(dir, "shell.sif")))
-		}
-		must(tb, err)
-		shared.path = filepath.Join(dir, "shell.sif")
+	shared.make(tb, func() string {
+		return convert(tb, apptainer.Converter{Compression: compression}, shellConfig(), smallRoot(tb)...)
 	})
-	if shared.path == "" {
-		tb.Fatal("the image could not be made: see the first test that needs it")
-	}
 	return shared.path
 }
 

@@ -205,7 +205,11 @@ func podmanHome(tb testing.TB) string {
 // load brings an image into the engine's store.
 func (w testRuntime) load(tb testing.TB, config v1.Config, files ...imagetest.File) string {
 	tb.Helper()
-	image := imagetest.Image(tb, config, imagetest.GzipLayer(tb, imagetest.TarStream(tb, files...)))
+	return w.loadImage(tb, imagetest.Image(tb, config, imagetest.GzipLayer(tb, imagetest.TarStream(tb, files...))))
+}
+
+func (w testRuntime) loadImage(tb testing.TB, image v1.Image) string {
+	tb.Helper()
 	tag, err := name.NewTag("localhost/cl-slurm-test:" + strings.ToLower(rand.Text()))
 	must(tb, err)
 	file := filepath.Join(userDir(tb), "image.tar")
