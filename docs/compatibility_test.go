@@ -11,7 +11,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/server"
 )
 
-var update = flag.Bool("update", false, "write docs/compatibility.md and the table of docs/security.md")
+var update = flag.Bool("update", false, "write docs/compatibility.md, and the tables of docs/security.md and docs/containers.md")
 
 // restHeading begins the part of docs/compatibility.md that is made of the server's routes. A test of cmd/cl
 // writes what comes before.

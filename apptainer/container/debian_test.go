@@ -97,6 +97,7 @@ cat: /etc/shadow: Permission denied
 // pip installs a wheel for everybody, and its program.
 func TestFidelityPipInstallsAWheel(t *testing.T) {
 	t.Parallel()
+	debianImage(t)
 	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		if w.plain() && w.singularityCE {
 			t.Skip("with SingularityCE the command runs as the user, as the table in docs/containers.md lists")

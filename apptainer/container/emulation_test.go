@@ -167,11 +167,12 @@ func debianPackage(t *testing.T) []byte {
 func TestFidelityRootInstallsSoftware(t *testing.T) {
 	t.Parallel()
 	testenv.UsesMachine()
+	root := installerRoot(t)
 	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		if w.plain() && w.singularityCE {
 			t.Skip("with SingularityCE the command runs as the user, as the table in docs/containers.md lists")
 		}
-		c := w.image(t, shellConfig(), installerRoot(t)...)
+		c := w.image(t, shellConfig(), root...)
 		for name, command := range map[string]string{
 			"tar":     "cd /tmp && tar xpf /archive.tar && test -p of/fifo && test -f of/user && test -L of/link",
 			"chown":   "touch /tmp/f && chown 1000:1000 /tmp/f && chgrp 42 /tmp/f && chown -hR nobody:shadow /home",

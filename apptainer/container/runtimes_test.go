@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -25,6 +26,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/container/builtin"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/engine"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/runner"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/walls"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
@@ -80,8 +82,31 @@ func onEachRuntime(t *testing.T, test func(t *testing.T, w testRuntime)) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(t, find(t))
+			w := find(t)
+			t.Cleanup(func() { checkListed(t, w.way()) })
+			test(t, w)
 		})
+	}
+}
+
+// checkListed compares a test of the fidelity suite with package walls: a test that was skipped although the machine
+// has the runtime is a difference of the runtime, and has to be listed as one. Apptainer and SingularityCE differ if
+// they are installed setuid.
+func checkListed(t *testing.T, way walls.Way) {
+	t.Helper()
+	test, _, _ := strings.Cut(t.Name(), "/")
+	if !strings.HasPrefix(test, "TestFidelity") || t.Failed() {
+		return
+	}
+	all := walls.Behaviours()
+	i := slices.IndexFunc(all, func(b walls.Behaviour) bool { return slices.Contains(b.Tests, test) })
+	switch {
+	case i < 0:
+		t.Errorf("package walls does not list %s", test)
+	case t.Skipped() && all[i].Differs[way] == "":
+		t.Errorf("it was skipped, and package walls has no difference of %s", way)
+	case !t.Skipped() && all[i].Differs[way] != "" && way != walls.Setuid:
+		t.Errorf("it passes, and package walls has the difference of %s: %s", way, all[i].Differs[way])
 	}
 }
 

@@ -1,6 +1,9 @@
 // Package walls lists the walls that keep a command inside its container, with the parts of the kernel that
 // each runtime makes them of, and with the reasons why a wall is weaker with a runtime. docs/security.md is
 // written from this list. Tests of package container attack each wall with each runtime, and compare.
+//
+// The package also lists the promises inside of the container, which the fidelity suite of package container tests
+// with each runtime. docs/containers.md has that table.
 package walls
 
 import (
