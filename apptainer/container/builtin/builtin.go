@@ -132,7 +132,9 @@ func (c *containerInit) bubblewrapArgs() (args bubblewrapArgs, err error) {
 	}
 	args.add("--bind", filepath.Join(c.process.PrivateDir, initproc.RootDir), "/")
 	args.add("--dev", "/dev", "--proc", "/proc", "--ro-bind", "/sys", "/sys")
-	args.hideKernel()
+	if err := args.hideKernel(); err != nil {
+		return args, err
+	}
 	args.add("--bind", filepath.Join(c.process.PrivateDir, initproc.ShmDir), "/dev/shm")
 	for _, device := range c.Devices {
 		args.add("--dev-bind", device, device)

@@ -1,6 +1,14 @@
 package initproc
 
-import "os"
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cl-slurm/cl-slurm/internal/subpath"
+)
 
 // hidden are files and directories about the whole machine that Docker hides in its containers, except for
 // one directory for each processor (moby v29 daemon/pkg/oci/defaults.go: defaultLinuxMaskedPaths). Some help to
@@ -17,16 +25,33 @@ func hidden() []string {
 // container's root owns those of its own namespaces.
 const Settings = "/proc/sys"
 
-// Hidden returns the files and directories of this kernel that a container must not show.
+// Hidden returns the files and directories of this kernel that a container must not show. It omits those that
+// this process cannot read, and empty ones: each mount takes a part of a millisecond of a container's start.
 func Hidden() (files, dirs []string) {
 	for _, name := range hidden() {
-		switch info, err := os.Stat(name); {
-		case err != nil: // this kernel does not have it
-		case info.IsDir():
-			dirs = append(dirs, name)
-		default:
+		if unix.Access(name, unix.R_OK) != nil {
+			continue
+		}
+		switch entries, err := os.ReadDir(name); {
+		case errors.Is(err, unix.ENOTDIR):
 			files = append(files, name)
+		case err == nil && len(entries) > 0:
+			dirs = append(dirs, name)
 		}
 	}
 	return files, dirs
+}
+
+// HideSys mounts an empty directory over those of /sys in this mount namespace, and returns the other ones.
+func HideSys(dirs []string) (others []string, err error) {
+	for _, dir := range dirs {
+		if !subpath.Within(dir, "/sys") {
+			others = append(others, dir)
+			continue
+		}
+		if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+			return nil, fmt.Errorf("hide %s: %w", dir, err)
+		}
+	}
+	return others, nil
 }
