@@ -1,7 +1,9 @@
 package apptainerexec
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -102,12 +104,12 @@ func (c *containerInit) binds(report string, bindHosts bool) (binds []container.
 	if binds, err = c.root.SecureBinds(); err != nil {
 		return nil, err
 	}
-	if bindHosts && !slices.ContainsFunc(binds, func(b container.Bind) bool { return subpath.Within("/etc/hosts", b.Target) }) {
-		file, err := c.makeHosts()
+	if bindHosts {
+		files, err := c.networkFiles(binds)
 		if err != nil {
 			return nil, err
 		}
-		binds = append(binds, container.Bind{Source: file, Target: "/etc/hosts"})
+		binds = append(binds, files...)
 	}
 	// Apptainer sources the image's scripts with more capabilities than the command has
 	// (action_script.sh). An empty directory hides them.
@@ -153,14 +155,31 @@ func (c *containerInit) hideKernel() ([]container.Bind, error) {
 	return binds, nil
 }
 
-func (c *containerInit) makeHosts() (string, error) {
-	text, err := initproc.Hosts(c.root.Network)
+// networkFiles returns binds for the files of name resolution, except for those that the caller's binds bring.
+// Apptainer 1.5 does not bind /etc/resolv.conf without bind-paths (container_linux.go: addResolvConfMount).
+func (c *containerInit) networkFiles(binds []container.Bind) (files []container.Bind, err error) {
+	hosts, err := initproc.Hosts(c.root.Network)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	file := filepath.Join(c.process.PrivateDir, "hosts")
-	if err := os.WriteFile(file, text, 0o644); err != nil {
-		return "", fmt.Errorf("make the container's hosts file: %w", err)
+	texts := map[string][]byte{"hosts": hosts}
+	if c.root.Network {
+		if texts["resolv.conf"], err = os.ReadFile("/etc/resolv.conf"); errors.Is(err, fs.ErrNotExist) {
+			delete(texts, "resolv.conf")
+		} else if err != nil {
+			return nil, err
+		}
 	}
-	return file, nil
+	for name, text := range texts {
+		target := "/etc/" + name
+		if slices.ContainsFunc(binds, func(b container.Bind) bool { return subpath.Within(target, b.Target) }) {
+			continue
+		}
+		file := filepath.Join(c.process.PrivateDir, name)
+		if err := os.WriteFile(file, text, 0o644); err != nil {
+			return nil, fmt.Errorf("make the container's %s: %w", target, err)
+		}
+		files = append(files, container.Bind{Source: file, Target: target})
+	}
+	return files, nil
 }
