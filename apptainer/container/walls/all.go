@@ -15,6 +15,7 @@ const (
 	boundingSet      = "the bounding set, which the container's first process drops"
 	noNewPrivs       = "`no_new_privs`, which the container's first process sets"
 	rootOutside      = "is root of the node if it leaves the container"
+	uncounted        = "can write as much as it likes into the container's root, where the engine has the files"
 	noLimit          = "if Podman cannot limit it, as without root on cgroups v1"
 )
 
@@ -156,7 +157,13 @@ func resources() []Wall {
 				Clause: "can use more memory than it requested, until the worker measures it", If: noLimit,
 				Absent: func(e container.Engine) bool { return e.Memory },
 			}},
-			Tests: []string{"TestMemoryLimitHoldsWithoutCgroups", "TestOnlyAContainerThatRanOutOfMemoryIsSaidToHave"},
+			Tests: []string{"TestMemoryLimitHoldsWithoutCgroups", "TestMemoryLimitCountsFilesInMemory", "TestOnlyAContainerThatRanOutOfMemoryIsSaidToHave"},
+		},
+		{
+			Name: "disk", Keeps: "keep more on disks than it requested",
+			Made:   "the worker measures while the command runs, and at its end",
+			Weaker: map[Way]Weakness{Docker: {Clause: uncounted}, Podman: {Clause: uncounted}},
+			Tests:  []string{"TestDiskLimitCountsWhatTheCommandHides", "TestDiskLimitIsJudgedAtTheEnd"},
 		},
 		{
 			Name: "processors", Keeps: "use a processor that is not the job's",

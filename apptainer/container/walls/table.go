@@ -28,7 +28,11 @@ func Table() string {
 			if weakness, weaker := w.Weaker[way]; weaker {
 				n++
 				cell += fmt.Sprintf("; **weaker** (%d)", n)
-				fmt.Fprintf(&notes, "%d. %s, %s: the command %s, %s.\n", n, way, w.Name, weakness.Clause, weakness.If)
+				fmt.Fprintf(&notes, "%d. %s, %s: the command %s", n, way, w.Name, weakness.Clause)
+				if weakness.If != "" {
+					notes.WriteString(", " + weakness.If)
+				}
+				notes.WriteString(".\n")
 			}
 			text.WriteString(" " + cell + " |")
 		}

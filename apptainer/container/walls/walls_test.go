@@ -12,7 +12,12 @@ import (
 
 func TestWeakerWallsAreThoseOfTheInstallation(t *testing.T) {
 	t.Parallel()
-	const root, memory, processors = "is root of the node if it leaves the container", "can use more memory than it requested, until the worker measures it", "can use all processors of the node"
+	const (
+		root       = "is root of the node if it leaves the container"
+		memory     = "can use more memory than it requested, until the worker measures it"
+		disk       = "can write as much as it likes into the container's root, where the engine has the files"
+		processors = "can use all processors of the node"
+	)
 	for name, tt := range map[string]struct {
 		choice container.Choice
 		engine *container.Engine
@@ -20,12 +25,12 @@ func TestWeakerWallsAreThoseOfTheInstallation(t *testing.T) {
 	}{
 		"builtin":                {container.Choice{Runtime: runtimes.Builtin}, nil, nil},
 		"Apptainer, setuid":      {container.Choice{Runtime: runtimes.Apptainer, Plain: true}, nil, nil},
-		"Docker":                 {container.Choice{Runtime: runtimes.Docker}, &container.Engine{Memory: true, Processors: true}, []string{root}},
-		"Docker without root":    {container.Choice{Runtime: runtimes.Docker}, &container.Engine{UserNamespace: true}, nil},
-		"Docker, unknown":        {container.Choice{Runtime: runtimes.Docker}, nil, []string{root}},
-		"Podman as root":         {container.Choice{Runtime: runtimes.Podman}, &container.Engine{Memory: true, Processors: true}, []string{root}},
-		"Podman with cgroups v1": {container.Choice{Runtime: runtimes.Podman}, &container.Engine{UserNamespace: true}, []string{memory, processors}},
-		"Podman with cgroups v2": {container.Choice{Runtime: runtimes.Podman}, &container.Engine{UserNamespace: true, Memory: true, Processors: true}, nil},
+		"Docker":                 {container.Choice{Runtime: runtimes.Docker}, &container.Engine{Memory: true, Processors: true}, []string{root, disk}},
+		"Docker without root":    {container.Choice{Runtime: runtimes.Docker}, &container.Engine{UserNamespace: true}, []string{disk}},
+		"Docker, unknown":        {container.Choice{Runtime: runtimes.Docker}, nil, []string{root, disk}},
+		"Podman as root":         {container.Choice{Runtime: runtimes.Podman}, &container.Engine{Memory: true, Processors: true}, []string{root, disk}},
+		"Podman with cgroups v1": {container.Choice{Runtime: runtimes.Podman}, &container.Engine{UserNamespace: true}, []string{memory, disk, processors}},
+		"Podman with cgroups v2": {container.Choice{Runtime: runtimes.Podman}, &container.Engine{UserNamespace: true, Memory: true, Processors: true}, []string{disk}},
 	} {
 		host := container.Host{Docker: container.Finding{Engine: tt.engine}, Podman: container.Finding{Engine: tt.engine}}
 		if diff := cmp.Diff(tt.want, walls.Weaker(tt.choice, host)); diff != "" {
