@@ -28,9 +28,10 @@ type Finding struct {
 type Engine struct {
 	// UserNamespace is set if root in its containers is not root of the host.
 	UserNamespace bool `json:"user_namespace,omitempty"`
-	// Memory and Processors are set if it can limit these.
+	// Memory, Processors and Processes are set if it can limit these.
 	Memory     bool `json:"memory,omitempty"`
 	Processors bool `json:"processors,omitempty"`
+	Processes  bool `json:"processes,omitempty"`
 }
 
 // Host lists the parts of a machine for running containers, as one user sees them in one

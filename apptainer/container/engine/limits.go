@@ -69,7 +69,7 @@ func (e Runtime) parseInfo(text string) (f facts, err error) {
 // Features returns the features in the output of the engine's info as JSON.
 func (e Runtime) Features(info string) (container.Engine, error) {
 	f, err := e.parseInfo(info)
-	return container.Engine{UserNamespace: f.userns, Memory: f.memory, Processors: f.cpus}, err
+	return container.Engine{UserNamespace: f.userns, Memory: f.memory, Processors: f.cpus, Processes: f.processes}, err
 }
 
 func readDockerInfo(text string) (facts, error) {

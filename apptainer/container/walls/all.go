@@ -15,6 +15,7 @@ const (
 	boundingSet      = "the bounding set, which the container's first process drops"
 	noNewPrivs       = "`no_new_privs`, which the container's first process sets"
 	rootOutside      = "is root of the node if it leaves the container"
+	forkBomb         = "can have as many processes as the account may"
 	uncounted        = "can write as much as it likes into the container's root, where the engine has the files"
 	noLimit          = "if Podman cannot limit it, as without root on cgroups v1"
 )
@@ -158,6 +159,16 @@ func resources() []Wall {
 				Absent: func(e container.Engine) bool { return e.Memory },
 			}},
 			Tests: []string{"TestMemoryLimitHoldsWithoutCgroups", "TestMemoryLimitCountsFilesInMemory", "TestOnlyAContainerThatRanOutOfMemoryIsSaidToHave"},
+		},
+		{
+			Name: "number of processes", Keeps: "have more processes than `max_processes`",
+			Made:   "RLIMIT_NPROC in user namespaces ([Processes](#processes))",
+			Others: map[Way]string{Setuid: "none", Docker: "`--pids-limit`", Podman: "`--pids-limit`"},
+			Weaker: map[Way]Weakness{
+				Setuid: {Clause: forkBomb},
+				Podman: {Clause: forkBomb, If: noLimit, Absent: func(e container.Engine) bool { return e.Processes }},
+			},
+			Tests: []string{"TestFidelityForkBombEndsAtTheLimitOfProcesses", "TestRunHasNoMoreProcessesThanItsQueueAllows"},
 		},
 		{
 			Name: "disk", Keeps: "keep more on disks than it requested",

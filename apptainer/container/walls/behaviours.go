@@ -10,15 +10,19 @@ type Behaviour struct {
 	Name string
 	// Tests are the tests of the fidelity suite for it.
 	Tests []string
-	// Differs has the ways with which the tests do not run, and the reason.
-	Differs map[Way]string
+	// Differs has the ways with which the tests do not run, and the reason. If OnSomeOnly is set, they do not run
+	// on some machines only.
+	Differs    map[Way]string
+	OnSomeOnly bool
 }
 
 const (
-	ownUser    = "with SingularityCE the command is the calling user, not root"
-	ownConfig  = "the engine reads the image's configuration itself"
-	ownStore   = "the engine runs no SIF, but the image in its store, by its digest"
-	notDelayed = "untested: a test cannot delay an engine"
+	ownUser     = "with SingularityCE the command is the calling user, not root"
+	ownConfig   = "the engine reads the image's configuration itself"
+	ownStore    = "the engine runs no SIF, but the image in its store, by its digest"
+	noProcesses = "no limit, if the way cannot set one ([security.md](security.md#processes))"
+	oldKernel   = "yes from Linux 5.16 on"
+	notDelayed  = "untested: a test cannot delay an engine"
 )
 
 // engines returns the same reason for both engines.
@@ -28,40 +32,47 @@ func engines(reason string) map[Way]string { return map[Way]string{Docker: reaso
 func Behaviours() []Behaviour {
 	setuid := map[Way]string{Setuid: ownUser}
 	return []Behaviour{
-		{"root may write everywhere", []string{"TestFidelityCommandLooksLikeRootAndWritesEverywhere"}, setuid},
-		{"`tar`, `chown`, `cp -a`, `install`, `su`, `dpkg`, `apt-get`, `useradd` work", []string{"TestFidelityRootInstallsSoftware"}, setuid},
-		{"`pip` installs a wheel", []string{"TestFidelityPipInstallsAWheel"}, setuid},
-		{"the environment is the image's and the bundle's", []string{"TestFidelityEnvironmentIsTheImagesAndTheCallersAlone", "TestFidelityVeryManyVariablesAndALongCommandAreTaken"}, nil},
-		{"zero bytes in an image's environment have no effect", []string{"TestFidelityEnvironmentOfAnImageBindsNothing"}, engines(ownConfig)},
-		{"a missing working directory is made, and HOME is root's", []string{"TestFidelityWorkingDirectoryIsMadeAndHomeIsRoots"}, nil},
-		{"the shell is bash, else sh; an image without one is named", []string{"TestFidelityBashIsPreferred", "TestFidelityImageWithoutShellSaysSo"}, nil},
-		{"the exit status is the command's", []string{"TestFidelityExitStatusAndSignalAreTheCommands", "TestFidelityExitStatusIsKeptHoweverQuickTheEnd"}, nil},
-		{"nothing erases the output, and a kill loses none", []string{"TestFidelityNothingErasesTheOutput", "TestFidelityAllOutputBeforeAKillIsKept"}, nil},
-		{"binds show the host's files, and no more", []string{"TestFidelityBindsShowTheHostsFilesAndNoMoreThanAsked", "TestFidelityExactBindsFollowNoSymbolicLink"}, nil},
-		{"only the requested devices are there", []string{"TestFidelityDevicesAreThoseAskedForAlone"}, nil},
-		{"`/sys` is read-only", []string{"TestFidelitySysIsReadOnly"}, nil},
-		{"nothing of the host is visible", []string{"TestFidelityNothingOfTheHostIsVisible"}, nil},
-		{"no network, unless it is requested", []string{"TestFidelityNoNetworkUnlessAskedFor"}, nil},
-		{"system calls and keys are as in Docker", []string{"TestFidelityCallsThatDockerRefusesAreRefused", "TestFidelityKeysOfTheAccountAreOutOfReach"}, nil},
-		{"an image's scripts for Apptainer do not run", []string{"TestFidelityScriptsOfAnImageAreNotRun"}, nil},
+		{"root may write everywhere", []string{"TestFidelityCommandLooksLikeRootAndWritesEverywhere"}, setuid, false},
+		{"`tar`, `chown`, `cp -a`, `install`, `su`, `dpkg`, `apt-get`, `useradd` work", []string{"TestFidelityRootInstallsSoftware"}, setuid, false},
+		{"`pip` installs a wheel", []string{"TestFidelityPipInstallsAWheel"}, setuid, false},
+		{"the environment is the image's and the bundle's", []string{"TestFidelityEnvironmentIsTheImagesAndTheCallersAlone", "TestFidelityVeryManyVariablesAndALongCommandAreTaken"}, nil, false},
+		{"zero bytes in an image's environment have no effect", []string{"TestFidelityEnvironmentOfAnImageBindsNothing"}, engines(ownConfig), false},
+		{"a missing working directory is made, and HOME is root's", []string{"TestFidelityWorkingDirectoryIsMadeAndHomeIsRoots"}, nil, false},
+		{"the shell is bash, else sh; an image without one is named", []string{"TestFidelityBashIsPreferred", "TestFidelityImageWithoutShellSaysSo"}, nil, false},
+		{"the exit status is the command's", []string{"TestFidelityExitStatusAndSignalAreTheCommands", "TestFidelityExitStatusIsKeptHoweverQuickTheEnd"}, nil, false},
+		{"nothing erases the output, and a kill loses none", []string{"TestFidelityNothingErasesTheOutput", "TestFidelityAllOutputBeforeAKillIsKept"}, nil, false},
+		{"binds show the host's files, and no more", []string{"TestFidelityBindsShowTheHostsFilesAndNoMoreThanAsked", "TestFidelityExactBindsFollowNoSymbolicLink"}, nil, false},
+		{"only the requested devices are there", []string{"TestFidelityDevicesAreThoseAskedForAlone"}, nil, false},
+		{"`/sys` is read-only", []string{"TestFidelitySysIsReadOnly"}, nil, false},
+		{"nothing of the host is visible", []string{"TestFidelityNothingOfTheHostIsVisible"}, nil, false},
+		{"no network, unless it is requested", []string{"TestFidelityNoNetworkUnlessAskedFor"}, nil, false},
+		{"system calls and keys are as in Docker", []string{"TestFidelityCallsThatDockerRefusesAreRefused", "TestFidelityKeysOfTheAccountAreOutOfReach"}, nil, false},
+		{"an image's scripts for Apptainer do not run", []string{"TestFidelityScriptsOfAnImageAreNotRun"}, nil, false},
 		{
 			"a command that writes to the report of its container harms only itself",
 			[]string{"TestFidelityCommandThatWritesToTheReportDoesNoMoreThanFail"},
 			map[Way]string{Builtin: "there is no report inside"},
+			false,
 		},
-		{"a wrong request is refused in words", []string{"TestFidelityWrongRequestsAreRefusedInWords"}, nil},
-		{"the image is the one that was checked", []string{"TestFidelityImageIsTheOneThatWasOpened"}, engines(ownStore)},
+		{"a wrong request is refused in words", []string{"TestFidelityWrongRequestsAreRefusedInWords"}, nil, false},
+		{"the image is the one that was checked", []string{"TestFidelityImageIsTheOneThatWasOpened"}, engines(ownStore), false},
 		{
 			"an image with the labels of its host (SELinux) is writable",
 			[]string{"TestFidelityImageWithTheLabelsOfItsHostIsWritable"},
 			map[Way]string{Setuid: "Apptainer mounts the image itself", Docker: ownStore, Podman: ownStore},
+			false,
 		},
-		{"the command begins when its container is set up", []string{"TestFidelityCommandBeginsWhenItsContainerIsSetUp"}, engines(notDelayed)},
+		{"the command begins when its container is set up", []string{"TestFidelityCommandBeginsWhenItsContainerIsSetUp"}, engines(notDelayed), false},
 		{"TERM reaches every process, and KILL follows", []string{
 			"TestFidelityEndOfContextTerminatesEveryProcess", "TestFidelityProcessThatIgnoresTermIsKilledAfterItsGrace",
 			"TestFidelityTermToEveryProcessOfTheJobLosesNoExitStatus",
-		}, nil},
-		{"no process and no mount remains", []string{"TestFidelityBackgroundProcessesEndWithTheCommand", "TestFidelityKillingAnyPartLeavesNoProcessAndNoMount"}, nil},
+		}, nil, false},
+		{
+			Name: "a fork bomb ends at the limit of processes", Tests: []string{"TestFidelityForkBombEndsAtTheLimitOfProcesses"},
+			Differs:    map[Way]string{Builtin: oldKernel, Apptainer: oldKernel, Setuid: noProcesses, Podman: noProcesses},
+			OnSomeOnly: true,
+		},
+		{"no process and no mount remains", []string{"TestFidelityBackgroundProcessesEndWithTheCommand", "TestFidelityKillingAnyPartLeavesNoProcessAndNoMount"}, nil, false},
 	}
 }
 
