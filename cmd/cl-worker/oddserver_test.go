@@ -111,7 +111,7 @@ func TestServerThatIsNoneEndsTheWorkerInASentence(t *testing.T) {
 	}
 }
 
-// TestServerInTroubleIsAskedLessAndLess lets a worker ask for three seconds.
+// A busy machine only makes the worker ask later.
 func TestServerInTroubleIsAskedLessAndLess(t *testing.T) {
 	t.Parallel()
 	for name, serve := range map[string]http.HandlerFunc{
@@ -124,19 +124,24 @@ func TestServerInTroubleIsAskedLessAndLess(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			const enough = 5
+			ctx, cancel := context.WithTimeout(t.Context(), testenv.WaitLimit)
+			defer cancel()
 			var requests atomic.Int64
+			began := time.Now()
 			web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				requests.Add(1)
+				if requests.Add(1) == enough {
+					t.Logf("%d requests after %v", enough, time.Since(began))
+					cancel()
+				}
 				serve(w, r)
 			}))
 			defer web.Close()
-			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-			defer cancel()
-			if code, err := workFor(ctx, t, web.URL, time.Now); code != 0 && code != program.ExitInterrupted && !errors.Is(err, context.DeadlineExceeded) {
+			if code, err := workFor(ctx, t, web.URL, time.Now); code != 0 && code != program.ExitInterrupted && !errors.Is(err, context.Canceled) {
 				t.Errorf("%d, %v", code, err)
 			}
-			if n := requests.Load(); n < 2 || n > 12 {
-				t.Errorf("%d requests in three seconds", n)
+			if lasted := time.Since(began); requests.Load() < enough || lasted < time.Second {
+				t.Errorf("%d requests in %v; want %d, and not within a second", requests.Load(), lasted, enough)
 			}
 		})
 	}
