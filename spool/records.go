@@ -60,7 +60,11 @@ type Spec struct {
 	// KillGraceSeconds is the time from the TERM that stops the command until the KILL; 0 means package
 	// container's default.
 	KillGraceSeconds float64 `json:"kill_seconds,omitempty"`
-	Network          bool    `json:"network"`
+	// Network is set if the command gets a network, and HostNetwork if that is the node's own, with its loopback
+	// interface. NetworkDenied is set if the bundle requested a network, and its queue gives none.
+	Network       bool `json:"network"`
+	HostNetwork   bool `json:"host_network,omitempty"`
+	NetworkDenied bool `json:"network_denied,omitempty"`
 	// MaxProcesses limits the processes and threads of the container; 0 means no limit.
 	MaxProcesses int64 `json:"max_processes,omitempty"`
 	// ShmBytes is the size of the container's /dev/shm; 0 means half of the memory.
@@ -207,7 +211,7 @@ type Container struct {
 	// ticks since the node's start (proc_pid_stat(5)). Both are zero if an engine does not give the id.
 	PID     int    `json:"pid,omitempty"`
 	Started uint64 `json:"started,omitempty"`
-	// Network is set if it has the node's own network, or an engine's.
+	// Network is set if it has the node's own network.
 	Network bool `json:"network,omitempty"`
 }
 

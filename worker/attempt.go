@@ -213,7 +213,7 @@ func (r *attemptRun) prepare() (c container.Container, err error) {
 		Devices:         r.gpus.devices,
 		GPUVendor:       r.gpus.vendor,
 		Dir:             home,
-		Network:         r.spec.Network,
+		Network:         network(r.spec),
 		MemoryBytes:     r.spec.MemoryBytes,
 		ShmBytes:        r.spec.ShmBytes,
 		MaxProcesses:    r.spec.MaxProcesses,
@@ -222,6 +222,17 @@ func (r *attemptRun) prepare() (c container.Container, err error) {
 	}
 	err = openFiles(root, r.spec.Inputs, &c)
 	return c, err
+}
+
+// network returns the network of a command.
+func network(spec spool.Spec) container.Network {
+	switch {
+	case !spec.Network:
+		return container.NoNetwork
+	case spec.HostNetwork:
+		return container.HostNetwork
+	}
+	return container.PrivateNetwork
 }
 
 // openFiles opens the SIF, if it is used in place, and the output files.

@@ -77,9 +77,8 @@ func (e ending) verdict(spec spool.Spec) spool.Exit {
 	out.SharedDiskFull = out.NotStarted && errors.As(e.err, &full)
 	var host *container.HostError
 	out.NodeAtFault = errors.As(e.err, &host) && !host.Doubtful
-	if e.exit.Note != "" {
-		out.Note = codalab.Sentence(e.exit.Note)
-	}
+	noNetwork := e.noNetwork(spec)
+	out.Note = joinSentences(e.exit.Note, noNetwork)
 	if e.err == nil {
 		code := e.exit.Code
 		out.ExitCode = &code
@@ -108,6 +107,9 @@ func (e ending) verdict(spec spool.Spec) spool.Exit {
 		out.Cause, out.Failure = e.explainFullDisk(spec.DiskBytes)
 	default:
 		out.Cause = spool.CauseUser
+		if noNetwork != "" {
+			out.Failure = fmt.Sprintf("Exit code %d. %s", e.exit.Code, codalab.Sentence(noNetwork))
+		}
 	}
 	if e.refused > 0 && e.err == nil && e.exit.Code != 0 && out.Cause == spool.CauseUser {
 		if out.Failure == "" {
@@ -119,6 +121,30 @@ func (e ending) verdict(spec spool.Spec) spool.Exit {
 		e.addLoss(&out)
 	}
 	return out
+}
+
+// noNetwork returns the reason why a command that requested a network had none, or "". The command may have failed for
+// it.
+func (e ending) noNetwork(spec spool.Spec) string {
+	reason := e.exit.NoNetwork
+	if spec.NetworkDenied {
+		reason = "the bundle's queue gives none"
+	}
+	if reason == "" {
+		return ""
+	}
+	return "the command had no network: " + reason
+}
+
+// joinSentences makes one text of phrases that may be empty.
+func joinSentences(phrases ...string) string {
+	var sentences []string
+	for _, p := range phrases {
+		if p != "" {
+			sentences = append(sentences, codalab.Sentence(p))
+		}
+	}
+	return strings.Join(sentences, " ")
 }
 
 // addLoss adds the loss of results to a verdict. It sets Terminated if the job got TERM during the

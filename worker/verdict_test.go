@@ -112,6 +112,28 @@ func TestVerdictNamesTheCauseOfTheEnd(t *testing.T) {
 	}
 }
 
+// A command may have failed because it had no network. Its researcher cannot know that otherwise.
+func TestCommandThatFailedWithoutTheNetworkThatItRequestedSaysSo(t *testing.T) {
+	t.Parallel()
+	const lack = "this node has no /dev/net/tun"
+	for name, test := range map[string]struct {
+		exit          container.Exit
+		spec          spool.Spec
+		failure, note string
+	}{
+		"failed":                   {exit: container.Exit{Code: 6, NoNetwork: lack}, failure: "Exit code 6. The command had no network: " + lack + ".", note: "The command had no network: " + lack + "."},
+		"succeeded":                {exit: container.Exit{NoNetwork: lack, Note: "the image was unpacked"}, note: "The image was unpacked. The command had no network: " + lack + "."},
+		"killed":                   {exit: container.Exit{Code: 139, Signal: 11, NoNetwork: lack}, failure: "Exit code 139: segmentation fault (signal 11).", note: "The command had no network: " + lack + "."},
+		"the queue gives none":     {exit: container.Exit{Code: 6}, spec: spool.Spec{NetworkDenied: true}, failure: "Exit code 6. The command had no network: the bundle's queue gives none.", note: "The command had no network: the bundle's queue gives none."},
+		"the bundle requests none": {exit: container.Exit{Code: 6}},
+	} {
+		got := ending{exit: test.exit}.verdict(test.spec)
+		if got.Failure != test.failure || got.Note != test.note {
+			t.Errorf("%s: failure %q, note %q", name, got.Failure, got.Note)
+		}
+	}
+}
+
 func TestWhatWasUnusualIsNoted(t *testing.T) {
 	t.Parallel()
 	got := ending{exit: container.Exit{Note: "the image was unpacked"}}.verdict(spool.Spec{})

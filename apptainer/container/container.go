@@ -71,8 +71,8 @@ type Container struct {
 	GPUVendor gpudriver.Vendor
 	// Dir is the working directory in the container; empty means "/".
 	Dir string
-	// Network gives the container the host's network. Otherwise it has only a loopback interface.
-	Network bool
+	// Network is the container's network; empty means NoNetwork.
+	Network Network
 	// PrivateDir is a directory of the caller alone on a node-local disk or tmpfs (not NFS, Lustre
 	// or GPFS). Run makes a directory in it for the command's files in the root file system. The
 	// caller removes that directory later; subdirectories may be closed to their owner.
@@ -97,6 +97,21 @@ type Container struct {
 	OnStart func(Running) `json:"-"`
 }
 
+// Network is the network of a container.
+type Network string
+
+// The networks.
+const (
+	// NoNetwork is a loopback interface of the container's own.
+	NoNetwork Network = ""
+	// PrivateNetwork is a network of the container's own, from which the container reaches other machines, but no
+	// loopback interface and no abstract socket of the host. An engine gives its default network. If the
+	// host does not allow such a network, the container has none, and the Exit has the reason.
+	PrivateNetwork Network = "private"
+	// HostNetwork is the host's network, with its loopback interface and its abstract sockets.
+	HostNetwork Network = "host"
+)
+
 // Bind shows the host's Source in the container at Target. Target is an absolute path, which is
 // created if the image does not have it. A bind's target must not be inside another's.
 type Bind struct {
@@ -117,6 +132,8 @@ type Exit struct {
 	Signal int
 	// Note is a sentence about a difference from a usual run, with its reason. It is usually empty.
 	Note string `json:",omitempty"`
+	// NoNetwork is the reason why a container that requested a PrivateNetwork had none; usually empty.
+	NoNetwork string `json:",omitempty"`
 	// OutputError is the reason why a part of the command's output could not be written, such as a
 	// full disk; 0 if there is none. The command does not notice it.
 	OutputError syscall.Errno `json:",omitempty"`

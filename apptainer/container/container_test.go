@@ -31,7 +31,7 @@ func TestImagesLinksLeadNowhereOutside(t *testing.T) {
 		imagetest.Symlink("sys", "/oldroot"+victim))
 	got := shell(t, container.Container{
 		SIF:     sif(t, v1.Config{Env: []string{"PATH=/bin"}}, files...),
-		Network: true,
+		Network: container.HostNetwork,
 		Dir:     "/old/made",
 		Binds: []container.Bind{
 			{Source: source, Target: "/absolute/a"},

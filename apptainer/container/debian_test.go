@@ -69,7 +69,7 @@ func TestDebianInstallsPackagesAndUsersInARange(t *testing.T) {
 	w := rangedRuntime(t)
 	c := w.debian(t)
 	work := userDir(t)
-	c.Network, c.Dir, c.Env = true, "/work", []string{"DEBIAN_FRONTEND=noninteractive"}
+	c.Network, c.Dir, c.Env = container.HostNetwork, "/work", []string{"DEBIAN_FRONTEND=noninteractive"}
 	c.Binds = []container.Bind{{Source: work, Target: "/work"}, {Source: "/etc/apt", Target: "/etc/apt", ReadOnly: true}}
 	c.ShellCommand = `
 set -e

@@ -76,15 +76,16 @@ func TestPortOfARunningContainerIsReached(t *testing.T) {
 		name    string
 		find    func(testing.TB) testRuntime
 		runtime runtimes.Name
-		network bool
+		network container.Network
 	}{
-		{"builtin", func(testing.TB) testRuntime { return testRuntime{} }, runtimes.Builtin, false},
-		{"builtin with network", func(testing.TB) testRuntime { return testRuntime{} }, runtimes.Builtin, true},
-		{"apptainer", apptainerRuntime, runtimes.Apptainer, false},
-		{"apptainer with network", apptainerRuntime, runtimes.Apptainer, true},
-		{"docker", dockerRuntime, runtimes.Docker, false},
-		{"docker with network", dockerRuntime, runtimes.Docker, true},
-		{"podman", podmanRuntime, runtimes.Podman, false},
+		{"builtin", func(testing.TB) testRuntime { return testRuntime{} }, runtimes.Builtin, container.NoNetwork},
+		{"builtin with the host's network", func(testing.TB) testRuntime { return testRuntime{} }, runtimes.Builtin, container.HostNetwork},
+		{"builtin with a private network", privateRuntime, runtimes.Builtin, container.PrivateNetwork},
+		{"apptainer", apptainerRuntime, runtimes.Apptainer, container.NoNetwork},
+		{"apptainer with the host's network", apptainerRuntime, runtimes.Apptainer, container.HostNetwork},
+		{"docker", dockerRuntime, runtimes.Docker, container.NoNetwork},
+		{"docker with network", dockerRuntime, runtimes.Docker, container.PrivateNetwork},
+		{"podman", podmanRuntime, runtimes.Podman, container.NoNetwork},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -106,7 +107,7 @@ func TestPortOfARunningContainerIsReached(t *testing.T) {
 			wrong := req
 			wrong.Port = 1
 			refused := "port 1 of the container: connection refused"
-			if tt.network && !tt.runtime.IsEngine() {
+			if tt.network == container.HostNetwork {
 				refused = "nothing in the bundle listens on port 1"
 			}
 			if got := wrong.ask(t); got != "connect to a container: "+refused+"\n" {
@@ -143,7 +144,7 @@ func TestPortOfTheHostIsNotReachedThroughAContainer(t *testing.T) {
 			_, port, err := net.SplitHostPort(foreign.Addr().String())
 			must(t, err)
 			c := testRuntime{}.shellImage(t)
-			c.ShellCommand, c.Network = "echo begun; exec sleep 60", true
+			c.ShellCommand, c.Network = "echo begun; exec sleep 60", container.HostNetwork
 			r := testRuntime{}.start(t, c)
 			req := dialRequest{Runner: runner.Runner{Helper: enter.Path(t)}, Runtime: runtimes.Builtin, At: r.running(), Say: "x"}
 			req.Port, err = strconv.Atoi(port)

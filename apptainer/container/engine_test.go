@@ -97,7 +97,7 @@ func TestEnginesRefusalOfAnImageIsTheImagesFault(t *testing.T) {
 	t.Parallel()
 	w := dockerRuntime(t)
 	c := w.image(t, v1.Config{}, append(smallRoot(t), imagetest.Directory("etc/hosts"), imagetest.Regular("etc/hosts/x", ""))...)
-	c.ShellCommand, c.Network = "true", false
+	c.ShellCommand = "true"
 	r := w.start(t, c)
 	if answer := r.wait(); answer.Fault != "request" || !strings.Contains(answer.Error, "something of another kind") || r.output() != "" {
 		t.Errorf("%+v with the output %q", answer, r.output())

@@ -305,7 +305,7 @@ func TestFidelityNoNetworkUnlessAskedFor(t *testing.T) {
 		must(t, err)
 		hosts, err := os.ReadFile("/etc/hosts")
 		must(t, err)
-		c.Network, c.ShellCommand = true, "cut -s -d: -f1 /proc/net/dev; echo; cat /etc/hosts; cat /etc/resolv.conf >/dev/null && echo more >>/etc/hosts"
+		c.Network, c.ShellCommand = container.HostNetwork, "cut -s -d: -f1 /proc/net/dev; echo; cat /etc/hosts; cat /etc/resolv.conf >/dev/null && echo more >>/etc/hosts"
 		devices, files, _ := strings.Cut(w.shell(t, c), "\n\n")
 		if strings.Count(devices, "\n")+1 != strings.Count(string(dev), ":") || files != string(hosts) {
 			t.Errorf("with the host's network: devices %q, /etc/hosts %q", devices, files)

@@ -96,7 +96,7 @@ func TestMain(m *testing.M) {
 			}
 		}
 	}
-	for _, program := range []*testenv.Program{&bomb, &calls, &calls32, &enter, &keys, &keys32, &listen, &neighbour} {
+	for _, program := range []*testenv.Program{&bomb, &calls, &calls32, &enter, &keys, &keys32, &listen, &neighbour, &reach} {
 		program.Remove()
 	}
 	if err := errors.Join(forgetEngines(), docker.Remove()); err != nil {

@@ -17,7 +17,7 @@ type Running struct {
 
 // RunningAs returns the Running of the container with this first process.
 func (c Container) RunningAs(pid int, name string) Running {
-	return Running{PID: pid, Started: ProcessStart(pid), Name: name, Network: c.Network}
+	return Running{PID: pid, Started: ProcessStart(pid), Name: name, Network: c.Network == HostNetwork}
 }
 
 // ProcessStart returns the start time of a process, in ticks since the host's boot, or 0 if there

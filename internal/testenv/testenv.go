@@ -82,6 +82,21 @@ func Containers(tb testing.TB) {
 	}
 }
 
+// PrivateNetwork checks that an ordinary user can give a container a private network here.
+func PrivateNetwork(tb testing.TB) {
+	tb.Helper()
+	Containers(tb)
+	for _, program := range []string{"slirp4netns", "pasta"} {
+		_, err := exec.LookPath(program)
+		need(tb, containers, err)
+	}
+	info, err := os.Stat("/dev/net/tun")
+	if err == nil && info.Mode().Perm() != 0o666 {
+		err = errors.New("/dev/net/tun is closed to ordinary users")
+	}
+	need(tb, containers, err)
+}
+
 // ImageTool checks that a program is here that scripts/setup installs for tests of
 // images: umoci or tar2sqfs.
 func ImageTool(tb testing.TB, program string) {

@@ -1,10 +1,10 @@
 package apptainerexec
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
+	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 
@@ -34,7 +34,11 @@ type containerInit struct {
 // kernel refuses it.
 func (c *containerInit) prepare(report string) ([]string, error) {
 	if c.Plain {
-		if err := c.root.SecureSIF(); err != nil {
+		err := c.root.SecureSIF()
+		if err == nil {
+			err = c.root.StartNetwork()
+		}
+		if err != nil {
 			return nil, err
 		}
 		writable := []string{"--writable-tmpfs"} // the command's files outside of binds stay in memory
@@ -64,6 +68,12 @@ func (c *containerInit) prepare(report string) ([]string, error) {
 	if !mounted && c.Singularity {
 		return nil, container.HostErrorf("SingularityCE cannot make the image writable here: %s", c.root.Unpack)
 	}
+	if err = c.root.StartNetwork(); err == nil {
+		err = c.root.EnterNetwork()
+	}
+	if err != nil {
+		return nil, err
+	}
 	binds, err := c.binds(report, !mounted)
 	if err != nil || !mounted {
 		return c.args(c.root.SIF, []string{"--overlay", filepath.Join(c.process.PrivateDir, initproc.UpperDir)}, binds), err
@@ -87,7 +97,7 @@ func (c *containerInit) args(root string, writable []string, binds []container.B
 		args = append(args, "--no-mount", "tmp")
 	}
 	args = append(args, writable...)
-	if !c.root.Network {
+	if c.root.Network == container.NoNetwork { // Apptainer itself is in a private network already
 		args = append(args, "--net", "--network", "none")
 	}
 	for _, b := range binds {
@@ -99,17 +109,31 @@ func (c *containerInit) args(root string, writable []string, binds []container.B
 // scriptsDir, in a container's private directory, is empty.
 const scriptsDir = "scripts"
 
-// binds returns the caller's binds and those of this package. bindHosts adds one for /etc/hosts.
+// binds returns the caller's binds and those of this package. bindHosts adds the files of name resolution. In a
+// private network, /etc/resolv.conf is bound in any case, because Apptainer may show the host's
+// (internal/pkg/runtime/engine/apptainer/container_linux.go: addResolvConfMount; 1.5 does not without bind-paths).
 func (c *containerInit) binds(report string, bindHosts bool) (binds []container.Bind, err error) {
 	if binds, err = c.root.SecureBinds(); err != nil {
 		return nil, err
 	}
+	own := map[string]func() ([]byte, error){}
 	if bindHosts {
-		files, err := c.networkFiles(binds)
+		own["/etc/hosts"] = c.root.Hosts
+	}
+	if bindHosts && c.root.Network != container.NoNetwork || c.root.Network == container.PrivateNetwork {
+		own["/etc/resolv.conf"] = c.root.Resolv
+	}
+	for _, target := range slices.Sorted(maps.Keys(own)) {
+		if slices.ContainsFunc(binds, func(b container.Bind) bool { return subpath.Within(target, b.Target) }) {
+			continue
+		}
+		file, err := c.makeFile(path.Base(target), own[target])
 		if err != nil {
 			return nil, err
 		}
-		binds = append(binds, files...)
+		if file != "" {
+			binds = append(binds, container.Bind{Source: file, Target: target})
+		}
 	}
 	// Apptainer sources the image's scripts with more capabilities than the command has
 	// (action_script.sh). An empty directory hides them.
@@ -155,31 +179,15 @@ func (c *containerInit) hideKernel() ([]container.Bind, error) {
 	return binds, nil
 }
 
-// networkFiles returns binds for the files of name resolution, except for those that the caller's binds bring.
-// Apptainer 1.5 does not bind /etc/resolv.conf without bind-paths (container_linux.go: addResolvConfMount).
-func (c *containerInit) networkFiles(binds []container.Bind) (files []container.Bind, err error) {
-	hosts, err := initproc.Hosts(c.root.Network)
-	if err != nil {
-		return nil, err
+// makeFile makes a file of the container's in the private directory. Without content it returns "".
+func (c *containerInit) makeFile(name string, content func() ([]byte, error)) (string, error) {
+	text, err := content()
+	if err != nil || text == nil {
+		return "", err
 	}
-	texts := map[string][]byte{"hosts": hosts}
-	if c.root.Network {
-		if texts["resolv.conf"], err = os.ReadFile("/etc/resolv.conf"); errors.Is(err, fs.ErrNotExist) {
-			delete(texts, "resolv.conf")
-		} else if err != nil {
-			return nil, err
-		}
+	file := filepath.Join(c.process.PrivateDir, name)
+	if err := os.WriteFile(file, text, 0o644); err != nil {
+		return "", fmt.Errorf("make the container's file %s: %w", name, err)
 	}
-	for name, text := range texts {
-		target := "/etc/" + name
-		if slices.ContainsFunc(binds, func(b container.Bind) bool { return subpath.Within(target, b.Target) }) {
-			continue
-		}
-		file := filepath.Join(c.process.PrivateDir, name)
-		if err := os.WriteFile(file, text, 0o644); err != nil {
-			return nil, fmt.Errorf("make the container's %s: %w", target, err)
-		}
-		files = append(files, container.Bind{Source: file, Target: target})
-	}
-	return files, nil
+	return file, nil
 }

@@ -227,7 +227,7 @@ func (e Runtime) giveBack(ctx context.Context, c container.Container) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Minute)
 	defer cancel()
-	c.Network, c.OnStart = false, nil
+	c.Network, c.OnStart = container.NoNetwork, nil
 	exit, err := e.runEntered(ctx, c, nil, enter.Spec{Give: give, Dir: "/", KillGrace: c.KillGraceOrDefault()})
 	if err == nil && exit.Code != 0 {
 		err = fmt.Errorf("exit status %d", exit.Code)

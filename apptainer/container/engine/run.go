@@ -60,8 +60,12 @@ func (e Runtime) runArgs(c container.Container, options []string, name, report, 
 		"--user", "0:0", "--workdir", "/", "--security-opt", "label=disable", "--entrypoint", enter.ProgramPath,
 		"--shm-size", strconv.FormatInt(shmBytes(c.ShmBytes), 10),
 	}
-	if !c.Network {
+	switch c.Network {
+	case container.NoNetwork:
 		args = append(args, "--network", "none")
+	case container.HostNetwork:
+		args = append(args, "--network", "host")
+	case container.PrivateNetwork: // the engine's default
 	}
 	args = append(args, options...)
 	for _, b := range append(enter.Binds(helper, report), c.Binds...) {

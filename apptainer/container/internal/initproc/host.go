@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/privatenet"
 	"github.com/cl-slurm/cl-slurm/internal/smallfile"
 )
 
@@ -43,18 +44,31 @@ func FindBubblewrap() (string, error) { return FindProgram("bubblewrap", "bwrap"
 // FindUnsquashfs returns the path of the program that unpacks images.
 func FindUnsquashfs() (string, error) { return FindProgram("squashfs-tools", "unsquashfs") }
 
+// FindForwarder returns the path of a program that gives containers a private network, if this user can use it.
+func FindForwarder() (string, error) {
+	for _, name := range privatenet.Programs() {
+		if program, err := FindProgram(name, name); err == nil {
+			return program, checkDevice("/dev/net/tun", "gives containers a network", "tun")
+		}
+	}
+	return "", container.HostErrorf("this node has neither the program slirp4netns nor pasta (package passt), one of which gives containers a network")
+}
+
 // CheckFuse returns an error if this user cannot open /dev/fuse.
-func CheckFuse() error {
-	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+func CheckFuse() error { return checkDevice("/dev/fuse", "mounts images", "fuse") }
+
+// checkDevice returns an error if this user cannot open a device, which has this use and is of this kernel module.
+func checkDevice(device, use, module string) error {
+	fd, err := unix.Open(device, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	switch {
 	case err == nil:
 		return unix.Close(fd)
 	case errors.Is(err, fs.ErrNotExist):
-		return container.HostErrorf("this node has no /dev/fuse, which mounts images: its kernel module fuse has to be loaded")
+		return container.HostErrorf("this node has no %s, which %s: its kernel module %s has to be loaded", device, use, module)
 	case errors.Is(err, fs.ErrPermission):
-		return container.HostErrorf("this node does not let ordinary users open /dev/fuse, which mounts images: its mode has to be 0666")
+		return container.HostErrorf("this node does not let ordinary users open %s, which %s: its mode has to be 0666", device, use)
 	default:
-		return container.HostErrorf("this node's /dev/fuse, which mounts images, cannot be opened: %w", err)
+		return container.HostErrorf("this node's %s, which %s, cannot be opened: %w", device, use, err)
 	}
 }
 

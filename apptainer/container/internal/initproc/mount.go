@@ -36,6 +36,7 @@ type Root struct {
 
 	squashfuse int // its process id; 0 while it does not run
 	serverLog  *tail
+	private    *privateNetwork // nil unless the container has or gets one
 }
 
 // MakeDirs makes the directories of the private directory.
@@ -88,28 +89,13 @@ func (r *Root) unmountSIF() error {
 
 // mountSIF starts squashfuse and waits until it serves the SIF.
 func (r *Root) mountSIF() error {
-	read, write, err := os.Pipe()
-	if err != nil {
-		return fmt.Errorf("start squashfuse: %w", err)
-	}
-	r.serverLog = readTail(read)
 	var before unix.Stat_t
-	if err := unix.Stat(LowerDir, &before); err != nil {
+	err := unix.Stat(LowerDir, &before)
+	if err != nil {
 		return fmt.Errorf("mount the image: %w", err)
 	}
-	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("start squashfuse: open %s: %w", os.DevNull, err)
-	}
-	defer func() { _ = unix.Close(null) }()
-	// A signal to the whole job must not end squashfuse while the command saves its results.
-	// libfuse leaves signals that are already ignored (lib/fuse_signals.c: set_one_signal_handler).
-	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	args := []string{r.Squashfuse, "-f", "-o", fmt.Sprintf("offset=%d", r.Offset), r.SIF, LowerDir}
-	output := write.Fd()
-	r.squashfuse, err = r.Process.Start(args, &syscall.ProcAttr{Files: []uintptr{uintptr(null), output, output}})
-	HandleSignals()
-	_ = write.Close() // squashfuse has its own; the log ends with that
+	r.squashfuse, r.serverLog, err = r.Process.startServer(args)
 	if err != nil {
 		return err
 	}
@@ -117,6 +103,28 @@ func (r *Root) mountSIF() error {
 		return err
 	}
 	return r.awaitMount(before)
+}
+
+// startServer starts a program that serves the container, and returns its output. A signal to the whole job must not
+// end it while the command saves its results. libfuse leaves signals that are already ignored
+// (lib/fuse_signals.c: set_one_signal_handler), and slirp4netns leaves all.
+func (p *Process) startServer(args []string) (pid int, log *tail, err error) {
+	read, write, err := os.Pipe()
+	if err != nil {
+		return 0, nil, fmt.Errorf("start %s: %w", args[0], err)
+	}
+	log = readTail(read)
+	defer func() { _ = write.Close() }() // the program has its own; the log ends with that
+	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, nil, fmt.Errorf("start %s: open %s: %w", args[0], os.DevNull, err)
+	}
+	defer func() { _ = unix.Close(null) }()
+	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	output := write.Fd()
+	pid, err = p.Start(args, &syscall.ProcAttr{Files: []uintptr{uintptr(null), output, output}})
+	HandleSignals()
+	return pid, log, err
 }
 
 func (r *Root) awaitMount(before unix.Stat_t) error {
@@ -145,6 +153,10 @@ func (r *Root) awaitMount(before unix.Stat_t) error {
 
 // Lost returns an error, that the image is gone, if the dead child is its squashfuse.
 func (r *Root) Lost(d Death) error {
+	if r.private != nil && d.PID == r.private.forwarder {
+		r.noteLostNetwork(d)
+		return nil
+	}
 	if d.PID != r.squashfuse {
 		return nil
 	}

@@ -45,7 +45,7 @@ func Main(works map[string]Work) int {
 		code, err = p.work(works[spec.Work])
 	}
 	p.killAll()
-	last := report{Code: code, Note: p.Note, OutputError: p.output.flush(), Failure: container.FailureOf(err)}
+	last := report{Code: code, Note: p.Note, NoNetwork: p.NoNetwork, OutputError: p.output.flush(), Failure: container.FailureOf(err)}
 	if reports.Encode(last) != nil {
 		return 1
 	}
@@ -113,8 +113,8 @@ type Process struct {
 	// Deaths receives each child that has ended, including orphans that this process adopted. It is
 	// closed when there are no children.
 	Deaths chan Death
-	// Note becomes the Note of the Exit.
-	Note string
+	// Note becomes the Note of the Exit, and NoNetwork its NoNetwork.
+	Note, NoNetwork string
 
 	output  output
 	reports *json.Encoder

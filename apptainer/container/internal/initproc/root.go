@@ -29,17 +29,16 @@ func (r *Root) MountShm() error {
 	return nil
 }
 
-// WriteNetworkFiles gives a container with the host's network the host's name resolution, and
-// others that of a loopback interface. As in Docker, the files are copies, which the container may
-// change.
+// WriteNetworkFiles gives the container its name resolution. As in Docker, the files are copies, which the
+// container may change.
 func (r *Root) WriteNetworkFiles() error {
-	hosts, err := Hosts(r.Network)
+	hosts, err := r.Hosts()
 	if err == nil && hosts != nil {
 		err = writeInRoot("/etc/hosts", hosts)
 	}
-	if err == nil && r.Network {
+	if err == nil {
 		var resolv []byte
-		if resolv, err = readIfThere("/etc/resolv.conf"); err == nil && resolv != nil {
+		if resolv, err = r.Resolv(); err == nil && resolv != nil {
 			err = writeInRoot("/etc/resolv.conf", resolv)
 		}
 	}
@@ -49,17 +48,32 @@ func (r *Root) WriteNetworkFiles() error {
 	return nil
 }
 
-// Hosts returns an /etc/hosts for a container: the host's, nil if the host has none, or one for a
-// loopback interface.
-func Hosts(network bool) ([]byte, error) {
-	if network {
+// Hosts returns the container's /etc/hosts. It is nil if the container has the host's network, and the host none.
+func (r *Root) Hosts() ([]byte, error) {
+	switch r.Network {
+	case container.HostNetwork:
 		return readIfThere("/etc/hosts")
+	case container.PrivateNetwork:
+		return r.private.names.Hosts, nil
+	case container.NoNetwork:
 	}
 	name, err := os.Hostname()
 	if err != nil {
 		return nil, fmt.Errorf("read the host's name: %w", err)
 	}
 	return []byte("127.0.0.1\tlocalhost " + name + "\n::1\tlocalhost ip6-localhost ip6-loopback\n"), nil
+}
+
+// Resolv returns the container's /etc/resolv.conf, or nil if the image's stays.
+func (r *Root) Resolv() ([]byte, error) {
+	switch r.Network {
+	case container.HostNetwork:
+		return readIfThere("/etc/resolv.conf")
+	case container.PrivateNetwork:
+		return r.private.names.Resolv, nil
+	case container.NoNetwork:
+	}
+	return nil, nil
 }
 
 func readIfThere(file string) ([]byte, error) {

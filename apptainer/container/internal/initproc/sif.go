@@ -26,8 +26,11 @@ type RootSpec struct {
 	Unpack     string
 	Bubblewrap string
 	Binds      []container.Bind
-	Network    bool
+	Network    container.Network
 	ShmBytes   int64
+	// Forwarder is the program for a private network. If there is none, NoForwarder has the reason.
+	Forwarder   string
+	NoForwarder string
 }
 
 // SIFConfig is the configuration of a container's SIF, with the identity of the file from which it was
@@ -116,6 +119,11 @@ func (o *SIFConfig) RootSpec(c container.Container) RootSpec {
 	}
 	if err != nil {
 		s.Unpack = err.Error()
+	}
+	if c.Network == container.PrivateNetwork {
+		if s.Forwarder, err = FindForwarder(); err != nil {
+			s.NoForwarder = err.Error()
+		}
 	}
 	return s
 }

@@ -59,6 +59,8 @@ type report struct {
 	Began bool `json:",omitempty"`
 	Code  int
 	Note  string `json:",omitempty"`
+	// NoNetwork becomes the NoNetwork of the Exit.
+	NoNetwork string `json:",omitempty"`
 	// OutputError becomes the OutputError of the Exit.
 	OutputError syscall.Errno `json:",omitempty"`
 	container.Failure
@@ -285,7 +287,7 @@ func (p *runningInit) wait(ctx context.Context, i Init) (container.Exit, error) 
 		return container.Exit{Code: report.Code}, container.NotBegun(report.Err())
 	}
 	exit := container.ExitOf(report.Code)
-	exit.Note, exit.OutputError = report.Note, report.OutputError
+	exit.Note, exit.NoNetwork, exit.OutputError = report.Note, report.NoNetwork, report.OutputError
 	return exit, nil
 }
 

@@ -1,0 +1,158 @@
+package initproc
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/privatenet"
+)
+
+// networkFile, in the private directory, stands for the container's private network.
+const networkFile = "network"
+
+// forwarderWithin limits the time that a forwarder needs to make the container's interface.
+const forwarderWithin = 10 * time.Second
+
+// privateNetwork is the private network of an init's container.
+type privateNetwork struct {
+	namespace *privatenet.Namespace
+	subnet    privatenet.Subnet
+	names     privatenet.Names
+	forwarder int // its process id
+	log       *tail
+}
+
+// StartNetwork begins to make the private network if the container requests one. If that is not possible, the container
+// has no network, and the process notes the reason. It is called after Make, which ends all processes of the
+// container if the image cannot be mounted.
+func (r *Root) StartNetwork() error {
+	if r.Network != container.PrivateNetwork {
+		return nil
+	}
+	err := r.startForwarder()
+	if err != nil {
+		r.refuseNetwork(err)
+	}
+	return nil
+}
+
+func (r *Root) startForwarder() (err error) {
+	switch {
+	case r.NoForwarder != "":
+		return errors.New(r.NoForwarder)
+	case r.Process.Plain:
+		return errors.New("this node's Apptainer is used with its privileges (setuid), which cannot give containers a network of their own")
+	}
+	routes, err := readIfThere("/proc/net/route")
+	if err != nil {
+		return err
+	}
+	n := &privateNetwork{subnet: privatenet.ChooseSubnet(string(routes))}
+	if n.names, err = namesFor(n.subnet); err != nil {
+		return err
+	}
+	if n.namespace, err = privatenet.New(filepath.Join(r.Process.PrivateDir, networkFile), n.names.Servers); err != nil {
+		return err
+	}
+	n.forwarder, n.log, err = r.Process.startServer(privatenet.Args(r.Forwarder, n.namespace, n.subnet))
+	if err == nil {
+		r.private = n
+	}
+	return err
+}
+
+func namesFor(subnet privatenet.Subnet) (privatenet.Names, error) {
+	hosts, err := readIfThere("/etc/hosts")
+	if err != nil {
+		return privatenet.Names{}, err
+	}
+	resolv, err := readIfThere("/etc/resolv.conf")
+	if err != nil {
+		return privatenet.Names{}, err
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return privatenet.Names{}, fmt.Errorf("read the host's name: %w", err)
+	}
+	return privatenet.NamesFor(hosts, resolv, name, subnet), nil
+}
+
+// refuseNetwork leaves the container without a network.
+func (r *Root) refuseNetwork(reason error) {
+	if r.private != nil {
+		_ = syscall.Kill(r.private.forwarder, syscall.SIGKILL) // it may have ended
+		r.private = nil
+	}
+	r.Network, r.Process.NoNetwork = container.NoNetwork, reason.Error()
+}
+
+// EnterNetwork waits for the private network and moves the calling thread into it, with the processes that the
+// thread starts afterwards. It returns an error only if the container cannot run at all.
+func (r *Root) EnterNetwork() error {
+	if r.Network != container.PrivateNetwork {
+		return nil
+	}
+	refusal, err := r.awaitForwarder()
+	if err != nil {
+		return err
+	}
+	n := r.private
+	if refusal == nil {
+		refusal = n.namespace.Configure(n.subnet)
+	}
+	if refusal == nil {
+		refusal = n.namespace.Enter()
+	}
+	if refusal != nil {
+		r.refuseNetwork(refusal)
+	}
+	return nil
+}
+
+// awaitForwarder waits until the forwarder has made the interface and the interface has its filter. A refusal is the reason
+// why that is not possible.
+func (r *Root) awaitForwarder() (refusal, err error) {
+	n := r.private
+	tick := time.NewTicker(200 * time.Microsecond)
+	defer tick.Stop()
+	late := time.NewTimer(forwarderWithin)
+	defer late.Stop()
+	for {
+		select {
+		case d := <-r.Process.Deaths:
+			if d.PID == n.forwarder {
+				return fmt.Errorf("%s has ended: %s", filepath.Base(r.Forwarder), n.describe(d)), nil
+			}
+			if err := r.Lost(d); err != nil {
+				return nil, err
+			}
+		case <-r.Process.Stop:
+			return nil, errStopped
+		case <-late.C:
+			return fmt.Errorf("%s made no network within %s", filepath.Base(r.Forwarder), forwarderWithin), nil
+		case <-tick.C:
+			done, err := privatenet.Confine(n.forwarder, n.subnet)
+			if done || err != nil {
+				return err, nil
+			}
+		}
+	}
+}
+
+// describe describes the end of the forwarder.
+func (n *privateNetwork) describe(d Death) string {
+	if message := privatenet.LastMessage(n.log.String()); message != "" && !d.Status.Signaled() {
+		return message
+	}
+	return d.String()
+}
+
+// noteLostNetwork notes that the forwarder has ended while the command was running.
+func (r *Root) noteLostNetwork(d Death) {
+	r.Process.Note = joinNotes(r.Process.Note, fmt.Sprintf("the container lost its network, because %s has ended (%s)", filepath.Base(r.Forwarder), r.private.describe(d)))
+}

@@ -1,0 +1,158 @@
+package privatenet
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cl-slurm/cl-slurm/internal/background"
+)
+
+// Device is the name of the container's interface.
+const Device = "tap0"
+
+// MTU is the largest packet of the interface. The forwarders copy data less often with large packets.
+const MTU = 65520
+
+// Namespace is a network namespace of a container.
+type Namespace struct {
+	// Path is a file that stands for the namespace.
+	Path string
+
+	socket int // in the namespace, to configure it
+}
+
+// New makes a namespace, with a loopback interface. It mounts the namespace at path, a new file, so the caller
+// must be root of its own mount namespace. servers are the name servers to relay to: while this process
+// lives, the namespace reaches them at Relay(0), Relay(1) and so on.
+func New(path string, servers []netip.AddrPort) (*Namespace, error) {
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		return nil, fmt.Errorf("make a network: %w", err)
+	}
+	n := &Namespace{Path: path}
+	var err error
+	<-background.Go(func() {
+		runtime.LockOSThread() // the thread ends with this function, because it stays locked
+		err = n.make(servers)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make a network: %w", err)
+	}
+	return n, nil
+}
+
+// make moves the calling thread into a new namespace.
+func (n *Namespace) make(servers []netip.AddrPort) error {
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return os.NewSyscallError("unshare", err)
+	}
+	if err := unix.Mount("/proc/thread-self/ns/net", n.Path, "", unix.MS_BIND, ""); err != nil {
+		return os.NewSyscallError("mount", err)
+	}
+	var err error
+	if n.socket, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	if err := n.up("lo"); err != nil {
+		return err
+	}
+	for i, server := range servers {
+		r, err := listen(Relay(i), server)
+		if err != nil {
+			return err
+		}
+		r.serve()
+	}
+	return nil
+}
+
+// Configure gives the interface its address and the namespace its default route. A forwarder has made the interface.
+func (n *Namespace) Configure(subnet Subnet) error {
+	mtu, err := unix.NewIfreq(Device)
+	if err != nil {
+		return os.NewSyscallError("ifreq", err)
+	}
+	mtu.SetUint32(MTU)
+	mask := netip.AddrFrom4([4]byte{255, 255, 255, 0})
+	err = os.NewSyscallError("set the MTU", unix.IoctlIfreq(n.socket, unix.SIOCSIFMTU, mtu))
+	if err == nil {
+		err = n.setAddress(unix.SIOCSIFADDR, subnet.Container())
+	}
+	if err == nil {
+		err = n.setAddress(unix.SIOCSIFNETMASK, mask)
+	}
+	if err == nil {
+		err = n.up(Device)
+	}
+	if err == nil {
+		err = n.addDefaultRoute(subnet.Gateway())
+	}
+	if err != nil {
+		return fmt.Errorf("configure a network: %w", err)
+	}
+	return nil
+}
+
+func (n *Namespace) setAddress(what uint, at netip.Addr) error {
+	request, err := unix.NewIfreq(Device)
+	if err == nil {
+		err = request.SetInet4Addr(at.AsSlice())
+	}
+	if err == nil {
+		err = unix.IoctlIfreq(n.socket, what, request)
+	}
+	return os.NewSyscallError("set an address", err)
+}
+
+// up switches an interface on.
+func (n *Namespace) up(device string) error {
+	request, err := unix.NewIfreq(device)
+	if err == nil {
+		request.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+		err = unix.IoctlIfreq(n.socket, unix.SIOCSIFFLAGS, request)
+	}
+	return os.NewSyscallError("switch "+device+" on", err)
+}
+
+// route is struct rtentry (linux/route.h).
+type route struct {
+	_                uintptr
+	to, by, mask     unix.RawSockaddrInet4
+	flags            uint16
+	_                int16
+	_                uintptr
+	_                uintptr
+	metric           int16
+	device           *byte
+	mtu, window      uintptr
+	roundTripTimeout uint16
+}
+
+func (n *Namespace) addDefaultRoute(gateway netip.Addr) error {
+	anywhere := unix.RawSockaddrInet4{Family: unix.AF_INET}
+	r := route{to: anywhere, mask: anywhere, by: anywhere, flags: unix.RTF_UP | unix.RTF_GATEWAY}
+	r.by.Addr = gateway.As4()
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(n.socket), unix.SIOCADDRT, uintptr(unsafe.Pointer(&r))) //nolint:gosec // as ioctl(2) takes it
+	if errno != 0 {
+		return os.NewSyscallError("add a route", errno)
+	}
+	return nil
+}
+
+// Enter moves the calling thread into the namespace, with the processes that it starts afterwards.
+func (n *Namespace) Enter() error {
+	fd, err := unix.Open(n.Path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("enter a network: %w", &os.PathError{Op: "open", Path: n.Path, Err: err})
+	}
+	err = errors.Join(unix.Setns(fd, unix.CLONE_NEWNET), unix.Close(fd))
+	if err != nil {
+		return fmt.Errorf("enter a network: %w", err)
+	}
+	return nil
+}

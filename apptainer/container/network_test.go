@@ -1,0 +1,276 @@
+package container_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/privatenet"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+)
+
+// reach tries to reach services of the host.
+var reach = testenv.Program{Package: "./testdata/reach"}
+
+// privateRuntime returns the built-in runtime on a machine that allows private networks.
+func privateRuntime(tb testing.TB) testRuntime {
+	tb.Helper()
+	testenv.PrivateNetwork(tb)
+	return testRuntime{}
+}
+
+// forwarders are preparations of hosts that have one forwarder each.
+func forwarders() map[string]string {
+	return map[string]string{
+		"slirp4netns": "mount --bind /dev/null $(command -v pasta)",
+		"pasta":       "mount --bind /dev/null $(command -v slirp4netns)",
+	}
+}
+
+// host is the services of a host: each greets with its own name.
+type host struct {
+	tb testing.TB
+	// loopback listens on 127.0.0.1, and open at the same port of a machine's other address.
+	loopback *net.TCPListener
+	packets  *net.UDPConn
+	open     net.Listener
+	abstract string
+	// own is the address of the host that others reach.
+	own net.IP
+}
+
+func startHost(tb testing.TB) *host {
+	tb.Helper()
+	h := &host{tb: tb, own: otherAddress(tb)}
+	var err error
+	h.loopback, err = net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	must(tb, err)
+	h.packets, err = net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4zero, Port: h.port()})
+	must(tb, err)
+	h.open, err = net.Listen("tcp4", net.JoinHostPort(h.own.String(), "0"))
+	must(tb, err)
+	h.abstract = fmt.Sprintf("@cl-slurm-test-%d", h.port())
+	abstract, err := net.Listen("unix", h.abstract)
+	must(tb, err)
+	for name, at := range map[string]net.Listener{"the host's address": h.open, "the host's abstract socket": abstract} {
+		go func() {
+			for {
+				conn, err := at.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = conn.Write([]byte(name))
+				_ = conn.Close()
+			}
+		}()
+		tb.Cleanup(func() { _ = at.Close() })
+	}
+	tb.Cleanup(func() { _ = errors.Join(h.loopback.Close(), h.packets.Close()) })
+	return h
+}
+
+func (h *host) port() int { return h.loopback.Addr().(*net.TCPAddr).Port }
+
+// reached returns what has arrived at the host's loopback interface until now.
+func (h *host) reached() (all []string) {
+	h.tb.Helper()
+	must(h.tb, errors.Join(h.loopback.SetDeadline(time.Unix(1, 0)), h.packets.SetDeadline(time.Unix(1, 0))))
+	// An expired deadline fails before it looks, so the sockets are asked without one.
+	for _, s := range []syscall.Conn{h.loopback, h.packets} {
+		raw, err := s.SyscallConn()
+		must(h.tb, err)
+		must(h.tb, raw.Control(func(fd uintptr) {
+			for {
+				if s == syscall.Conn(h.loopback) {
+					conn, _, err := syscall.Accept4(int(fd), syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK)
+					if err != nil {
+						return
+					}
+					all = append(all, "stream")
+					_ = syscall.Close(conn)
+					continue
+				}
+				text := make([]byte, 100)
+				n, _, err := syscall.Recvfrom(int(fd), text, 0)
+				if err != nil {
+					return
+				}
+				all = append(all, string(text[:n]))
+			}
+		}))
+	}
+	return all
+}
+
+// otherAddress returns an address of this machine that is not its loopback interface's.
+func otherAddress(tb testing.TB) net.IP {
+	tb.Helper()
+	all, err := net.InterfaceAddrs()
+	must(tb, err)
+	for _, a := range all {
+		if at, ok := a.(*net.IPNet); ok && at.IP.To4() != nil && at.IP.IsGlobalUnicast() {
+			return at.IP
+		}
+	}
+	tb.Skip("needs an address beside that of the loopback interface")
+	return nil
+}
+
+// container is a container with a private network that runs reach.
+func (h *host) container(tb testing.TB, w testRuntime, command string) container.Container {
+	tb.Helper()
+	c := w.shellImage(tb)
+	c.Network, c.ShellCommand = container.PrivateNetwork, command
+	c.Binds = []container.Bind{{Source: reach.Path(tb), Target: "/reach", ReadOnly: true}}
+	return c
+}
+
+// The wall is the network namespace.
+func TestPrivateNetworkReachesOtherMachinesAndNotTheHostsOwnServices(t *testing.T) {
+	t.Parallel()
+	for name, preparation := range forwarders() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, h := privateRuntime(t), startHost(t)
+			c := h.container(t, w, fmt.Sprintf("/reach tcp %s 127.0.0.1:%d; /reach unix %s", h.open.Addr(), h.port(), h.abstract))
+			r := w.startOnHost(t, preparation, c)
+			if answer := r.wait(); answer.Error != "" || answer.Exit.Code != 0 || answer.Exit.Note != "" || answer.Exit.NoNetwork != "" {
+				t.Errorf("%+v", answer)
+			}
+			want := fmt.Sprintf("%[1]s: the host's address\n127.0.0.1:%[2]d: no: dial tcp 127.0.0.1:%[2]d: connect: connection refused\n"+
+				"%[3]s: no: dial unix %[3]s: connect: connection refused\n", h.open.Addr(), h.port(), h.abstract)
+			if r.output() != want {
+				t.Errorf("output %q, want %q", r.output(), want)
+			}
+		})
+	}
+}
+
+// The wall is the filter of the interface. The forwarders' own options do not refuse these packets.
+func TestPrivateNetworkTakesNoPacketToTheHostItself(t *testing.T) {
+	t.Parallel()
+	for name, preparation := range forwarders() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, h := privateRuntime(t), startHost(t)
+			subnet := strings.TrimSuffix(subnetOf(t), "0/24")
+			gateway, nameServer := subnet+"2", subnet+"3"
+			var targets []string
+			for _, at := range []string{"127.0.0.1", "127.1.2.3", "0.0.0.0", "255.255.255.255", "224.0.0.1", gateway, nameServer} {
+				targets = append(targets, fmt.Sprintf("%s:%d", at, h.port()))
+			}
+			// The forwarders take packets in order: after the last answer, all earlier ones have arrived.
+			c := h.container(t, w, fmt.Sprintf("/reach tcp %[1]s; /reach around tap0 %[2]s; /reach tcp %[1]s", h.open.Addr(), strings.Join(targets, " ")))
+			r := w.startOnHost(t, preparation, c)
+			if answer := r.wait(); answer.Error != "" || answer.Exit.Code != 0 || strings.Count(r.output(), "the host's address") != 2 || strings.Count(r.output(), "frame: sent") != len(targets) {
+				t.Errorf("%+v, output %q", answer, r.output())
+			}
+			if got := h.reached(); len(got) > 0 {
+				t.Errorf("the host's own services got %q", got)
+			}
+		})
+	}
+}
+
+// subnetOf returns the network between containers and forwarders of this machine.
+func subnetOf(tb testing.TB) string {
+	tb.Helper()
+	routes, err := os.ReadFile("/proc/net/route")
+	must(tb, err)
+	return privatenet.ChooseSubnet(string(routes)).String()
+}
+
+func TestHostNetworkIsTheHosts(t *testing.T) {
+	t.Parallel()
+	testenv.Containers(t)
+	h := startHost(t)
+	c := h.container(t, testRuntime{}, "/reach unix "+h.abstract)
+	c.Network = container.HostNetwork
+	if got, want := shell(t, c), h.abstract+": the host's abstract socket\n"; got != want {
+		t.Errorf("output %q, want %q", got, want)
+	}
+}
+
+func TestHostThatAllowsNoPrivateNetworkGivesNone(t *testing.T) {
+	t.Parallel()
+	const noForwarder = "for p in slirp4netns pasta; do mount --bind /dev/null $(command -v $p); done"
+	w := privateRuntime(t)
+	for _, tt := range []struct{ name, preparation, want string }{
+		{"no forwarder", noForwarder, "this node has neither the program slirp4netns nor pasta (package passt), one of which gives containers a network"},
+		{"device is closed", "mount --bind /dev/full /dev/net/tun; mount -o remount,bind,ro,nodev /dev/net/tun", "this node does not let ordinary users open /dev/net/tun, which gives containers a network: its mode has to be 0666"},
+		{"forwarder fails", "mount --bind /bin/false $(command -v slirp4netns)", "slirp4netns has ended: exit status 1"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			h := startHost(t)
+			r := w.startOnHost(t, tt.preparation, h.container(t, w, fmt.Sprintf("cut -s -d: -f1 /proc/net/dev; /reach tcp %s", h.open.Addr())))
+			answer := r.wait()
+			if answer.Error != "" || answer.Exit.NoNetwork != tt.want {
+				t.Errorf("%+v, want the reason %q", answer, tt.want)
+			}
+			if want := fmt.Sprintf("%[1]s: no: dial tcp %[1]s: connect: network is unreachable\n", h.open.Addr()); !strings.HasSuffix(r.output(), want) {
+				t.Errorf("output %q, want %q", r.output(), want)
+			}
+		})
+	}
+}
+
+// Nothing is left of a forwarder after the run, whatever ends it.
+func TestForwarderEndsWithItsRun(t *testing.T) {
+	t.Parallel()
+	for name, preparation := range forwarders() {
+		for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+			t.Run(name+", "+signal.String(), func(t *testing.T) {
+				t.Parallel()
+				w, h := privateRuntime(t), startHost(t)
+				r := w.startOnHost(t, preparation, h.container(t, w, "echo begun; exec sleep 1000"))
+				r.awaitBegun()
+				parts := r.processes()
+				if comm := map[string]string{"slirp4netns": "slirp4netns", "pasta": "pas"}[name]; !strings.Contains(fmt.Sprint(parts), comm) { // passt.avx2
+					t.Errorf("no %s among %v", name, parts)
+				}
+				must(t, r.cmd.Process.Signal(signal))
+				if signal == syscall.SIGKILL {
+					_ = r.cmd.Wait()
+				} else if answer := r.wait(); answer.Error != "" || answer.Exit.Signal != int(syscall.SIGTERM) {
+					t.Errorf("%+v", answer)
+				}
+				testenv.Await(t, "no process is left", func() bool {
+					for _, p := range parts {
+						if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", p.pid)); err == nil && strings.TrimSpace(string(text)) == p.name {
+							return false
+						}
+					}
+					return true
+				}, &parts)
+			})
+		}
+	}
+}
+
+// A run goes on without its forwarder.
+func TestEndOfAForwarderIsNoted(t *testing.T) {
+	t.Parallel()
+	w, h := privateRuntime(t), startHost(t)
+	dir := userDir(t)
+	c := h.container(t, w, "echo begun; while ! test -e /dir/go; do :; done; exit 6")
+	c.Binds = append(c.Binds, container.Bind{Source: dir, Target: "/dir"})
+	r := w.startOnHost(t, "true", c)
+	r.awaitBegun()
+	for _, p := range r.processes() {
+		if p.name == "slirp4netns" {
+			must(t, syscall.Kill(p.pid, syscall.SIGKILL))
+		}
+	}
+	testenv.Await(t, "it has ended", func() bool { return !strings.Contains(fmt.Sprint(r.processes()), "slirp4netns") }, r.output)
+	must(t, os.WriteFile(dir+"/go", nil, 0o644))
+	if answer := r.wait(); answer.Error != "" || answer.Exit.Code != 6 || answer.Exit.Note != "the container lost its network, because slirp4netns has ended (killed)" {
+		t.Errorf("%+v", answer)
+	}
+}
