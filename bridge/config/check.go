@@ -128,6 +128,8 @@ func (q Queue) check(name string) error {
 		return fmt.Errorf("workdir = %q: want %q or %q", q.WorkingDirDisk, spool.WorkingDirShared, spool.WorkingDirLocal)
 	case !slices.Contains(runtimes.All(), q.Runtime):
 		return fmt.Errorf("runtime = %q: want one of %q", q.Runtime, runtimes.All())
+	case !slices.Contains(plan.Networks(), q.Network):
+		return fmt.Errorf("network = %q: want one of %q", q.Network, plan.Networks())
 	case q.ResultsMode != spool.ResultsUpload && q.ResultsMode != spool.ResultsKeep:
 		return fmt.Errorf("results = %q: want %q or %q", q.ResultsMode, spool.ResultsUpload, spool.ResultsKeep)
 	case q.DefaultImage != "" && !isImage(q.DefaultImage):

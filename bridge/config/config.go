@@ -153,6 +153,7 @@ type Queue struct {
 	Scratch        string               `toml:"scratch"`
 	WorkingDirDisk spool.WorkingDirDisk `toml:"workdir"`
 	Runtime        runtimes.Name        `toml:"runtime"`
+	Network        plan.Network         `toml:"network"`
 	ResultsMode    spool.ResultsMode    `toml:"results"`
 	DefaultImage   string               `toml:"default_image"`
 	Architecture   Architecture         `toml:"architecture"`
@@ -181,7 +182,7 @@ func (c Config) Plan() map[string]plan.Queue {
 			Reservation: q.Reservation, Constraint: q.Constraint, GPUType: q.GresType,
 			DefaultTime: q.DefaultTime.Duration, MaxTime: q.MaxTime.Duration, TimeGrace: q.TimeGrace.Duration, KillGrace: q.KillGrace.Duration,
 			DefaultDisk: q.DefaultDisk.Bytes, MemoryOverhead: q.MemoryOverhead.Bytes, MaxProcesses: int64(q.MaxProcesses), MaxInFlight: q.MaxInFlight, RetryBegun: q.RetryBegun,
-			Path: q.Path, Scratch: q.Scratch, WorkingDirDisk: q.WorkingDirDisk, Runtime: q.Runtime, ResultsMode: q.ResultsMode,
+			Path: q.Path, Scratch: q.Scratch, WorkingDirDisk: q.WorkingDirDisk, Runtime: q.Runtime, Network: q.Network, ResultsMode: q.ResultsMode,
 			DefaultCPUImage: cmp.Or(q.DefaultImage, c.Image.DefaultCPU),
 			DefaultGPUImage: cmp.Or(q.DefaultImage, c.Image.DefaultGPU),
 			Architecture:    string(q.Architecture.Foreign()),

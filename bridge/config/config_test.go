@@ -151,7 +151,7 @@ func TestQueuesHaveTheirDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]plan.Queue{"cpu": {
-		Name: "cpu", Tag: "cpu", TimeGrace: 2 * time.Minute, MemoryOverhead: 64 << 20, MaxProcesses: 4096, RetryBegun: plan.RetryNever, Scratch: "/tmp", Runtime: runtimes.Auto,
+		Name: "cpu", Tag: "cpu", TimeGrace: 2 * time.Minute, MemoryOverhead: 64 << 20, MaxProcesses: 4096, RetryBegun: plan.RetryNever, Scratch: "/tmp", Runtime: runtimes.Auto, Network: plan.NetworkByRequest,
 		WorkingDirDisk: spool.WorkingDirShared, ResultsMode: spool.ResultsUpload,
 	}}
 	if diff := cmp.Diff(want, c.Plan()); diff != "" {

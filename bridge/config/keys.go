@@ -180,6 +180,7 @@ func queueKeys() []Key {
 		{Name: "queue.NAME.scratch", Type: Text, Default: `"/tmp"`, Meaning: "A directory on the nodes' own disk."},
 		{Name: "queue.NAME.workdir", Type: Text, Default: `"shared"`, Meaning: "`shared` or `local`: the disk on which the command works ([Working directories on the nodes](operators/reference.md#working-directories-on-the-nodes))."},
 		{Name: "queue.NAME.runtime", Type: Text, Default: `"auto"`, Meaning: "How containers are run: `auto`, `builtin`, `apptainer`, `singularity`, `docker` or `podman` ([containers.md](containers.md))."},
+		{Name: "queue.NAME.network", Type: Text, Default: `"request"`, Meaning: "Which network bundles with `--request-network` get: `request`, one of their own from which they reach other machines; `host`, that of the node, with its loopback interface; `never`, none ([Networks](containers.md#networks))."},
 		{Name: "queue.NAME.results", Type: Text, Default: `"upload"`, Meaning: "`upload` or `keep`: whether results go to the server ([Results that stay](operators/reference.md#results-that-stay))."},
 		{Name: "queue.NAME.default_image", Type: Text, Otherwise: "`image.default_cpu`, `image.default_gpu`", Meaning: "The image of the queue's bundles that name none."},
 		{Name: "queue.NAME.architecture", Type: Text, Otherwise: "that of the bridge's host", Meaning: "The architecture of the queue's nodes, its images and its `cl-worker`: `amd64` or `arm64`, also as `x86_64` or `aarch64`; `ppc64le`, `riscv64`, `s390x`."},

@@ -73,6 +73,22 @@ const (
 	RetryOnPlatform RetryBegun = "on_platform"
 )
 
+// Network is the network that a queue gives to bundles that request one.
+type Network string
+
+// The networks of queues.
+const (
+	// NetworkByRequest is a network of the bundle's own, from which it reaches other machines.
+	NetworkByRequest Network = "request"
+	// NetworkOfHost is the node's own network.
+	NetworkOfHost Network = "host"
+	// NetworkNever is none.
+	NetworkNever Network = "never"
+)
+
+// Networks returns all of them.
+func Networks() []Network { return []Network{NetworkByRequest, NetworkNever, NetworkOfHost} }
+
 // Queue is one configured queue: a CodaLab tag, and the place in Slurm where its jobs run.
 type Queue struct {
 	Name string
@@ -119,6 +135,8 @@ type Queue struct {
 	WorkingDirDisk spool.WorkingDirDisk
 	// Runtime is the container runtime of the queue.
 	Runtime runtimes.Name
+	// Network is the network of bundles that request one; empty means NetworkByRequest.
+	Network Network
 	// ShmBytes is the size of the containers' /dev/shm; 0 means half of the node's memory.
 	ShmBytes int64
 	// ResultsMode decides the place of a bundle's results.

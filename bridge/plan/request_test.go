@@ -206,6 +206,18 @@ func TestSpecIsWhatTheWorkerIsTold(t *testing.T) {
 			t.Errorf("disk limit %d where %d was asked for, want %d", got, asked, want)
 		}
 	}
+	for network, want := range map[plan.Network][3]bool{"": {true, false, false}, plan.NetworkByRequest: {true, false, false}, plan.NetworkOfHost: {true, true, false}, plan.NetworkNever: {false, false, true}} {
+		q.Network = network
+		p.Queues["cpu"] = q
+		if got := p.Spec(r); [3]bool{got.Network, got.HostNetwork, got.NetworkDenied} != want {
+			t.Errorf("network %q: %+v", network, got)
+		}
+		without := r
+		without.Resources.Network = false
+		if got := p.Spec(without); got.Network || got.HostNetwork || got.NetworkDenied {
+			t.Errorf("network %q, and the bundle requests none: %+v", network, got)
+		}
+	}
 	r.Resources.Time = 60
 	if got := p.Spec(r).Seconds; got != 60 {
 		t.Errorf("limit %v s, want what was asked for", got)
