@@ -128,7 +128,7 @@ func (e ending) verdict(spec spool.Spec) spool.Exit {
 func (e ending) noNetwork(spec spool.Spec) string {
 	reason := e.exit.NoNetwork
 	if spec.NetworkDenied {
-		reason = "the bundle's queue gives none"
+		reason = "this worker gives none"
 	}
 	if reason == "" {
 		return ""

@@ -124,7 +124,7 @@ func TestCommandThatFailedWithoutTheNetworkThatItRequestedSaysSo(t *testing.T) {
 		"failed":                   {exit: container.Exit{Code: 6, NoNetwork: lack}, failure: "Exit code 6. The command had no network: " + lack + ".", note: "The command had no network: " + lack + "."},
 		"succeeded":                {exit: container.Exit{NoNetwork: lack, Note: "the image was unpacked"}, note: "The image was unpacked. The command had no network: " + lack + "."},
 		"killed":                   {exit: container.Exit{Code: 139, Signal: 11, NoNetwork: lack}, failure: "Exit code 139: segmentation fault (signal 11).", note: "The command had no network: " + lack + "."},
-		"the queue gives none":     {exit: container.Exit{Code: 6}, spec: spool.Spec{NetworkDenied: true}, failure: "Exit code 6. The command had no network: the bundle's queue gives none.", note: "The command had no network: the bundle's queue gives none."},
+		"the queue gives none":     {exit: container.Exit{Code: 6}, spec: spool.Spec{NetworkDenied: true}, failure: "Exit code 6. The command had no network: this worker gives none.", note: "The command had no network: this worker gives none."},
 		"the bundle requests none": {exit: container.Exit{Code: 6}},
 	} {
 		got := ending{exit: test.exit}.verdict(test.spec)

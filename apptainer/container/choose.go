@@ -43,7 +43,8 @@ type Host struct {
 	Squashfuse  Finding `json:"squashfuse"`
 	Bubblewrap  Finding `json:"bubblewrap"`
 	Unsquashfs  Finding `json:"unsquashfs"`
-	IDs         Finding `json:"ids"` // the user's subordinate ids, for the built-in runtime
+	IDs         Finding `json:"ids"`       // the user's subordinate ids, for the built-in runtime
+	Forwarder   Finding `json:"forwarder"` // the program that gives containers a private network
 	Apptainer   Finding `json:"apptainer"`
 	Singularity Finding `json:"singularity"`
 	Docker      Finding `json:"docker"`
@@ -69,7 +70,7 @@ func (h Host) BuiltinParts() []Part {
 
 // Parts returns all parts.
 func (h Host) Parts() []Part {
-	return append(h.BuiltinParts(), Part{"subordinate ids", h.IDs}, Part{"unsquashfs", h.Unsquashfs}, Part{"apptainer", h.Apptainer},
+	return append(h.BuiltinParts(), Part{"subordinate ids", h.IDs}, Part{"network", h.Forwarder}, Part{"unsquashfs", h.Unsquashfs}, Part{"apptainer", h.Apptainer},
 		Part{"singularity", h.Singularity}, Part{"docker", h.Docker}, Part{"podman", h.Podman})
 }
 

@@ -132,7 +132,7 @@ type Exit struct {
 	Signal int
 	// Note is a sentence about a difference from a usual run, with its reason. It is usually empty.
 	Note string `json:",omitempty"`
-	// NoNetwork is the reason why a container that requested a PrivateNetwork had none; usually empty.
+	// NoNetwork is the reason why a container that requested a PrivateNetwork had none, or lost it; usually empty.
 	NoNetwork string `json:",omitempty"`
 	// OutputError is the reason why a part of the command's output could not be written, such as a
 	// full disk; 0 if there is none. The command does not notice it.

@@ -14,6 +14,7 @@
 //	enter      the first process in a container that another program sets up
 //	keyring    keeps the kernel's keys from the command
 //	connect    reaches a port of a running container
+//	privatenet gives a container a network of its own
 //
 // A container's init and its first process are the calling program, started again with a hidden
 // first argument. So every program that runs containers must begin with runner.Main.

@@ -1,14 +1,19 @@
 package container_test
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/privatenet"
@@ -270,7 +275,118 @@ func TestEndOfAForwarderIsNoted(t *testing.T) {
 	}
 	testenv.Await(t, "it has ended", func() bool { return !strings.Contains(fmt.Sprint(r.processes()), "slirp4netns") }, r.output)
 	must(t, os.WriteFile(dir+"/go", nil, 0o644))
-	if answer := r.wait(); answer.Error != "" || answer.Exit.Code != 6 || answer.Exit.Note != "the container lost its network, because slirp4netns has ended (killed)" {
+	if answer := r.wait(); answer.Error != "" || answer.Exit.Code != 6 || answer.Exit.NoNetwork != "slirp4netns has ended: killed" {
 		t.Errorf("%+v", answer)
 	}
+}
+
+func TestProbeTriesThePrivateNetwork(t *testing.T) {
+	t.Parallel()
+	privateRuntime(t)
+	const broken = "mount --bind /bin/false $(command -v pasta); mount --bind /bin/false $(command -v slirp4netns)"
+	for preparation, want := range map[string]string{
+		forwarders()["slirp4netns"]: "",
+		forwarders()["pasta"]:       "",
+		broken:                      "slirp4netns has ended: exit status 1",
+	} {
+		if got := probe(t, userDir(t), preparation).Forwarder; got.Lack != want || got.Path == "" {
+			t.Errorf("%s: %+v, want %q", preparation, got, want)
+		}
+	}
+}
+
+// The host's name server listens on a loopback address, as that of systemd-resolved does.
+func TestPrivateNetworkFindsNamesThatOnlyTheHostsOwnServerKnows(t *testing.T) {
+	t.Parallel()
+	w := privateRuntime(t)
+	if os.Getuid() != 0 {
+		t.Skip("needs root for a name server's port")
+	}
+	server := fmt.Sprintf("127.77.%d.%d", os.Getpid()>>8&255, os.Getpid()&255)
+	serveNames(t, server)
+	file := filepath.Join(userDir(t), "resolv.conf")
+	must(t, os.WriteFile(file, []byte("nameserver "+server+"\nsearch test.example\noptions timeout:20\n"), 0o644))
+	hosts := filepath.Join(userDir(t), "hosts")
+	name, err := os.Hostname()
+	must(t, err)
+	must(t, os.WriteFile(hosts, []byte("127.0.0.1 localhost\n127.0.1.1 "+name+".example "+name+"\n10.1.2.3 licences # of the site\n"), 0o644))
+	h := startHost(t)
+	c := h.container(t, w, "cat /etc/resolv.conf /etc/hosts; /reach names known unknown licences "+name)
+	r := w.startOnHost(t, "mount --bind "+file+" /etc/resolv.conf; mount --bind "+hosts+" /etc/hosts", c)
+	if answer := r.wait(); answer.Error != "" || answer.Exit.NoNetwork != "" {
+		t.Errorf("%+v", answer)
+	}
+	own := strings.TrimSuffix(subnetOf(t), "0/24") + "100"
+	want := fmt.Sprintf("nameserver 127.0.0.11\nsearch test.example\noptions timeout:20\n"+
+		"127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n%[1]s %[2]s.example %[2]s\n10.1.2.3 licences\n"+
+		"known 10.9.8.7 sent\nunknown  lookup unknown on 127.0.0.11:53: no such host\nlicences 10.1.2.3 sent\n%[2]s %[1]s sent\n", own, name)
+	if diff := cmp.Diff(want, r.output()); diff != "" {
+		t.Errorf("output (-want +got):\n%s", diff)
+	}
+}
+
+// answer answers a question for a name (RFC 1035): it knows one address.
+func answer(question []byte, truncated bool) []byte {
+	end := 12
+	for question[end] != 0 {
+		end += 1 + int(question[end])
+	}
+	end++ // type and class follow
+	name, kind := string(question[12:end]), binary.BigEndian.Uint16(question[end:])
+	flags, answers := uint16(0x8180), uint16(0)
+	text := append([]byte{}, question[:end+4]...)
+	switch {
+	case name != "\x05known\x04test\x07example\x00":
+		flags |= 3
+	case truncated:
+		flags |= 0x0200
+	case kind == 1:
+		answers = 1
+		text = append(text, 0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 10, 9, 8, 7)
+	}
+	for i, word := range []uint16{flags, 1, answers, 0, 0} {
+		binary.BigEndian.PutUint16(text[2+2*i:], word)
+	}
+	return text
+}
+
+// serveNames serves names at an address. By UDP it tells the resolver to ask by TCP.
+func serveNames(tb testing.TB, at string) {
+	tb.Helper()
+	packets, err := net.ListenPacket("udp4", at+":53")
+	must(tb, err)
+	streams, err := net.Listen("tcp4", at+":53")
+	must(tb, err)
+	tb.Cleanup(func() { _ = errors.Join(packets.Close(), streams.Close()) })
+	go func() {
+		for {
+			question := make([]byte, 4096)
+			n, from, err := packets.ReadFrom(question)
+			if err != nil {
+				return
+			}
+			_, _ = packets.WriteTo(answer(question[:n], true), from) // the resolver asks again by TCP
+		}
+	}()
+	go func() {
+		for {
+			conn, err := streams.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				var size [2]byte
+				if _, err := io.ReadFull(conn, size[:]); err != nil {
+					return
+				}
+				question := make([]byte, binary.BigEndian.Uint16(size[:]))
+				if _, err := io.ReadFull(conn, question); err != nil {
+					return
+				}
+				text := answer(question, false)
+				_, _ = conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(text))), text...))
+			}()
+		}
+	}()
 }

@@ -112,6 +112,8 @@ func completeFlags(root *cobra.Command) {
 			return
 		case "bundle-runtime":
 			complete = cobra.FixedCompletions(runtimeChoices(), cobra.ShellCompDirectiveNoFileComp)
+		case "bundle-network":
+			complete = cobra.FixedCompletions(networkChoices(), cobra.ShellCompDirectiveNoFileComp)
 		}
 		_ = root.RegisterFlagCompletionFunc(f.Name, complete) // it has none yet
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/container/runner"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/pins"
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/bridge/workdir"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/assembly"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
@@ -97,6 +98,9 @@ func (w *standalone) tryHost(ctx context.Context) error {
 	}
 	if _, err := container.Choose(q.Runtime, host); err != nil {
 		return program.Usage(fmt.Errorf("containers cannot be run on this host (cl-worker probe): %w", err))
+	}
+	if w.network == plan.NetworkByRequest && host.Forwarder.Lack != "" {
+		w.log.WarnContext(ctx, "runs that request a network get none (see --bundle-network)", slog.String("reason", host.Forwarder.Lack))
 	}
 	return nil
 }

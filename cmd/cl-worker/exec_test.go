@@ -369,15 +369,39 @@ func TestRunHasNoMoreProcessesThanItsQueueAllows(t *testing.T) {
 	}
 }
 
-func TestNetworkIsByRequest(t *testing.T) {
+func TestNetworkIsByRequestAndByQueue(t *testing.T) {
 	t.Parallel()
-	for _, network := range []bool{false, true} {
-		x := prepare(t, "cat /proc/net/dev", func(_ string, s *spool.Spec) { s.Network = network })
-		interfaces := strings.Count(x.succeed(), ":")
-		if !network && interfaces != 1 || network && interfaces < 2 {
-			t.Errorf("network %v: %d interfaces", network, interfaces)
+	testenv.PrivateNetwork(t)
+	dev, err := os.ReadFile("/proc/net/dev")
+	must(t, err)
+	for want, change := range map[string]func(s *spool.Spec){
+		"lo":                         func(*spool.Spec) {},
+		"lo tap0":                    func(s *spool.Spec) { s.Network = true },
+		devices(string(dev)):         func(s *spool.Spec) { s.Network, s.HostNetwork = true, true },
+		"lo, and the worker says so": func(s *spool.Spec) { s.NetworkDenied = true },
+	} {
+		x := prepare(t, "cat /proc/net/dev; exit 7", func(_ string, s *spool.Spec) { change(s) })
+		_, exit := x.start().wait()
+		got := devices(x.file("stdout"))
+		if exit.Failure == "Exit code 7. The command had no network: this worker gives none." {
+			got += ", and the worker says so"
+		}
+		if got != want || exit.ExitCode == nil || *exit.ExitCode != 7 {
+			t.Errorf("%s, want %s; %+v", got, want, exit)
 		}
 	}
+}
+
+// devices returns the names of a /proc/net/dev, sorted.
+func devices(text string) string {
+	var names []string
+	for line := range strings.Lines(text) {
+		if name, _, ok := strings.Cut(line, ":"); ok {
+			names = append(names, strings.TrimSpace(name))
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(names, " ")
 }
 
 func TestStatusTellsWhatIsUsed(t *testing.T) {

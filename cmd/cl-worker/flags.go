@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/cl-slurm/cl-slurm/bridge/config"
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
@@ -27,6 +28,7 @@ type flags struct {
 	maxImage, maxMemory       size
 	cpuset, gpuset            string
 	runtime                   string
+	network                   plan.Network
 	shmGB                     int64
 	sharedFileSystem          bool
 	downloadRetries           int
@@ -75,6 +77,7 @@ func (f *flags) add(s *pflag.FlagSet) {
 	s.StringVar(&f.cpuset, "cpuset", allCPUs, "`list` of the CPUs for runs, such as 0,2,3")
 	s.StringVar(&f.gpuset, "gpuset", "ALL", "`list` of the GPUs for runs, by index or UUID, such as 0,1; NONE for none")
 	s.StringVar(&f.runtime, "bundle-runtime", runtimeAuto, "`program` that runs containers: "+strings.Join(runtimeChoices(), ", ")+"; slurm runs each bundle as a Slurm job")
+	s.StringVar((*string)(&f.network), "bundle-network", string(plan.NetworkByRequest), "`network` of runs that request one: "+strings.Join(networkChoices(), ", ")+" (one of their own, none, or that of the host)")
 	s.Int64Var(&f.shmGB, "shared-memory-size-gb", 1, "shared memory of a container, in `GiB`")
 	s.BoolVar(&f.sharedFileSystem, "shared-file-system", false, "use dependencies and leave results on a disk that the server and this host share")
 	s.String("network-prefix", "codalab_worker_network", "accepted: the worker makes no Docker networks (`prefix`)")
@@ -111,6 +114,15 @@ func runtimeChoices() []string {
 	return []string{runtimeAuto, runtimeDocker, runtimeApptainer, runtimeBuiltin, runtimeSlurm}
 }
 
+// networkChoices are the values of --bundle-network.
+func networkChoices() []string {
+	var all []string
+	for _, n := range plan.Networks() {
+		all = append(all, string(n))
+	}
+	return all
+}
+
 func kubernetesFlags() []string {
 	return []string{"kubernetes-cluster-host", "kubernetes-auth-token", "kubernetes-cert-path", "kubernetes-cert"}
 }
@@ -125,6 +137,8 @@ func (f *flags) check() error {
 		return fmt.Errorf("--bundle-runtime kubernetes and the --kubernetes flags: there is no runtime for Kubernetes; want one of %s", strings.Join(runtimeChoices(), ", "))
 	case !slices.Contains(runtimeChoices(), f.runtime):
 		return fmt.Errorf("--bundle-runtime %q: want one of %s", f.runtime, strings.Join(runtimeChoices(), ", "))
+	case !slices.Contains(plan.Networks(), f.network):
+		return fmt.Errorf("--bundle-network %q: want one of %s", f.network, strings.Join(networkChoices(), ", "))
 	case !plainTag.MatchString(f.tag):
 		return fmt.Errorf("--tag %q: a tag has letters, digits and hyphens only", f.tag)
 	case f.group != "" && !codalab.IsName(f.group):

@@ -63,6 +63,7 @@ func others() []original {
 		{"bundle-service-url", "", "older name of `--server`"},
 		{"max-dependencies-serialized-length", "", "of CodaLab's workers until 2019: changes nothing"},
 		{"max-processes", "", "ours: the most processes and threads of a run, 4096 by default, and 0 for no limit ([security.md](security.md#processes))"},
+		{"bundle-network", "", "ours: the network of runs that request one: `request`, the default, one of their own; `host`, that of the host; `never`, none ([containers.md](containers.md#networks))"},
 		{"stop-after", "", "ours: the worker ends within so many seconds, gives its runs back, and takes none that may last longer. The default is `$CL_WORKER_STOP_AFTER`, or the end of the Slurm job around the worker"},
 		{"fetch-private", "", "ours: images come from registries at public addresses only; others, such as `localhost:5000`, have to be named here, by host or network"},
 		{"token-file", "", "ours: a worker token of cl-server instead of a password; `cl-worker-manager` makes one for each pilot ([worker-manager.md](worker-manager.md#credentials))"},

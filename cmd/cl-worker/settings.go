@@ -61,7 +61,7 @@ func (w *standalone) configuration() (config.Config, error) {
 		c.ServerStore = "/" // the server names each place
 	}
 	q := c.Queue[queueName]
-	q.Group, q.Default, q.MaxInFlight = w.group, !w.tagExclusive || w.tag == "", w.slots
+	q.Group, q.Default, q.MaxInFlight, q.Network = w.group, !w.tagExclusive || w.tag == "", w.slots, w.network
 	q.MaxProcesses = w.maxProcesses
 	switch w.runtime {
 	case runtimeApptainer:

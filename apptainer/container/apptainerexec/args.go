@@ -36,7 +36,7 @@ func (c *containerInit) prepare(report string) ([]string, error) {
 	if c.Plain {
 		err := c.root.SecureSIF()
 		if err == nil {
-			err = c.root.StartNetwork()
+			err = c.root.EnterNetwork()
 		}
 		if err != nil {
 			return nil, err
@@ -68,10 +68,7 @@ func (c *containerInit) prepare(report string) ([]string, error) {
 	if !mounted && c.Singularity {
 		return nil, container.HostErrorf("SingularityCE cannot make the image writable here: %s", c.root.Unpack)
 	}
-	if err = c.root.StartNetwork(); err == nil {
-		err = c.root.EnterNetwork()
-	}
-	if err != nil {
+	if err = c.root.EnterNetwork(); err != nil {
 		return nil, err
 	}
 	binds, err := c.binds(report, !mounted)

@@ -87,7 +87,7 @@ func runContainer(p *initproc.Process) (code int, err error) {
 	}
 	c.root = &initproc.Root{RootSpec: c.Root, Process: p}
 	// MountProc: bubblewrap and terminate look processes up in /proc.
-	for _, step := range []func() error{p.EnterPrivateDir, initproc.MakeDirs, p.MountProc, c.root.Make, c.root.StartNetwork, c.root.MountShm, c.showDriver, c.root.EnterNetwork, c.root.WriteNetworkFiles} {
+	for _, step := range []func() error{p.EnterPrivateDir, initproc.MakeDirs, p.MountProc, c.root.Make, c.root.MountShm, c.showDriver, c.root.EnterNetwork, c.root.WriteNetworkFiles} {
 		if err := step(); err != nil {
 			return 0, err
 		}

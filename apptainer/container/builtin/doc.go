@@ -5,7 +5,8 @@
 //	└─ init                        pid 1 of new user, mount and pid namespaces
 //	   ├─ squashfuse_ll -f         the SIF's partition, mounted at lower/
 //	   ├─ (overlay)                lower/ + upper/ + work/ → root/
-//	   └─ bwrap                    binds, /proc, /dev, fewer capabilities; no network unless requested
+//	   ├─ slirp4netns or pasta     for a private network
+//	   └─ bwrap                    binds, /proc, /dev, fewer capabilities; in the private network, or without one
 //	      └─ bwrap                 pid 1 of the container
 //	         └─ the command
 //

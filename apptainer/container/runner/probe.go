@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -26,6 +28,7 @@ import (
 func Look() container.Host {
 	h := lookForBuiltin()
 	h.Unsquashfs = finding(initproc.FindUnsquashfs())
+	h.Forwarder = finding(initproc.FindForwarder())
 	h.Apptainer = findApptainer("apptainer", "apptainer")
 	h.Singularity = findApptainer("singularity-ce", "singularity")
 	h.Docker = finding(initproc.FindProgram("docker.io", "docker"))
@@ -121,6 +124,7 @@ func (r Runner) Probe(ctx context.Context, parent string, want runtimes.Name) (c
 		}
 		return err
 	})
+	try(&h.Forwarder, func(f *container.Finding) error { return r.tryNetwork(ctx, f.Path, dir) })
 	for _, f := range []*container.Finding{&h.Apptainer, &h.Singularity} {
 		try(f, func(f *container.Finding) error { return r.tryApptainer(ctx, f, dir) })
 	}
@@ -165,6 +169,74 @@ func tryOverlay(p *initproc.Process) (code int, err error) {
 		return codeNoOverlay, err
 	}
 	return 0, nil
+}
+
+// networkWork is the name of enterNetwork among the works of an init.
+const networkWork = "network"
+
+// networkTrial is the order for enterNetwork.
+type networkTrial struct {
+	Forwarder string
+	Host      string // an address of this host with a port that listens; empty if it has none
+}
+
+// tryNetwork starts an init with a private network, which reaches this host by it.
+func (r Runner) tryNetwork(ctx context.Context, forwarder, parent string) error {
+	dir, err := os.MkdirTemp(parent, "network-")
+	if err != nil {
+		return fmt.Errorf("try a network: %w", err)
+	}
+	trial := networkTrial{Forwarder: forwarder}
+	at, err := listenForTrial(ctx)
+	if err != nil {
+		return err
+	}
+	if at != nil {
+		defer at.Close()
+		trial.Host = at.Addr().String()
+	}
+	_, err = initproc.Init{Program: r.Helper, Spec: initproc.Spec{Work: networkWork, PrivateDir: dir}, Details: trial}.Run(ctx)
+	return err
+}
+
+// listenForTrial listens on an address of this host that a private network reaches. It returns nil if there is none.
+func listenForTrial(ctx context.Context) (net.Listener, error) {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("find this host's addresses: %w", err)
+	}
+	for _, a := range all {
+		if at, ok := a.(*net.IPNet); ok && at.IP.To4() != nil && at.IP.IsGlobalUnicast() {
+			return new(net.ListenConfig).Listen(ctx, "tcp4", net.JoinHostPort(at.IP.String(), "0"))
+		}
+	}
+	return nil, nil
+}
+
+// enterNetwork enters a private network, and connects to this host.
+func enterNetwork(p *initproc.Process) (code int, err error) {
+	var trial networkTrial
+	for _, step := range []func() error{p.MountProc, p.EnterPrivateDir, func() error { return p.ReadDetails(&trial) }} {
+		if err := step(); err != nil {
+			return 1, err
+		}
+	}
+	root := initproc.Root{RootSpec: initproc.RootSpec{Network: container.PrivateNetwork, Forwarder: trial.Forwarder}, Process: p}
+	if err := root.EnterNetwork(); err != nil {
+		return 1, err
+	}
+	if p.NoNetwork != "" {
+		return 1, errors.New(p.NoNetwork)
+	}
+	if trial.Host == "" {
+		return 0, nil
+	}
+	const within = 10 * time.Second
+	conn, err := (&net.Dialer{Timeout: within}).Dial("tcp4", trial.Host)
+	if err != nil {
+		return 1, fmt.Errorf("%s forwards nothing: %w", filepath.Base(trial.Forwarder), err)
+	}
+	return 0, conn.Close()
 }
 
 // tryApptainer starts Apptainer with a root that has only the helper.

@@ -29,7 +29,7 @@ func Main(args []string) (code int, ran bool) {
 	}
 	switch args[1] {
 	case initproc.Command:
-		works := map[string]initproc.Work{trialWork: tryOverlay}
+		works := map[string]initproc.Work{trialWork: tryOverlay, networkWork: enterNetwork}
 		maps.Copy(works, builtin.Works())
 		maps.Copy(works, apptainerexec.Works())
 		return initproc.Main(works), true

@@ -11,7 +11,7 @@ func All() []Wall { return slices.Concat(neighbours(), privileges(), inheritance
 
 const (
 	mountNamespace   = "a mount namespace with a root of its own"
-	networkNamespace = "a network namespace, unless the bundle asks for a network"
+	networkNamespace = "a network namespace, with a filter ([The filter of the network](#the-filter-of-the-network)); with `network = \"host\"`, none"
 	boundingSet      = "the bounding set, which the container's first process drops"
 	noNewPrivs       = "`no_new_privs`, which the container's first process sets"
 	rootOutside      = "is root of the node if it leaves the container"

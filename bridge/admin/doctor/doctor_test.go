@@ -328,6 +328,13 @@ func TestNodesAreJudgedByWhatTheirJobsLeave(t *testing.T) {
 		"warning queue.q.runtime: n1 runs containers by builtin: it has all; each run unpacks its image; to mount images, the node lacks: /dev/fuse (it is closed)": func(o *doctor.Outcome) {
 			o.Report.Host.Fuse.Lack = "it is closed."
 		},
+		"warning queue.q.network: bundles that request a network, as most do, have none on n1: it lacks slirp4netns; docs/containers.md, Networks; or write network = \"host\", or \"never\"": func(o *doctor.Outcome) {
+			o.Report.Host.Forwarder.Lack = "it lacks slirp4netns."
+		},
+		"warning queue.q.network: bundles that request a network, as most do, have none on n1: apptainer runs with privileges (setuid); docs/containers.md, Networks; or write network = \"host\", or \"never\"": func(o *doctor.Outcome) {
+			o.Report.Choice = &container.Choice{Runtime: runtimes.Apptainer, Plain: true}
+			o.Report.Host.Forwarder.Path = "/usr/bin/slirp4netns"
+		},
 		"warning queue.q.memory: n1 has no memory cgroup for the job; the worker keeps limits by looking once a second; ConstrainRAMSpace=yes in cgroup.conf would have the kernel keep them": func(o *doctor.Outcome) {
 			o.Report.Cgroup = ""
 		},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -133,7 +134,9 @@ func report(q plan.Queue, at Place, out Outcome) []Check {
 		checks = append(checks, warning(key(q, "scratch"), fmt.Sprintf("%s is mounted noexec on %s: commands cannot execute programs that they write to $TMPDIR, nor with workdir = \"local\" to their working directory", q.Scratch, r.Node),
 			"name a directory that is mounted without noexec"))
 	}
-	return append(checks, containers(q, r.Report), cgroup(q, r.Report))
+	checks = append(checks, containers(q, r.Report))
+	checks = append(checks, network(q, r.Report)...)
+	return append(checks, cgroup(q, r.Report))
 }
 
 // disk judges the shared disk between this host and a node.
@@ -177,6 +180,26 @@ func containers(q plan.Queue, r probe.Report) Check {
 		found += "; " + weaker
 	}
 	return ok(name, "%s", found)
+}
+
+// network judges whether the node gives bundles the network that the queue gives to those that request one. There is
+// nothing to judge if that needs nothing of the node.
+func network(q plan.Queue, r probe.Report) []Check {
+	if q.Network == plan.NetworkOfHost || q.Network == plan.NetworkNever || r.Choice == nil || r.Choice.Runtime.IsEngine() {
+		return nil
+	}
+	name, lack := key(q, "network"), trimDot(r.Host.Forwarder.Lack)
+	if r.Choice.Plain {
+		lack = fmt.Sprintf("%s runs with privileges (setuid)", r.Choice.Runtime)
+	}
+	switch {
+	case lack != "":
+		return []Check{warning(name, fmt.Sprintf("bundles that request a network, as most do, have none on %s: %s", r.Node, lack),
+			`docs/containers.md, Networks; or write network = "host", or "never"`)}
+	case r.Host.Forwarder.Path == "":
+		return nil // a cl-worker of an older release
+	}
+	return []Check{ok(name, "bundles that request a network get one of their own on %s, by %s", r.Node, filepath.Base(r.Host.Forwarder.Path))}
 }
 
 // cgroup judges whether the kernel keeps a job's memory limit.

@@ -29,6 +29,7 @@
 //	root/   the two together, the container's root; or the unpacked image
 //	shm/    a tmpfs, /dev/shm inside
 //	secure/ mounts of the SIF and of exact binds: another user cannot replace these
+//	network the private network's namespace, mounted
 //
 // If a node does not let ordinary users mount the image, or an overlay over it, unsquashfs unpacks
 // the image to root/ for one run. That takes seconds and room on the disk.

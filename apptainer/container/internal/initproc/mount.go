@@ -84,7 +84,7 @@ func (r *Root) unmountSIF() error {
 	}
 	r.Process.killAll()
 	r.squashfuse = 0
-	return nil
+	return r.forgetNetwork()
 }
 
 // mountSIF starts squashfuse and waits until it serves the SIF.
@@ -99,7 +99,8 @@ func (r *Root) mountSIF() error {
 	if err != nil {
 		return err
 	}
-	if err := r.addOthers(); err != nil { // squashfuse starts at the same time
+	r.startNetwork()                      // squashfuse starts at the same time
+	if err := r.addOthers(); err != nil { // here, too
 		return err
 	}
 	return r.awaitMount(before)
@@ -136,7 +137,6 @@ func (r *Root) awaitMount(before unix.Stat_t) error {
 			if err := r.Lost(d); err != nil {
 				return err
 			}
-			return fmt.Errorf("process %d ended before it began", d.PID)
 		case <-r.Process.Stop:
 			return errStopped
 		case <-tick.C:
@@ -154,7 +154,7 @@ func (r *Root) awaitMount(before unix.Stat_t) error {
 // Lost returns an error, that the image is gone, if the dead child is its squashfuse.
 func (r *Root) Lost(d Death) error {
 	if r.private != nil && d.PID == r.private.forwarder {
-		r.noteLostNetwork(d)
+		r.loseNetwork(d)
 		return nil
 	}
 	if d.PID != r.squashfuse {

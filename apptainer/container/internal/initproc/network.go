@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/privatenet"
 )
@@ -25,20 +27,18 @@ type privateNetwork struct {
 	names     privatenet.Names
 	forwarder int // its process id
 	log       *tail
+	ended     error // the end of the forwarder
 }
 
-// StartNetwork begins to make the private network if the container requests one. If that is not possible, the container
-// has no network, and the process notes the reason. It is called after Make, which ends all processes of the
-// container if the image cannot be mounted.
-func (r *Root) StartNetwork() error {
-	if r.Network != container.PrivateNetwork {
-		return nil
+// startNetwork begins to make the private network if the container requests one and there is none. If that is not
+// possible, the container has no network.
+func (r *Root) startNetwork() {
+	if r.Network != container.PrivateNetwork || r.private != nil {
+		return
 	}
-	err := r.startForwarder()
-	if err != nil {
+	if err := r.startForwarder(); err != nil {
 		r.refuseNetwork(err)
 	}
-	return nil
 }
 
 func (r *Root) startForwarder() (err error) {
@@ -82,6 +82,19 @@ func namesFor(subnet privatenet.Subnet) (privatenet.Names, error) {
 	return privatenet.NamesFor(hosts, resolv, name, subnet), nil
 }
 
+// forgetNetwork removes a private network after the end of all processes.
+func (r *Root) forgetNetwork() error {
+	if r.private == nil {
+		return nil
+	}
+	file := r.private.namespace.Path
+	r.private = nil
+	if err := errors.Join(unix.Unmount(file, unix.MNT_DETACH), os.Remove(file)); err != nil {
+		return fmt.Errorf("remove a network: %w", err)
+	}
+	return nil
+}
+
 // refuseNetwork leaves the container without a network.
 func (r *Root) refuseNetwork(reason error) {
 	if r.private != nil {
@@ -91,9 +104,11 @@ func (r *Root) refuseNetwork(reason error) {
 	r.Network, r.Process.NoNetwork = container.NoNetwork, reason.Error()
 }
 
-// EnterNetwork waits for the private network and moves the calling thread into it, with the processes that the
-// thread starts afterwards. It returns an error only if the container cannot run at all.
+// EnterNetwork waits for the private network, if the container requests one, and moves the calling thread into
+// it, with the processes that the thread starts afterwards. If there is no such network, the process notes the
+// reason. It returns an error only if the container cannot run at all.
 func (r *Root) EnterNetwork() error {
+	r.startNetwork() // unless Mount has done so
 	if r.Network != container.PrivateNetwork {
 		return nil
 	}
@@ -110,6 +125,7 @@ func (r *Root) EnterNetwork() error {
 	}
 	if refusal != nil {
 		r.refuseNetwork(refusal)
+		return nil
 	}
 	return nil
 }
@@ -122,12 +138,12 @@ func (r *Root) awaitForwarder() (refusal, err error) {
 	defer tick.Stop()
 	late := time.NewTimer(forwarderWithin)
 	defer late.Stop()
-	for {
+	for n.ended == nil {
+		if done, err := privatenet.Confine(n.forwarder, n.subnet); done || err != nil {
+			return err, nil
+		}
 		select {
 		case d := <-r.Process.Deaths:
-			if d.PID == n.forwarder {
-				return fmt.Errorf("%s has ended: %s", filepath.Base(r.Forwarder), n.describe(d)), nil
-			}
 			if err := r.Lost(d); err != nil {
 				return nil, err
 			}
@@ -136,23 +152,18 @@ func (r *Root) awaitForwarder() (refusal, err error) {
 		case <-late.C:
 			return fmt.Errorf("%s made no network within %s", filepath.Base(r.Forwarder), forwarderWithin), nil
 		case <-tick.C:
-			done, err := privatenet.Confine(n.forwarder, n.subnet)
-			if done || err != nil {
-				return err, nil
-			}
 		}
 	}
+	return n.ended, nil
 }
 
-// describe describes the end of the forwarder.
-func (n *privateNetwork) describe(d Death) string {
-	if message := privatenet.LastMessage(n.log.String()); message != "" && !d.Status.Signaled() {
-		return message
+// loseNetwork notes the end of the forwarder. The container goes on without a network.
+func (r *Root) loseNetwork(d Death) {
+	n := r.private
+	how := privatenet.LastMessage(n.log.String())
+	if how == "" || d.Status.Signaled() {
+		how = d.String()
 	}
-	return d.String()
-}
-
-// noteLostNetwork notes that the forwarder has ended while the command was running.
-func (r *Root) noteLostNetwork(d Death) {
-	r.Process.Note = joinNotes(r.Process.Note, fmt.Sprintf("the container lost its network, because %s has ended (%s)", filepath.Base(r.Forwarder), r.private.describe(d)))
+	n.ended = fmt.Errorf("%s has ended: %s", filepath.Base(r.Forwarder), how)
+	r.Process.NoNetwork = n.ended.Error()
 }

@@ -23,7 +23,7 @@ func Confine(forwarder int, subnet Subnet) (done bool, err error) {
 		return false, err
 	}
 	filter := program(subnet)
-	order := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]} //nolint:gosec // a dozen
+	order := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}                                           //nolint:gosec // a dozen
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TUNATTACHFILTER, uintptr(unsafe.Pointer(&order))) //nolint:gosec // as ioctl(2) takes it
 	runtime.KeepAlive(filter)
 	if errno != 0 {
