@@ -390,3 +390,24 @@ func serveNames(tb testing.TB, at string) {
 		}
 	}()
 }
+
+// A batch system may send TERM to every process of a job at the same time. The command still uses the network to save
+// its results.
+func TestNetworkOutlivesATermToAllProcesses(t *testing.T) {
+	t.Parallel()
+	w, h := privateRuntime(t), startHost(t)
+	dir := userDir(t)
+	c := h.container(t, w, fmt.Sprintf(`trap 'while ! test -e /dir/go; do sleep 0.01; done; /reach tcp %s; exit 5' TERM; echo begun; while :; do sleep 0.01; done`, h.open.Addr()))
+	c.Binds, c.KillGrace = append(c.Binds, container.Bind{Source: dir, Target: "/dir"}), testenv.WaitLimit
+	r := w.startOnHost(t, forwarders()["slirp4netns"], c)
+	r.awaitBegun()
+	for _, p := range r.processes() {
+		if err := syscall.Kill(p.pid, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
+			t.Fatal(err)
+		}
+	}
+	must(t, os.WriteFile(filepath.Join(dir, "go"), nil, 0o644))
+	if answer := r.wait(); answer.Error != "" || answer.Exit.Code != 5 || answer.Exit.NoNetwork != "" || !strings.Contains(r.output(), ": the host's address\n") {
+		t.Errorf("%+v, output %q", answer, r.output())
+	}
+}

@@ -3,10 +3,13 @@ package main
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/pflag"
 
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/argparse"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 )
@@ -30,6 +33,7 @@ type manager struct {
 type workerFlags struct {
 	tag, group, workDirPrefix, maxWorkDirSize, executable      string
 	fetchPrivate                                               []string
+	network                                                    string
 	idleSeconds, retries, checkInSeconds, exitAfterRuns, shmGB int64
 	deleteWorkDir, exitOnException, tagExclusive, preemptible  bool
 }
@@ -64,6 +68,7 @@ func (m *manager) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&w.executable, "worker-executable", "cl-worker", "the worker's `program`; without a slash it is searched in this program's directory, then in PATH")
 	flags.Int64Var(&w.shmGB, "worker-shared-memory-size-gb", 0, "shared memory of a container, in `GiB`")
 	flags.StringArrayVar(&w.fetchPrivate, "worker-fetch-private", nil, "a `host` or network of your own with registries of images, for cl-worker's --fetch-private; may be repeated")
+	flags.StringVar(&w.network, "worker-bundle-network", "", "`network` of runs that request one: "+strings.Join(networkChoices(), ", ")+" (one of their own, none, or that of the node)")
 	flags.BoolVar(&w.preemptible, "worker-preemptible", false, "workers report that they may be preempted")
 }
 
@@ -79,7 +84,19 @@ func (m *manager) check() error {
 	case m.worker.tag != "" && !regexp.MustCompile(`^[\pL\pN-]+$`).MatchString(m.worker.tag): // codalab/worker/main.py: main
 		return program.Usage(fmt.Errorf("--worker-tag %q must only contain letters, numbers or hyphens", m.worker.tag))
 	}
+	if n := m.worker.network; n != "" && !slices.Contains(networkChoices(), n) {
+		return program.Usage(fmt.Errorf("--worker-bundle-network %q: want one of %s", n, strings.Join(networkChoices(), ", ")))
+	}
 	return nil
+}
+
+// networkChoices are the values of a worker's --bundle-network.
+func networkChoices() []string {
+	var all []string
+	for _, n := range plan.Networks() {
+		all = append(all, string(n))
+	}
+	return all
 }
 
 // arguments are the words that the flags add to the command line of a worker (worker_manager.py: build_command).
@@ -110,6 +127,7 @@ func (w *workerFlags) arguments() []string {
 	is("--tag-exclusive", w.tagExclusive)
 	number("--checkin-frequency-seconds", w.checkInSeconds)
 	number("--shared-memory-size-gb", w.shmGB)
+	text("--bundle-network", w.network)
 	is("--preemptible", w.preemptible)
 	for _, place := range w.fetchPrivate {
 		text("--fetch-private", place)

@@ -44,6 +44,7 @@ func managerFlags() []original {
 		{"worker-group", "", ""},
 		{"worker-executable", "cl-worker", "without a slash it is looked for on the manager's host: in the manager's directory, then in `PATH`"},
 		{"worker-shared-memory-size-gb", "", ""},
+		{"worker-bundle-network", "", "ours: the workers' `--bundle-network` ([worker.md](worker.md#flags))"},
 		{"worker-preemptible", "", ""},
 		{"worker-fetch-private", "", "ours: the `--fetch-private` of the workers, which must be cl-slurm's"},
 	}
