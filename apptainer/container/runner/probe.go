@@ -231,7 +231,7 @@ func enterNetwork(p *initproc.Process) (code int, err error) {
 	if trial.Host == "" {
 		return 0, nil
 	}
-	const within = 10 * time.Second
+	const within = 30 * time.Second
 	conn, err := (&net.Dialer{Timeout: within}).Dial("tcp4", trial.Host)
 	if err != nil {
 		return 1, fmt.Errorf("%s forwards nothing: %w", filepath.Base(trial.Forwarder), err)

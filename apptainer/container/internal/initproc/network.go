@@ -18,7 +18,7 @@ import (
 const networkFile = "network"
 
 // forwarderWithin limits the time that a forwarder needs to make the container's interface.
-const forwarderWithin = 10 * time.Second
+const forwarderWithin = 30 * time.Second
 
 // privateNetwork is the private network of an init's container.
 type privateNetwork struct {
