@@ -155,7 +155,7 @@ func TestPrivateNetworkReachesOtherMachinesAndNotTheHostsOwnServices(t *testing.
 			t.Parallel()
 			privateRuntime(t)
 			w, h := tt.find(t), startHost(t)
-			c := h.container(t, w, fmt.Sprintf("/reach tcp %s 127.0.0.1:%d; /reach unix %s", h.open.Addr(), h.port(), h.abstract))
+			c := h.container(t, w, fmt.Sprintf("/reach tcp %s 127.0.0.1:%d; /reach unix %s; /reach listen 80", h.open.Addr(), h.port(), h.abstract))
 			preparation := tt.preparation
 			if preparation == overlayOn {
 				if w.singularityCE {
@@ -169,7 +169,7 @@ func TestPrivateNetworkReachesOtherMachinesAndNotTheHostsOwnServices(t *testing.
 				t.Errorf("%+v", answer)
 			}
 			want := fmt.Sprintf("%[1]s: the host's address\n127.0.0.1:%[2]d: no: dial tcp 127.0.0.1:%[2]d: connect: connection refused\n"+
-				"%[3]s: no: dial unix %[3]s: connect: connection refused\n", h.open.Addr(), h.port(), h.abstract)
+				"%[3]s: no: dial unix %[3]s: connect: connection refused\nlistens\n", h.open.Addr(), h.port(), h.abstract)
 			if r.output() != want {
 				t.Errorf("output %q, want %q", r.output(), want)
 			}
@@ -190,8 +190,10 @@ func TestPrivateNetworkTakesNoPacketToTheHostItself(t *testing.T) {
 			for _, at := range []string{"127.0.0.1", "127.1.2.3", "0.0.0.0", "255.255.255.255", "224.0.0.1", gateway, nameServer} {
 				targets = append(targets, fmt.Sprintf("%s:%d", at, h.port()))
 			}
+			// Without a limit of processes the command keeps CAP_NET_RAW, with which it sends frames.
 			// The forwarders take packets in order: after the last answer, all earlier ones have arrived.
 			c := h.container(t, w, fmt.Sprintf("/reach tcp %[1]s; /reach around tap0 %[2]s; /reach tcp %[1]s", h.open.Addr(), strings.Join(targets, " ")))
+			c.MaxProcesses = -1
 			r := w.startOnHost(t, preparation, c)
 			if answer := r.wait(); answer.Error != "" || answer.Exit.Code != 0 || strings.Count(r.output(), "the host's address") != 2 || strings.Count(r.output(), "frame: sent") != len(targets) {
 				t.Errorf("%+v, output %q", answer, r.output())

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/connect"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/enter"
@@ -58,6 +60,10 @@ func (r Runner) dial(ctx context.Context, runtime runtimes.Name, at container.Ru
 	if err != nil {
 		return nil, err
 	}
+	owner, err := findOwner(at.PID, pid)
+	if err != nil {
+		return nil, err
+	}
 	nsenter, err := initproc.FindProgram("util-linux", "nsenter")
 	if err != nil {
 		return nil, err
@@ -66,7 +72,9 @@ func (r Runner) dial(ctx context.Context, runtime runtimes.Name, at container.Ru
 	if err != nil {
 		return nil, err
 	}
-	args := []string{nsenter, "--target", strconv.Itoa(pid), "--user", "--net", "--preserve-credentials", "--", helper}
+	args := []string{
+		nsenter, fmt.Sprintf("--user=/proc/%d/ns/user", owner), fmt.Sprintf("--net=/proc/%d/ns/net", pid), "--preserve-credentials", "--", helper,
+	}
 	return connect.Start(ctx, append(args, inside...), nil)
 }
 
@@ -91,8 +99,34 @@ func (r Runner) dialByEngine(ctx context.Context, runtime runtimes.Name, name st
 	return conn, err
 }
 
+// findOwner returns a process of a container's tree in the user namespace that owns the network of another one
+// (ioctl_nsfs(2)). The init has made a private network; bubblewrap, perhaps in a user namespace below, makes the other.
+func findOwner(root, pid int) (owner int, err error) {
+	network, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
+	if err != nil {
+		return 0, errNotRunning
+	}
+	defer func() { _ = network.Close() }() // it was only asked
+	fd, err := unix.IoctlRetInt(int(network.Fd()), unix.NS_GET_USERNS)
+	if err != nil {
+		return 0, fmt.Errorf("find the owner of the container's network: %w", err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	var want unix.Stat_t
+	if err := unix.Fstat(fd, &want); err != nil {
+		return 0, fmt.Errorf("find the owner of the container's network: %w", err)
+	}
+	for _, p := range procstat.Tree("/proc", root) {
+		var have unix.Stat_t
+		if unix.Stat(fmt.Sprintf("/proc/%d/ns/user", p.PID), &have) == nil && have.Dev == want.Dev && have.Ino == want.Ino {
+			return p.PID, nil
+		}
+	}
+	return 0, errors.New("its network cannot be entered by this user")
+}
+
 // findIsolated returns the outermost process of a container's tree with a network other than this
-// process's. That process is in the user namespace that owns the network.
+// process's.
 func findIsolated(root int) (pid int, err error) {
 	own, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {

@@ -61,6 +61,7 @@ func (n *Namespace) make(servers []netip.AddrPort) error {
 	if err := n.up("lo"); err != nil {
 		return err
 	}
+	allowOrdinaryUsers()
 	for i, server := range servers {
 		r, err := listen(Relay(i), server)
 		if err != nil {
@@ -69,6 +70,17 @@ func (n *Namespace) make(servers []netip.AddrPort) error {
 		r.serve()
 	}
 	return nil
+}
+
+// allowOrdinaryUsers lets all users of the calling thread's network listen on any port and use ping, as in Docker
+// (daemon/daemon_unix.go: WithSysctls). The command may be in a user namespace below, where its capabilities do not
+// count for the network. Older kernels lack the one, and a namespace with one id takes no larger range of groups.
+func allowOrdinaryUsers() {
+	_ = os.WriteFile("/proc/sys/net/ipv4/ip_unprivileged_port_start", []byte("0"), 0o600)
+	const groups = "/proc/sys/net/ipv4/ping_group_range"
+	if os.WriteFile(groups, []byte("0 65535"), 0o600) != nil {
+		_ = os.WriteFile(groups, []byte("0 0"), 0o600)
+	}
 }
 
 // Configure gives the interface its address and the namespace its default route. A forwarder has made the interface.

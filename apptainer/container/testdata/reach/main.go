@@ -3,6 +3,7 @@
 //	reach tcp ADDRESS…         prints the greeting of each address
 //	reach unix NAME            the same for an abstract socket
 //	reach names NAME…          prints the addresses of each name
+//	reach listen PORT          listens on a port of its own network
 //	reach around DEVICE HOST…  sends packets to these addresses of this host by all ways around its routes
 package main
 
@@ -31,6 +32,12 @@ func main() {
 			addresses, err := net.DefaultResolver.LookupHost(context.Background(), name)
 			fmt.Println(name, strings.Join(addresses, " "), errorText(err))
 		}
+	case "listen":
+		if _, err := net.Listen("tcp4", ":"+args[0]); err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println("listens")
 	case "around":
 		for _, host := range args[1:] {
 			at := netip.MustParseAddrPort(host)
