@@ -52,7 +52,7 @@ func neighbours() []Wall {
 		},
 		{
 			Name: "abstract sockets", Keeps: "connect to a Unix socket without a file",
-			Made: networkNamespace,
+			Made: networkNamespace, Others: otherNetworks(),
 		},
 		{
 			Name: "sockets in files", Keeps: "connect to a Unix socket in another /tmp",
@@ -60,7 +60,7 @@ func neighbours() []Wall {
 		},
 		{
 			Name: "ports", Keeps: "connect to a port of localhost outside, or take the port that another bundle needs",
-			Made: networkNamespace,
+			Made: networkNamespace, Others: otherNetworks(),
 		},
 		{
 			Name: "keys", Keeps: "use the account's keys in the kernel",
@@ -69,6 +69,12 @@ func neighbours() []Wall {
 			Tests:  []string{"TestFidelityKeysOfTheAccountAreOutOfReach"},
 		},
 	}
+}
+
+// otherNetworks are the ways whose networks this project does not make.
+func otherNetworks() map[Way]string {
+	const engines = "a network namespace, and the engine's own rules; with `network = \"host\"`, none"
+	return map[Way]string{Setuid: "a network namespace without a network; with `network = \"host\"`, none", Docker: engines, Podman: engines}
 }
 
 // privileges are the walls between a command and the machine.
