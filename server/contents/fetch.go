@@ -85,7 +85,7 @@ func fetchFailed(err error) error {
 		err = outer.Err // the rest is the URL, which may have a password
 	}
 	if refused, ok := errors.AsType[*outbound.RefusedError](err); ok {
-		return badContents("the server does not fetch from this address: " + refused.Error())
+		return badContents("the URL cannot be fetched: this is not a public address: " + refused.Place)
 	}
 	return badContents("the URL cannot be fetched: " + termtext.OneLine(err.Error()))
 }
