@@ -130,7 +130,7 @@ func startSmallWorker(t *testing.T, program string) *client.Client {
 	})
 	must(t, err)
 	must(t, os.Chown(dir, u.UID, u.GID))
-	cmd := exec.Command(program, "--server", address, "--id", "small", "--work-dir", filepath.Join(dir, "work"), "--bundle-runtime", "builtin", "--max-memory", "4g")
+	cmd := exec.Command(program, "--server", address, "--id", "small", "--work-dir", filepath.Join(dir, "work"), "--bundle-runtime", "builtin", "--max-memory", "4g", "--fetch-private", "127.0.0.1")
 	cmd.Env = []string{"PATH=/usr/bin:/bin:/usr/sbin:/sbin", "HOME=" + dir, "CODALAB_USERNAME=ann", "CODALAB_PASSWORD=" + scriptPassword}
 	cmd.Dir, cmd.SysProcAttr = dir, &syscall.SysProcAttr{Credential: u.Credential}
 	var log bytes.Buffer

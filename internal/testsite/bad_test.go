@@ -21,7 +21,8 @@ func TestBadRequestsEndInOneSentence(t *testing.T) {
 		want        string
 	}{
 		{"unknown image", "cpu", []string{"--request-docker-image", hostOf(s.Image) + "/nosuch:latest"}, `nosuch:latest".*not found`},
-		{"unreachable registry", "cpu", []string{"--request-docker-image", "127.0.0.1:1/x:latest"}, `127.0.0.1:1/x:latest".*refused`},
+		{"unreachable registry", "cpu", []string{"--request-docker-image", away + "/x:latest"}, away + `/x:latest".*connection refused`},
+		{"registry of the site's own network", "cpu", []string{"--request-docker-image", "127.0.0.1:2/x:latest"}, `127.0.0.1:2/x:latest".*not a public address`},
 		{"not an image's name", "cpu", []string{"--request-docker-image", "UPPER case"}, `UPPER case`},
 		{"more memory than any node", "cpu", []string{"--request-memory", "300g"}, `Slurm refused the job: .*300g.* the nearest request that fits one is --request-cpus 1 --request-memory 249g\.$`},
 		{"more memory than all nodes", "cpu", []string{"--request-memory", "900g"}, `Slurm refused the job: .*900g.* --request-memory 249g\.$`},

@@ -72,13 +72,16 @@ func cached(t *testing.T) string {
 	return shared.cache
 }
 
+// away is a registry that the shared site lists, and that refuses connections.
+const away = "127.0.0.1:1"
+
 // site returns the shared site. Its bridge gives up a registry that refuses connections
 // after seconds.
 func site(t *testing.T) *testsite.Site {
 	t.Helper()
 	need(t)
 	shared.once.Do(func() {
-		o := testsite.Options{Config: "stage_patience = \"2s\"\noutage_patience = \"2s\"", Cache: cached(t)}
+		o := testsite.Options{Config: "stage_patience = \"2s\"\noutage_patience = \"2s\"\n[image.registry.\"" + away + "\"]\n", Cache: cached(t)}
 		shared.site, shared.err = testsite.Start(context.Background(), o)
 	})
 	if shared.err != nil {

@@ -64,7 +64,7 @@ func TestWorkerRunsBundlesAsSlurmJobs(t *testing.T) {
 	s := site(t)
 	dir := workDir(t, s)
 	worker := start(t, s, dir, "cl-worker", "--server", s.Server, "--password-file", s.PasswordFile(),
-		"--tag", "bare", "--tag-exclusive", "--id", "bare", "--bundle-runtime", "slurm", "--work-dir", filepath.Join(dir, "scratch"))
+		"--tag", "bare", "--tag-exclusive", "--id", "bare", "--bundle-runtime", "slurm", "--work-dir", filepath.Join(dir, "scratch"), "--fetch-private", "127.0.0.1")
 	bundle := run(t, s, "bare", "hostname; echo $HOME")
 	ready(t, s, bundle)
 	if got := field(t, s, bundle, "remote"); got != "n1" && got != "n2" { // the hosts have other names
@@ -88,7 +88,7 @@ func TestPilotsRunBundlesInTheirJobs(t *testing.T) {
 		showToNode(t, "n1", address)
 	}
 	manager := start(t, s, dir, "cl-worker-manager", "--server", s.Server, "--worker-tag", "pilots", "--worker-tag-exclusive", "--min-workers", "0",
-		"--worker-idle-seconds", "1", "--worker-work-dir-prefix", dir,
+		"--worker-idle-seconds", "1", "--worker-work-dir-prefix", dir, "--worker-fetch-private", "127.0.0.1",
 		"slurm-batch", "--job-name", jobName, "--cpus", "1", "--memory-mb", "2048", "--time", "10", "--nodelist", "n1", "--password-file", s.PasswordFile(), "--slurm-work-dir", filepath.Join(dir, "pilots"))
 	t.Cleanup(func() {
 		if logs, err := filepath.Glob(filepath.Join(dir, "pilots", "*", "*.out")); t.Failed() && err == nil {
