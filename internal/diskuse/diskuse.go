@@ -30,7 +30,7 @@ type Tree struct {
 	// system. No program without privileges can set that time (inode(7): st_ctim).
 	Since time.Time
 	// Open makes the calling user open own directories that are closed. No program may change them
-	// meanwhile.
+	// during the measurement.
 	Open bool
 }
 
