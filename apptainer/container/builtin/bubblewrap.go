@@ -32,8 +32,9 @@ type bubblewrapArgs struct {
 
 func (a *bubblewrapArgs) add(options ...string) { a.options = append(a.options, options...) }
 
-// addIsolation isolates the container. The init has entered a private network already. The container keeps the capabilities of Docker's containers,
-// in its own user namespace. With more, a process could make read-only binds writable.
+// addIsolation isolates the container. The init has entered a private network already. The container keeps
+// the capabilities of Docker's containers, in its own user namespace. With more, a process could make
+// read-only binds writable.
 func (a *bubblewrapArgs) addIsolation(network container.Network) {
 	a.add("--unshare-pid", "--unshare-ipc", "--new-session", "--cap-drop", "ALL")
 	if network == container.NoNetwork {
