@@ -2,6 +2,7 @@ package worker
 
 import (
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -23,10 +24,10 @@ func readTree(proc string, root int) (use sample) {
 }
 
 // isCommands reports whether a process belongs to the command. The container's init and programs
-// that serve or unpack the image do not.
+// that serve or unpack the image, or serve its network, do not.
 func isCommands(p procstat.Stat, root int) bool {
-	images := strings.HasPrefix(p.Name, "squashfuse") || p.Name == "unsquashfs"
-	return p.PID != root && (p.Parent != root || !images)
+	serves := slices.ContainsFunc([]string{"squashfuse", "unsquashfs", "slirp4netns", "pasta"}, func(name string) bool { return strings.HasPrefix(p.Name, name) })
+	return p.PID != root && (p.Parent != root || !serves)
 }
 
 // readShares adds up the command's memory, with memory that its processes share divided among them. files is
