@@ -9,6 +9,9 @@ import (
 	"syscall"
 	"testing"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
@@ -37,7 +40,10 @@ func newDockerSite(t *testing.T) *dockerSite {
 		Credentials: func(context.Context) (string, string, error) { return "ann", scriptPassword, nil },
 	})
 	must(t, err)
-	s.image = imagetest.Start(t).Push(t, "lab/tools:1", scriptImage(t))
+	// The tests share one Docker, in which an image of the same id would be another test's.
+	img, err := mutate.Config(scriptImage(t), v1.Config{Labels: map[string]string{"test": s.dir}})
+	must(t, err)
+	s.image = imagetest.Start(t).Push(t, "lab/tools:1", img)
 	must(t, os.Chown(s.dir, s.user.UID, s.user.GID))
 	t.Cleanup(func() { _ = s.docker("image", "rm", "--force", s.image).Run() }) // it may be gone
 	return s
