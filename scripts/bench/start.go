@@ -84,7 +84,10 @@ func (s *site) countScript(ctx context.Context, strace, text string) startCounts
 	check(os.WriteFile(script, []byte(text), 0o755))
 	// raw: strace must not read the memory of the command. A page of it may be a file of the image, which only
 	// squashfuse can read, and strace has stopped squashfuse.
-	s.run(ctx, strace, "-f", "-s", "256", "-e", "raw=!execve,clone,clone3", "-o", trace, script)
+	// -u: the tracer is root, and newuidmap keeps its privilege (strace(1)).
+	cmd := exec.CommandContext(ctx, strace, "-u", testsite.User, "-f", "-s", "256", "-e", "raw=!execve,clone,clone3", "-o", trace, script)
+	cmd.Env, cmd.Dir, cmd.Stderr = []string{"PATH=" + os.Getenv("PATH")}, filepath.Dir(script), os.Stderr
+	check(cmd.Run())
 	c := parseStart(must(os.ReadFile(trace)), stamp)
 	check(os.Remove(script))
 	check(os.Remove(trace))
