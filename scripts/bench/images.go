@@ -72,6 +72,9 @@ func benchImages(ctx context.Context) {
 	if only == "" || only == "start" {
 		b.benchStart(ctx)
 	}
+	if only == "" || only == "syscalls" {
+		b.benchSyscalls(ctx)
+	}
 }
 
 // side is one way to read or convert an image. Sides take turns.

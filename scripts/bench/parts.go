@@ -28,8 +28,8 @@ import (
 )
 
 // playPart runs a part of an area: convert IMAGE SIF TEMP, floor IMAGE blobs|diffids, start SIF SCRATCH
-// WORKER APPTAINER, core-bridge DIRECTORY IMAGES SERVER, core-squeue DIRECTORY OPTIONS, core-day
-// DIRECTORY IMAGES IMAGE ENDED LIVED, or server-files DIRECTORY.
+// WORKER APPTAINER, syscalls SIF SCRATCH WORKER ARCHIVE, core-bridge DIRECTORY IMAGES SERVER, core-squeue
+// DIRECTORY OPTIONS, core-day DIRECTORY IMAGES IMAGE ENDED LIVED, or server-files DIRECTORY.
 func playPart(ctx context.Context, part string, args []string) {
 	switch {
 	case part == "convert" && len(args) == 3:
@@ -39,6 +39,8 @@ func playPart(ctx context.Context, part string, args []string) {
 		readImage(ctx, args[0], args[1] == "diffids")
 	case part == "start" && len(args) == 4:
 		startContainers(ctx, args[0], args[1], args[2], args[3])
+	case part == "syscalls" && len(args) == 4:
+		unpackArchives(ctx, args[0], args[1], args[2], args[3])
 	case part == "core-bridge" && len(args) == 3:
 		runCoreBridge(ctx, args[0], args[1], args[2])
 	case part == "core-squeue" && len(args) > 1:
