@@ -82,7 +82,7 @@ func (m meter) read(root int) sample {
 		s.cpu = tree.cpu
 	}
 	if s.memory == 0 {
-		s.files = readTmpfs(m.proc, root) + readUnlinked(m.proc, root).memory
+		s.files = readTmpfs(m.proc, root) + memoryUnlinked(m.proc, root)
 		s.memory = tree.memory + s.files
 		s.held = s.memory
 	}

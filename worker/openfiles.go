@@ -14,33 +14,41 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/procstat"
 )
 
-// inode identifies a file of this host.
-type inode struct{ dev, ino uint64 }
+// unlinked measures files without a name, which a container's processes hold open or have mapped. Only those
+// processes reach such files, and no walk through directories finds them. A file that is on its way through a
+// socket belongs to no process, and is missed.
+type unlinked struct {
+	disk, memory int64
 
-// unlinked is the use of files without a name, which a container's processes hold open or have mapped.
-type unlinked struct{ disk, memory int64 }
+	hosts map[uint64]bool // devices of directories of the host that the command writes to
+	seen  map[diskuse.File]bool
+}
 
-// readUnlinked adds up the files without a name, given the container's init, and directories of the host
-// that it writes to. Only its processes reach such files, and no walk through directories finds them. A
-// file that is on its way through a socket belongs to no process, and is missed.
-func readUnlinked(proc string, root int, written ...string) (use unlinked) {
-	hosts := map[uint64]bool{} // devices
+// memoryUnlinked returns the size of open files in memory that are in no file system of the container's
+// (memfd_create(2)), given the container's init.
+func memoryUnlinked(proc string, root int) int64 {
+	u := unlinked{seen: map[diskuse.File]bool{}}
+	for _, dir := range commandDirs(proc, root) {
+		u.addOpen(dir)
+	}
+	return u.memory
+}
+
+// diskUnlinked returns what files without a name take on disks, given the container's init, and directories of
+// the host that the command writes to.
+func diskUnlinked(proc string, root int, written ...string) int64 {
+	u := unlinked{hosts: map[uint64]bool{}, seen: map[diskuse.File]bool{}}
 	for _, dir := range written {
 		var st unix.Stat_t
 		if unix.Stat(dir, &st) == nil {
-			hosts[uint64(st.Dev)] = true //nolint:unconvert // of another size on some architectures
+			u.hosts[diskuse.FileOf(&st).Dev] = true
 		}
 	}
-	seen := map[inode]bool{}
-	for _, p := range commandsOf(proc, root) {
-		dir := filepath.Join(proc, strconv.Itoa(p.PID))
-		names, _ := readNames(filepath.Join(dir, "fd"))
-		for _, name := range names {
-			use.addOpen(filepath.Join(dir, "fd", name), hosts, seen)
-		}
-		use.addMapped(readText(filepath.Join(dir, "maps")), seen)
+	for _, dir := range commandDirs(proc, root) {
+		u.addOpen(dir)
+		u.addMapped(readText(filepath.Join(dir, "maps")))
 	}
-	return use
+	return u.disk
 }
 
 func readNames(dir string) ([]string, error) {
@@ -52,22 +60,30 @@ func readNames(dir string) ([]string, error) {
 	return d.Readdirnames(-1)
 }
 
-// addOpen adds an open file, given by its link in /proc. Memory in a tmpfs of the container's belongs to
+// addOpen adds the open files of a process, given by its directory in /proc.
+func (u *unlinked) addOpen(dir string) {
+	names, _ := readNames(filepath.Join(dir, "fd"))
+	for _, name := range names {
+		u.addLink(filepath.Join(dir, "fd", name))
+	}
+}
+
+// addLink adds an open file, given by its link in /proc. Memory in a tmpfs of the container's belongs to
 // that (readTmpfs).
-func (u *unlinked) addOpen(link string, hosts map[uint64]bool, seen map[inode]bool) {
+func (u *unlinked) addLink(link string) {
 	var st unix.Stat_t
 	if unix.Stat(link, &st) != nil || st.Nlink > 0 || st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return
 	}
-	id := inode{uint64(st.Dev), st.Ino} //nolint:unconvert // of another size on some architectures
-	if seen[id] {
+	f := diskuse.FileOf(&st)
+	if u.seen[f] {
 		return
 	}
-	seen[id] = true
+	u.seen[f] = true
 	var disk unix.Statfs_t
 	switch err := unix.Statfs(link, &disk); {
 	case err != nil:
-	case isMemory(disk) && !hosts[id.dev]:
+	case isMemory(disk) && !u.hosts[f.Dev]:
 		if name, err := os.Readlink(link); err == nil && strings.HasPrefix(name, "/memfd:") {
 			u.memory += st.Blocks * 512
 		}
@@ -83,8 +99,8 @@ func isMemory(disk unix.Statfs_t) bool {
 // addMapped adds the files without a name in a list of mappings (proc_pid_maps(5)). A mapping does not tell
 // the size of its file, which reaches at least to the mapping's end. Memory counts for the processes that
 // use it.
-func (u *unlinked) addMapped(maps string, seen map[inode]bool) {
-	ends := map[inode]int64{}
+func (u *unlinked) addMapped(maps string) {
+	ends := map[diskuse.File]int64{}
 	for line := range strings.Lines(maps) {
 		if !strings.HasSuffix(line, " (deleted)\n") {
 			continue
@@ -92,13 +108,13 @@ func (u *unlinked) addMapped(maps string, seen map[inode]bool) {
 		var first, last, offset, major, minor, ino uint64
 		var access, name string
 		n, _ := fmt.Sscanf(line, "%x-%x %s %x %x:%x %d %s", &first, &last, &access, &offset, &major, &minor, &ino, &name)
-		id := inode{unix.Mkdev(uint32(major), uint32(minor)), ino}
-		if n == 8 && !seen[id] && !isMemoryName(name) {
-			ends[id] = max(ends[id], int64(min(offset+last-first, math.MaxInt64)))
+		f := diskuse.File{Dev: unix.Mkdev(uint32(major), uint32(minor)), Ino: ino}
+		if n == 8 && !u.seen[f] && !isMemoryName(name) {
+			ends[f] = max(ends[f], int64(min(offset+last-first, math.MaxInt64)))
 		}
 	}
-	for id, end := range ends {
-		seen[id] = true
+	for f, end := range ends {
+		u.seen[f] = true
 		u.disk = diskuse.Add(u.disk, end)
 	}
 }
@@ -116,8 +132,7 @@ func readTmpfs(proc string, root int) (bytes int64) {
 		counted[m.dev] = true // the host's, with or without a bind in the container
 	}
 	namespaces := map[string]bool{}
-	for _, p := range commandsOf(proc, root) {
-		dir := filepath.Join(proc, strconv.Itoa(p.PID))
+	for _, dir := range commandDirs(proc, root) {
 		namespace, err := os.Readlink(filepath.Join(dir, "ns/mnt"))
 		if err != nil || namespaces[namespace] {
 			continue
@@ -149,6 +164,14 @@ func tmpfsIn(table string) (mounts []tmpfsMount) {
 		}
 	}
 	return mounts
+}
+
+// commandDirs lists the directories in /proc of the processes of a container's command, given its init.
+func commandDirs(proc string, root int) (dirs []string) {
+	for _, p := range commandsOf(proc, root) {
+		dirs = append(dirs, filepath.Join(proc, strconv.Itoa(p.PID)))
+	}
+	return dirs
 }
 
 // commandsOf lists the processes of a container's command, given its init.

@@ -80,9 +80,11 @@ func TestFilesWithoutNamesCount(t *testing.T) {
 	if err != nil || line != "ready\n" {
 		t.Fatalf("the child said %q, %v", line, err)
 	}
-	got := readUnlinked("/proc", cmd.Process.Pid, dir)
-	if got.disk < heldOpen+heldMapped || got.disk > heldOpen+heldMapped+1<<20 || got.memory < heldMemory || got.memory > heldMemory+1<<20 {
-		t.Errorf("%+v", got)
+	if got := diskUnlinked("/proc", cmd.Process.Pid, dir); got < heldOpen+heldMapped || got > heldOpen+heldMapped+1<<20 {
+		t.Errorf("on the disk: %d", got)
+	}
+	if got := memoryUnlinked("/proc", cmd.Process.Pid); got < heldMemory || got > heldMemory+1<<20 {
+		t.Errorf("in memory: %d", got)
 	}
 	must(t, stdin.Close())
 	must(t, cmd.Wait())

@@ -232,7 +232,7 @@ func (r *attemptRun) measureDisk(ctx context.Context, open bool) (bytes int64, e
 	}
 	bytes = diskuse.Add(bytes, found)
 	if pid := r.usage.snapshot(time.Time{}).Container.PID; pid != 0 {
-		bytes = diskuse.Add(bytes, readUnlinked(r.procDir(), pid, r.workingDir, r.private.dir).disk)
+		bytes = diskuse.Add(bytes, diskUnlinked(r.procDir(), pid, r.workingDir, r.private.dir))
 	}
 	return bytes, err
 }

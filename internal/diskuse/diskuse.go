@@ -38,7 +38,7 @@ type Tree struct {
 // if these are more, and the blocks of the directories below. It counts a file with several names
 // once, follows no symbolic link, and omits files that vanish. An error means that there may be more.
 func Measure(ctx context.Context, trees ...Tree) (bytes int64, err error) {
-	m := measurement{seen: map[file]bool{}}
+	m := measurement{seen: map[File]bool{}}
 	var errs []error
 	for _, t := range trees {
 		errs = append(errs, m.dir(ctx, unix.AT_FDCWD, t.Dir, t, 0))
@@ -46,12 +46,17 @@ func Measure(ctx context.Context, trees ...Tree) (bytes int64, err error) {
 	return m.bytes, errors.Join(errs...)
 }
 
-// file identifies a file of this host.
-type file struct{ dev, ino uint64 }
+// File identifies a file of this host.
+type File struct{ Dev, Ino uint64 }
+
+// FileOf returns the file that stat(2) describes.
+func FileOf(st *unix.Stat_t) File {
+	return File{uint64(st.Dev), st.Ino} //nolint:unconvert // of another size on some architectures
+}
 
 type measurement struct {
 	bytes int64
-	seen  map[file]bool // of those with several names
+	seen  map[File]bool // of those with several names
 }
 
 // Of returns what a file takes.
@@ -135,7 +140,7 @@ func (m *measurement) add(st *unix.Stat_t, isDir bool) {
 		return
 	}
 	if st.Nlink > 1 {
-		f := file{uint64(st.Dev), st.Ino} //nolint:unconvert // of another size on some architectures
+		f := FileOf(st)
 		if m.seen[f] {
 			return
 		}
