@@ -15,6 +15,7 @@ const (
 	boundingSet      = "the bounding set, which the container's first process drops"
 	noNewPrivs       = "`no_new_privs`, which the container's first process sets"
 	rootOutside      = "is root of the node if it leaves the container"
+	metadata         = "can ask a cloud's metadata service for the node's credentials, if it has a network"
 	forkBomb         = "can have as many processes as the account may"
 	uncounted        = "can write as much as it likes into the container's root, where the engine has the files"
 	noLimit          = "if Podman cannot limit it, as without root on cgroups v1"
@@ -61,6 +62,12 @@ func neighbours() []Wall {
 		{
 			Name: "ports", Keeps: "connect to a port of localhost outside, or take the port that another bundle needs",
 			Made: networkNamespace, Others: otherNetworks(),
+		},
+		{
+			Name: "metadata services", Keeps: "ask a cloud's metadata service for the node's credentials",
+			Made: networkNamespace, Others: otherNetworks(),
+			Weaker: map[Way]Weakness{Docker: {Clause: metadata}, Podman: {Clause: metadata}},
+			Tests:  []string{"TestNetworkReachesOtherMachinesOnly"},
 		},
 		{
 			Name: "keys", Keeps: "use the account's keys in the kernel",

@@ -14,6 +14,7 @@ func TestWeakerWallsAreThoseOfTheInstallation(t *testing.T) {
 	t.Parallel()
 	const (
 		root       = "is root of the node if it leaves the container"
+		metadata   = "can ask a cloud's metadata service for the node's credentials, if it has a network"
 		memory     = "can use more memory than it requested, until the worker measures it"
 		processes  = "can have as many processes as the account may"
 		disk       = "can write as much as it likes into the container's root, where the engine has the files"
@@ -26,12 +27,12 @@ func TestWeakerWallsAreThoseOfTheInstallation(t *testing.T) {
 	}{
 		"builtin":                {container.Choice{Runtime: runtimes.Builtin}, nil, nil},
 		"Apptainer, setuid":      {container.Choice{Runtime: runtimes.Apptainer, Plain: true}, nil, []string{processes}},
-		"Docker":                 {container.Choice{Runtime: runtimes.Docker}, &container.Engine{Memory: true, Processors: true}, []string{root, disk}},
-		"Docker without root":    {container.Choice{Runtime: runtimes.Docker}, &container.Engine{UserNamespace: true}, []string{disk}},
-		"Docker, unknown":        {container.Choice{Runtime: runtimes.Docker}, nil, []string{root, disk}},
-		"Podman as root":         {container.Choice{Runtime: runtimes.Podman}, &container.Engine{Memory: true, Processors: true, Processes: true}, []string{root, disk}},
-		"Podman with cgroups v1": {container.Choice{Runtime: runtimes.Podman}, &container.Engine{UserNamespace: true}, []string{memory, processes, disk, processors}},
-		"Podman with cgroups v2": {container.Choice{Runtime: runtimes.Podman}, &container.Engine{UserNamespace: true, Memory: true, Processors: true, Processes: true}, []string{disk}},
+		"Docker":                 {container.Choice{Runtime: runtimes.Docker}, &container.Engine{Memory: true, Processors: true}, []string{metadata, root, disk}},
+		"Docker without root":    {container.Choice{Runtime: runtimes.Docker}, &container.Engine{UserNamespace: true}, []string{metadata, disk}},
+		"Docker, unknown":        {container.Choice{Runtime: runtimes.Docker}, nil, []string{metadata, root, disk}},
+		"Podman as root":         {container.Choice{Runtime: runtimes.Podman}, &container.Engine{Memory: true, Processors: true, Processes: true}, []string{metadata, root, disk}},
+		"Podman with cgroups v1": {container.Choice{Runtime: runtimes.Podman}, &container.Engine{UserNamespace: true}, []string{metadata, memory, processes, disk, processors}},
+		"Podman with cgroups v2": {container.Choice{Runtime: runtimes.Podman}, &container.Engine{UserNamespace: true, Memory: true, Processors: true, Processes: true}, []string{metadata, disk}},
 	} {
 		host := container.Host{Docker: container.Finding{Engine: tt.engine}, Podman: container.Finding{Engine: tt.engine}}
 		if diff := cmp.Diff(tt.want, walls.Weaker(tt.choice, host)); diff != "" {

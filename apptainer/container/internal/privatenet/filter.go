@@ -1,11 +1,14 @@
 package privatenet
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"unsafe"
 
@@ -23,7 +26,7 @@ func Confine(forwarder int, subnet Subnet) (done bool, err error) {
 		return false, err
 	}
 	filter := program(subnet)
-	order := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}                                           //nolint:gosec // a dozen
+	order := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}                                           //nolint:gosec // a few dozen
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TUNATTACHFILTER, uintptr(unsafe.Pointer(&order))) //nolint:gosec // as ioctl(2) takes it
 	runtime.KeepAlive(filter)
 	if errno != 0 {
@@ -75,31 +78,49 @@ const (
 	everything    = 1 << 18 // bytes of a packet; none is larger
 )
 
+// elsewhere lists the addresses that are no other machine's: this host's (RFC 1122, section 3.2.1.3), those of several
+// machines at a time, and the services by which a cloud gives a node its credentials.
+func elsewhere() []netip.Prefix {
+	return []netip.Prefix{
+		netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"),
+		netip.MustParsePrefix("224.0.0.0/3"),        // multicast, and 240.0.0.0/4 with the broadcast address
+		netip.MustParsePrefix("169.254.0.0/16"),     // link-local (RFC 3927); nearly all clouds
+		netip.MustParsePrefix("168.63.129.16/32"),   // Azure
+		netip.MustParsePrefix("100.100.100.200/32"), // Alibaba Cloud
+	}
+}
+
+// reaches reports whether the filter lets a packet to an address through.
+func reaches(to netip.Addr) bool {
+	return to.Is4() && !slices.ContainsFunc(elsewhere(), func(p netip.Prefix) bool { return p.Contains(to) })
+}
+
 // program returns the filter: it takes ARP, which finds the gateway, and IPv4 to other machines. It refuses
-// IPv6, and IPv4 to this host (0.0.0.0/8, 127.0.0.0/8), to the forwarder itself, and to several machines at a time
-// (224.0.0.0 and above, with the broadcast address).
+// IPv6, and IPv4 to the forwarder itself.
 func program(subnet Subnet) []unix.SockFilter {
-	word := func(b [4]byte) uint32 { return uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3]) }
+	word := func(b [4]byte) uint32 { return binary.BigEndian.Uint32(b[:]) }
 	const (
 		half   = unix.BPF_LD | unix.BPF_H | unix.BPF_ABS
 		load   = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
 		and    = unix.BPF_ALU | unix.BPF_AND | unix.BPF_K
 		equal  = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
-		least  = unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K
 		finish = unix.BPF_RET | unix.BPF_K
 	)
-	return []unix.SockFilter{
+	take, refuse := unix.SockFilter{Code: finish, K: everything}, unix.SockFilter{Code: finish}
+	filter := []unix.SockFilter{
 		{Code: half, K: etherTypeAt},
-		{Code: equal, K: unix.ETH_P_ARP, Jt: 8},
-		{Code: equal, K: unix.ETH_P_IP, Jf: 8},
-		{Code: load, K: destinationAt},
-		{Code: least, K: word([4]byte{224}), Jt: 6},
-		{Code: and, K: word([4]byte{255, 255, 255, 0})},
-		{Code: equal, K: word(subnet.Addr().As4()), Jt: 4},
-		{Code: and, K: word([4]byte{255})},
-		{Code: equal, K: word([4]byte{127}), Jt: 2},
-		{Code: equal, K: 0, Jt: 1},
-		{Code: finish, K: everything},
-		{Code: finish, K: 0},
+		{Code: equal, K: unix.ETH_P_ARP, Jf: 1}, // otherwise skip one instruction
+		take,
+		{Code: equal, K: unix.ETH_P_IP, Jt: 1},
+		refuse,
 	}
+	for _, p := range append(elsewhere(), subnet.Prefix) {
+		filter = append(filter, []unix.SockFilter{
+			{Code: load, K: destinationAt},
+			{Code: and, K: ^uint32(0) << (32 - p.Bits())},
+			{Code: equal, K: word(p.Addr().As4()), Jf: 1},
+			refuse,
+		}...)
+	}
+	return append(filter, take)
 }

@@ -19,7 +19,8 @@ type Names struct {
 }
 
 // NamesFor returns the name resolution for a container on a host with these files and this name. The name servers
-// that the forwarder reaches stay, and others, on the host's loopback interface or with IPv6, get a relay.
+// that the filter lets the container reach stay. Others, such as those on the host's loopback interface, with IPv6, or
+// at the address of a cloud's metadata service, get a relay.
 func NamesFor(hosts, resolv []byte, host string, at Subnet) Names {
 	n := Names{Hosts: hostsFor(hosts, host, at.Container())}
 	var lines []string
@@ -28,7 +29,7 @@ func NamesFor(hosts, resolv []byte, host string, at Subnet) Names {
 		if servers++; servers > mostServers {
 			return
 		}
-		if !server.Is4() || server.IsLoopback() || server.IsUnspecified() {
+		if !reaches(server) {
 			n.Servers = append(n.Servers, netip.AddrPortFrom(server, dnsPort))
 			server = Relay(len(n.Servers) - 1)
 		}

@@ -57,6 +57,10 @@ func TestNamesAreTheHostsExceptForItsOwn(t *testing.T) {
 			wantResolv: "nameserver 127.0.0.11\nnameserver 10.1.1.1\nnameserver 127.0.0.12\n", wantHosts: "192.0.2.100 n1.example n1\nfe80::1 router\n",
 			relayed: []string{"[::1]:53", "[fe80::1%eth0]:53"},
 		},
+		"a server at the address of a metadata service": {
+			resolv: "nameserver 169.254.169.254\n", wantResolv: "nameserver 127.0.0.11\n", wantHosts: "192.0.2.100 n1\n",
+			relayed: []string{"169.254.169.254:53"},
+		},
 		"no files": {wantResolv: "nameserver 127.0.0.11\n", wantHosts: "192.0.2.100 n1\n", relayed: []string{"127.0.0.1:53"}},
 		"names of the loopback interface": {
 			hosts: "127.0.0.1 localhost n1\n::1 localhost ip6-localhost n1\n127.0.0.2 other\nnonsense n3\n", resolv: "nameserver 10.1.1.1\nnameserver nonsense\n",
