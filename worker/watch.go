@@ -18,7 +18,7 @@ import (
 
 const (
 	// statusDelay is the time for which the first status record waits for the command to begin, so
-	// that a usual start writes one record and not two.
+	// that a usual start writes one record and rings once, and not twice.
 	statusDelay = time.Second
 	statusPause = 5 * time.Second // the shortest pause between two status records
 	samplePause = time.Second     // between two samples of the usage
@@ -30,13 +30,15 @@ func nextStatus(age time.Duration) time.Duration {
 	return min(max(age/10, statusPause), time.Minute)
 }
 
-// reportStatus rings the doorbell for the start, and then writes the attempt's status until ctx
-// ends. It runs in the background, so a shared disk that hangs or is full delays nothing else.
+// reportStatus writes the attempt's status until ctx ends. It rings the doorbell after the first record, for
+// the begin of the attempt, and after the first one that shows that the command has begun. A usual start has
+// one record and one ring for both. reportStatus runs in the background, so a shared disk that hangs or is full
+// delays nothing else.
 func (r *attemptRun) reportStatus(ctx context.Context) {
-	r.ringBell(ctx)
 	began := time.Now()
 	tick := time.NewTimer(statusDelay)
 	defer tick.Stop()
+	attemptRung, commandRung := false, false
 	for {
 		select {
 		case <-ctx.Done():
@@ -45,8 +47,15 @@ func (r *attemptRun) reportStatus(ctx context.Context) {
 		case <-tick.C:
 		}
 		now := time.Now()
-		if err := r.attempt.WriteStatus(r.usage.snapshot(now)); err != nil {
+		status := r.usage.snapshot(now)
+		err := r.attempt.WriteStatus(status)
+		if err != nil {
 			r.Log.WarnContext(ctx, "cannot write the status record", slog.Any("error", err))
+		}
+		commandShown := err == nil && !status.CommandStarted.IsZero()
+		if ctx.Err() == nil && (!attemptRung || commandShown && !commandRung) { // runBundle rings for the end
+			r.ringBell(ctx)
+			attemptRung, commandRung = true, commandShown
 		}
 		tick.Reset(nextStatus(now.Sub(began)))
 	}

@@ -317,6 +317,66 @@ func TestStatusFollowsTheStageAndThenEveryFewSeconds(t *testing.T) {
 	})
 }
 
+// The bridge reads an attempt's records when the doorbell rings, so the record must be there that shows the begin
+// of the command.
+func TestBellRingsWhenTheRecordsShowTheBeginOfTheCommand(t *testing.T) {
+	t.Parallel()
+	const setup = time.Second / 10
+	for name, c := range map[string]struct {
+		setup     time.Duration
+		fullUntil time.Duration // no status record can be written before
+		rings     []string      // the stage in the records at each ring
+	}{
+		"a usual start":   {setup: setup, rings: []string{"running"}},
+		"a slow setup":    {setup: time.Minute, rings: []string{"starting", "running"}},
+		"a disk is full":  {setup: setup, fullUntil: time.Minute, rings: []string{"", "running"}},
+		"full for longer": {setup: setup, fullUntil: 2 * time.Hour, rings: []string{""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onSite(t, func(_ context.Context, r container.Container) (container.Exit, error) {
+				time.Sleep(c.setup)
+				r.OnStart(container.Running{PID: 1})
+				time.Sleep(time.Hour)
+				return container.Exit{}, nil
+			}, nil, func(t *testing.T, s site, w Worker) {
+				status := filepath.Join(s.attempt.Dir, "status.json")
+				if c.fullUntil > 0 {
+					must(t, os.MkdirAll(filepath.Join(status, "x"), 0o700))
+					time.AfterFunc(c.fullUntil, func() {
+						if err := os.RemoveAll(status); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				done := make(chan error, 1)
+				go func() {
+					_, err := w.Run(t.Context(), s.attempt.SpecPath())
+					done <- err
+				}()
+				var rings []string
+				for _, pause := range []time.Duration{2 * setup, 2 * time.Second, time.Minute + 30*time.Second, 50 * time.Minute} {
+					time.Sleep(pause)
+					synctest.Wait()
+					rang, err := s.layout.Bell().TakeRings("b1")
+					must(t, err)
+					for range rang {
+						read, _ := s.attempt.ReadStatus()
+						rings = append(rings, string(read.Stage))
+					}
+				}
+				must(t, <-done)
+				if diff := cmp.Diff(c.rings, rings); diff != "" {
+					t.Errorf("rings (-want +got):\n%s", diff)
+				}
+				if rang, err := s.layout.Bell().TakeRings("b1"); err != nil || len(rang) != 1 {
+					t.Errorf("at the end: %v, %v", rang, err)
+				}
+			})
+		})
+	}
+}
+
 // Each status is four requests to the shared disk's server, which ten thousand workers share.
 func TestStatusOfALongRunIsWrittenOnceAMinute(t *testing.T) {
 	t.Parallel()
