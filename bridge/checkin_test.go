@@ -102,7 +102,7 @@ func TestRunIsReportedInTimeWhileACheckInHangs(t *testing.T) {
 		two := cpuRow("0x2", plan.Staging)
 		show(b, two)
 		time.Sleep(time.Second)
-		two.Phase = plan.Running
+		two.Phase, two.CommandBegan = plan.Running, true
 		show(b, two)
 		time.Sleep(time.Second)
 		if checkIns, reports := s.seen("0x2"); checkIns != 3 || reports != 1 {

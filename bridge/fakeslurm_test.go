@@ -42,6 +42,8 @@ type fakeSlurm struct {
 	never func(sbatch.Request) string
 	// sick is a node on which no command starts. Jobs run on it unless they exclude it; then on n1.
 	sick string
+	// setup is the time for which workers set the container up.
+	setup time.Duration
 }
 
 type fakeJob struct {
@@ -118,13 +120,32 @@ func (s *fakeSlurm) run(ctx context.Context, j *fakeJob) {
 		return
 	}
 	bell := spool.AttemptOf(j.spec).Layout().Bell()
-	_ = bell.Ring(spec.Bundle, attempt.Name())
-	if j.node == s.sick {
-		_ = attempt.WriteExit(spool.Exit{Token: token, Cause: spool.CausePlatform, NotStarted: true, NodeAtFault: true, Failure: "This node has no /dev/fuse."})
+	report := func(stage spool.Stage, commandStarted time.Time) {
+		_ = attempt.WriteStatus(spool.Status{Token: token, Stage: stage, At: time.Now(), CommandStarted: commandStarted})
+		_ = bell.Ring(spec.Bundle, attempt.Name())
+	}
+	notStarted := spool.Exit{Token: token, Cause: spool.CausePlatform, NotStarted: true}
+	if s.setup > 0 {
+		report(spool.StageStarting, time.Time{})
+		select {
+		case <-time.After(s.setup):
+		case <-ctx.Done():
+			notStarted.Terminated, notStarted.Failure = true, "The job was terminated before the command began."
+		}
+	}
+	switch {
+	case s.ctx.Err() != nil:
+		return // the test is over
+	case j.node == s.sick:
+		notStarted.NodeAtFault, notStarted.Failure = true, "This node has no /dev/fuse."
+	}
+	if notStarted.Failure != "" {
+		_ = attempt.WriteExit(notStarted)
 		_ = bell.Ring(spec.Bundle, attempt.Name())
 		s.set(j, sbatch.StateFailed)
 		return
 	}
+	report(spool.StageRunning, time.Now())
 	_ = os.WriteFile(filepath.Join(spec.RunDir, "stdout"), []byte(hello(spec.Bundle, spec.Attempt)), 0o600)
 	var seconds float64
 	var code int

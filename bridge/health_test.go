@@ -378,7 +378,7 @@ func TestI10OnlyFailuresInARowMakeANodeAvoided(t *testing.T) {
 	nodes := plan.Nodes{}
 	failed, another, begun := plan.Row{FailedStarts: 1, FailedNode: "n9"}, plan.Row{FailedStarts: 1, FailedNode: "n9"}, plan.Row{}
 	failed.Bundle, another.Bundle = bundleID(1), bundleID(2)
-	begun.Begun, begun.Status = &spool.Started{Node: "n9"}, &spool.Status{CommandStarted: now}
+	begun.Begun, begun.CommandBegan = &spool.Started{Node: "n9"}, true
 	for _, after := range []plan.Row{failed, begun, another} {
 		h.Learn(now, plan.Row{}, after, nodes)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -60,6 +61,76 @@ func TestStartAndEndOfAJobAreNoticedSoon(t *testing.T) {
 				if start < 0 || start > c.start || end < 0 || end > c.end {
 					t.Errorf("the start was noticed after %s, the end after %s; want %s and %s at most", start, end, c.start, c.end)
 				}
+			})
+		})
+	}
+}
+
+// TestRunIsRunningWhenItsCommandHasBegun lets a worker set its container up for a minute. The server has the run
+// preparing until the command begins, and running soon after.
+func TestRunIsRunningWhenItsCommandHasBegun(t *testing.T) {
+	t.Parallel()
+	const setup, report = time.Minute, time.Second
+	for name, c := range map[string]struct {
+		standalone     bool
+		alter          func(*bridge.Bridge)
+		restart        bool
+		within         time.Duration // how late the command's begin may be reported
+		before, during string
+	}{
+		"a job of Slurm": {
+			within: report, before: "Setting the container up on n1 (Slurm job 1).", during: "Running job in container (Slurm job 1).",
+			alter: func(b *bridge.Bridge) { b.ReadEvery = 100 * time.Hour }, // nothing is found by chance
+		},
+		"a stand-alone worker": {
+			within: report, before: "Setting the container up.", during: "Running job in container.", standalone: true,
+			alter: func(b *bridge.Bridge) { b.ReadEvery = 100 * time.Hour },
+		},
+		"the ring is lost": {
+			within: 5*time.Second + report, before: "Setting the container up on n1 (Slurm job 1).", during: "Running job in container (Slurm job 1).",
+			alter: func(b *bridge.Bridge) { b.Spool = deaf{b.Spool} },
+		},
+		"the bridge is down at that time": {
+			within: 16 * time.Second, before: "Setting the container up on n1 (Slurm job 1).", during: "Running job in container (Slurm job 1).",
+			restart: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			atSite(t, func(s *site) {
+				s.slurm.setup, s.alter = setup, c.alter
+				if c.standalone {
+					s.standalone(nil)
+				}
+				bundle, first := bundleID(1), time.Time{}
+				s.server.reported = func(r codalab.RunReport) {
+					switch {
+					case r.State == codalab.StateRunning && first.IsZero():
+						first = time.Now()
+					case r.State == codalab.StatePreparing && !first.IsZero():
+						s.Errorf("preparing again after %s: %s", time.Since(first), r.RunStatus)
+					}
+				}
+				s.start()
+				s.offer(bundle, "sleep 100")
+				s.within(10*time.Second, "a report of the container", func() bool { return s.run(bundle).RunStatus == c.before })
+				begins := s.rows()[bundle].Begun.At.Add(setup)
+				if c.restart {
+					s.stop()
+					time.Sleep(time.Until(begins.Add(10 * time.Second)))
+					s.start()
+				}
+				s.within(2*time.Minute, "a report of the command", func() bool { return s.run(bundle).RunStatus == c.during })
+				run := s.run(bundle)
+				if late := first.Sub(begins); late < 0 || late > c.within {
+					s.Errorf("reported as running %s after the command began, want 0 to %s", late, c.within)
+				}
+				if began := s.rows()[bundle].RunningAt; began.Before(begins) || run.Profile[codalab.StagePreparing].Elapsed == nil || *run.Profile[codalab.StagePreparing].Elapsed < setup.Seconds() {
+					s.Errorf("running since %s, and the command began at %s; %+v", began, begins, run.Profile)
+				}
+				s.stop()
+				s.start()
+				time.Sleep(30 * time.Second) // the restarted bridge reports it again
 			})
 		})
 	}

@@ -75,7 +75,9 @@ func (r *teller) signals() (urgent, other bool) {
 }
 
 func cpuRow(bundle string, phase plan.Phase) plan.Row {
-	return plan.Row{Bundle: bundle, Queue: "cpu", Phase: phase, Run: &codalab.RunBundle{}}
+	r := plan.Row{Bundle: bundle, Queue: "cpu", Phase: phase, Run: &codalab.RunBundle{}}
+	r.CommandBegan = phase == plan.Running
+	return r
 }
 
 // Package report says how urgent news is.

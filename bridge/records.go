@@ -19,8 +19,8 @@ type recordReader struct {
 	now     func() time.Time
 }
 
-// watchDoorbell reads the doorbell after each pause until ctx ends. Workers ring at the begin and at the end of
-// an attempt.
+// watchDoorbell reads the doorbell after each pause until ctx ends. A worker rings at the begin of an attempt, at
+// the begin of its command, and at the end of the attempt.
 func (w *recordReader) watchDoorbell(ctx context.Context, pause time.Duration, logger *slog.Logger) error {
 	broken := false
 	return every(ctx, pause, w.now, func(now time.Time) {
@@ -56,7 +56,8 @@ func (w *recordReader) poll(ctx context.Context) error {
 }
 
 // readTurn implements Bridge.ReadTurn. The records have the attempts' usage; the doorbell, or a snapshot of
-// Slurm if a ring is lost, shows the start and the end of an attempt.
+// Slurm if a ring is lost, shows the start and the end of an attempt. If the ring for the begin of the command is
+// lost, readTurn shows that begin.
 func (w *recordReader) readTurn(now time.Time) {
 	for _, r := range w.view.nextToRead(now, w.every) {
 		w.inbox.put(r.Bundle, w.read(*r))

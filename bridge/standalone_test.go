@@ -261,26 +261,6 @@ func (p ports) Dial(_ context.Context, at spool.Container, port int) (io.ReadWri
 	return here, nil
 }
 
-func TestRunOfAWorkerIsRunningWhenItsCommandHasBegun(t *testing.T) {
-	t.Parallel()
-	atSite(t, func(s *site) {
-		s.standalone(nil)
-		bundle := s.startWith("sleep 100", plan.Running)
-		s.within(10*time.Second, "a report of the container", func() bool { return s.run(bundle).RunStatus == "Setting the container up." })
-		if got := s.run(bundle).State; got != codalab.StatePreparing {
-			t.Errorf("before its command has begun it is %s", got)
-		}
-		row := s.rows()[bundle]
-		if err := s.shared.Attempt(bundle, row.OnDisk).WriteStatus(spool.Status{Token: row.Begun.Token, Stage: spool.StageRunning, CommandStarted: time.Now()}); err != nil {
-			t.Fatal(err)
-		}
-		s.within(30*time.Second, "a report of the command", func() bool {
-			run := s.run(bundle)
-			return run.State == codalab.StateRunning && run.RunStatus == "Running job in container."
-		})
-	})
-}
-
 func TestNetcatReachesARunOfTheWorkersOwnHost(t *testing.T) {
 	t.Parallel()
 	atSite(t, func(s *site) {

@@ -146,6 +146,9 @@ func waitsFor(r plan.Row) string {
 	case plan.Queued:
 		return "Slurm to start " + job
 	case plan.Running:
+		if !r.CommandBegan {
+			return "the worker to set the container up and to begin the command"
+		}
 		return "the command to end"
 	case plan.Stopping:
 		return job + " to go away"

@@ -130,7 +130,10 @@ func (w *world) note(a *arguments) error {
 	case "closed":
 		rec.Started = &spool.Started{Token: "bridge", Fenced: true}
 	case "status":
-		rec.Status = &spool.Status{Token: token, Stage: spool.StageRunning, At: w.now}
+		rec.Status = &spool.Status{Token: token, Stage: spool.StageStarting, At: w.now}
+		if !a.flag("setting-up") {
+			rec.Status.Stage, rec.Status.CommandStarted = spool.StageRunning, w.now
+		}
 	case "output":
 		rec.Output = a.get("text")
 	case "exit":

@@ -210,7 +210,7 @@ func (h *Health) Learn(now time.Time, before, after Row, nodes Nodes) {
 	case after.FailedStarts > before.FailedStarts:
 		nodes.failed(now, after)
 		h.starts.noteFailedStart(now, after)
-	case after.commandStarted() && !before.commandStarted():
+	case after.CommandBegan && !before.CommandBegan:
 		delete(nodes, after.Node())
 		h.starts.noteSuccess(now)
 	}

@@ -320,10 +320,29 @@ func (d *decision) applyRecords() {
 	}
 	if rec.Status != nil && rec.Status.Token == d.row.Begun.Token {
 		d.row.Status = rec.Status
-		d.row.CommandBegan = d.row.CommandBegan || !rec.Status.CommandStarted.IsZero()
+		if !rec.Status.CommandStarted.IsZero() {
+			d.noteCommand()
+		}
 	}
 	if rec.Exit != nil && rec.Exit.Token == d.row.Begun.Token && d.row.Exit == nil {
 		d.row.Exit, d.exitIsNew = rec.Exit, true
+	}
+	if exit := d.row.Exit; exit != nil && (exit.ExitCode != nil || !exit.CommandStarted.IsZero()) {
+		d.noteCommand()
+	}
+}
+
+// noteCommand notes that a record shows the begin of the attempt's command.
+func (d *decision) noteCommand() {
+	if d.row.CommandBegan {
+		return
+	}
+	d.row.CommandBegan = true
+	if d.row.RunningAt.IsZero() { // earlier versions noted the begin of the attempt
+		d.row.RunningAt = d.now
+	}
+	if d.row.Phase == Running && d.row.Exit == nil {
+		d.row.Reason = "the command began on " + d.row.Node()
 	}
 }
 

@@ -76,7 +76,7 @@ func rowIn(phase plan.Phase) plan.Row {
 		r.Job = job(sbatch.StatePending)
 	}
 	if since(plan.Running) {
-		r.Begun, r.Job, r.RunningAt = started(), job(sbatch.StateRunning), epoch
+		r.Begun, r.Job, r.CommandBegan, r.RunningAt = started(), job(sbatch.StateRunning), true, epoch
 	}
 	switch phase {
 	case plan.Stopping:

@@ -89,26 +89,19 @@ func elapsed(from, to time.Time) float64 {
 	return to.Sub(from).Seconds()
 }
 
-// setsUp reports whether a stand-alone worker sets the container up, which may take seconds with an engine. Until
-// its command begins, nobody can reach its ports. A job of Slurm is reported as running when it has begun, because
-// the bridge reads its status much later.
-func (r Row) setsUp() bool {
-	return r.Phase == Running && r.Standalone && !r.CommandBegan && r.Exit == nil
-}
-
-// State returns the row's state on the wire.
+// State returns the row's state on the wire. A bundle is running once its command has begun: a worker may need
+// minutes to unpack an image, and nobody can reach the ports of a command before. While the results of a command
+// that never began are collected the bundle is running, as with CodaLab's own worker
+// (codalab/worker/worker_run_state.py: RunStage, CLEANING_UP).
 func (r Row) State() codalab.State {
 	if r.GivesBack() {
 		return codalab.StateStaged
 	}
 	switch r.Phase {
-	case Running, Collecting:
-		if r.setsUp() {
-			return codalab.StatePreparing
-		}
+	case Collecting:
 		return codalab.StateRunning
-	case Stopping:
-		if r.Begun != nil {
+	case Running, Stopping:
+		if r.CommandBegan {
 			return codalab.StateRunning
 		}
 	case Finalizing, Done:
@@ -177,9 +170,6 @@ func (r Row) activity() string {
 	case Queued:
 		return r.queuedStatus()
 	case Running:
-		if r.Status != nil && r.Status.Stage == spool.StageCopying {
-			return "Copying results from the node's own disk to the shared one."
-		}
 		return r.runningStatus()
 	case Stopping:
 		return "Being stopped."
@@ -245,15 +235,25 @@ func (r Row) queuedStatus() string {
 }
 
 // runningStatus returns the sentence of CodaLab's own worker about a run (codalab/worker/worker_run_state.py:
-// transition_from_PREPARING), with the run's job. CodaLab's own server has no other place for the job.
+// transition_from_PREPARING), with the run's job. CodaLab's own server has no other place for the job. Before
+// that it names the node that sets the container up.
 func (r Row) runningStatus() string {
-	if r.setsUp() {
-		return "Setting the container up."
+	where, job := "", ""
+	if r.Job.ID != 0 && !r.Standalone {
+		job = fmt.Sprintf(" (Slurm job %s)", r.Job.ID)
+		if node := r.Node(); node != "" {
+			where = " on " + node
+		}
 	}
-	if r.Job.ID == 0 || r.Standalone {
-		return "Running job in container."
+	switch {
+	case r.Status != nil && r.Status.Stage == spool.StageCopying:
+		return "Copying results from the node's own disk to the shared one."
+	case r.CommandBegan:
+		return "Running job in container" + job + "."
+	case r.Exit != nil: // the reason for its end is not known yet
+		return "Being stopped."
 	}
-	return fmt.Sprintf("Running job in container (Slurm job %s).", r.Job.ID)
+	return "Setting the container up" + where + job + "."
 }
 
 func (r Row) profile() map[string]codalab.StageTimes {

@@ -43,6 +43,10 @@ func TestRunStatusSaysWhyInOneSentence(t *testing.T) {
 		{plan.Running, unstaged, "Running job in container (Slurm job 7)."},
 		{plan.Running, func(r *plan.Row) { r.Job.ID = 0 }, "Running job in container."},
 		{plan.Running, func(r *plan.Row) { r.Status = &spool.Status{Stage: spool.StageRunning} }, "Running job in container (Slurm job 7)."},
+		{plan.Running, settingUp, "Setting the container up on n1 (Slurm job 7)."},
+		{plan.Running, func(r *plan.Row) { settingUp(r); r.Begun, r.Job.Nodes = &spool.Started{}, "" }, "Setting the container up (Slurm job 7)."},
+		{plan.Running, func(r *plan.Row) { settingUp(r); r.Standalone = true }, "Setting the container up."},
+		{plan.Running, func(r *plan.Row) { settingUp(r); r.Exit = &spool.Exit{Terminated: true, NotStarted: true} }, "Being stopped."},
 		{plan.Running, func(r *plan.Row) { r.Status = &spool.Status{Stage: spool.StageCopying} }, "Copying results from the node's own disk to the shared one."},
 		{plan.Stopping, unstaged, "Being stopped."},
 		{plan.Collecting, unstaged, "Uploading results."},
@@ -105,9 +109,64 @@ func TestReportSaysTheStateOnTheWire(t *testing.T) {
 		}
 	}
 	unbegun := rowIn(plan.Stopping)
+	settingUp(&unbegun)
 	unbegun.Begun = nil
 	if got := unbegun.Report("ann-cpu"); got.State != codalab.StatePreparing || got.Remote != "ann-cpu" {
 		t.Errorf("stopped before it began: %s at %s", got.State, got.Remote)
+	}
+}
+
+// settingUp makes a row's worker one that sets the container up.
+func settingUp(r *plan.Row) { r.CommandBegan, r.RunningAt = false, time.Time{} }
+
+// TestBundleIsRunningWhenItsCommandHasBegun reads the records of a worker in the order in which it writes them.
+func TestBundleIsRunningWhenItsCommandHasBegun(t *testing.T) {
+	t.Parallel()
+	starting := &spool.Status{Token: "token-1", Stage: spool.StageStarting}
+	began := &spool.Status{Token: "token-1", Stage: spool.StageRunning, CommandStarted: epoch}
+	neverBegan := exit(1)
+	neverBegan.ExitCode, neverBegan.NotStarted = nil, true
+	for _, standalone := range []bool{false, true} {
+		for _, c := range []struct {
+			name    string
+			records spool.Records
+			want    codalab.State
+			running bool // the stage "running" has a beginning
+		}{
+			{"the worker has begun", spool.Records{}, codalab.StatePreparing, false},
+			{"it sets the container up", spool.Records{Status: starting}, codalab.StatePreparing, false},
+			{"the command has begun", spool.Records{Status: began}, codalab.StateRunning, true},
+			{"the command has begun and ended", spool.Records{Exit: exit(0)}, codalab.StateRunning, true},
+			{"the container could not be set up", spool.Records{Status: starting, Exit: neverBegan}, codalab.StateRunning, false}, // its output is collected
+			{"another worker's command has begun", spool.Records{Status: &spool.Status{Token: "token-2", CommandStarted: epoch}}, codalab.StatePreparing, false},
+		} {
+			b := given(t, rowIn(plan.Queued), func(r *plan.Row) { r.Standalone = standalone }).at(early)
+			b.decide(read(early, started(), nil))
+			if run := b.row.Report("w"); run.State != codalab.StatePreparing || run.Profile[codalab.StageRunning].Start != nil {
+				t.Errorf("%s, at first: %s, %+v", c.name, run.State, run.Profile)
+			}
+			c.records.Started = started()
+			b.at(late).decide(plan.News{Records: &plan.Records{Attempt: 1, Read: epoch.Add(late), Records: c.records}})
+			run := b.row.Report("w")
+			if run.State != c.want {
+				t.Errorf("%s: %s, want %s", c.name, run.State, c.want)
+			}
+			start := run.Profile[codalab.StageRunning].Start
+			if c.running != (start != nil) || start != nil && *start != float64(epoch.Add(late).Unix()) {
+				t.Errorf("%s: running since %v", c.name, start)
+			}
+		}
+	}
+}
+
+// An earlier version noted the begin of the attempt in the row, and no begin of the command.
+func TestRunOfAnEarlierVersionKeepsItsBegin(t *testing.T) {
+	t.Parallel()
+	b := given(t, rowIn(plan.Running), func(r *plan.Row) { r.CommandBegan = false }).at(late)
+	status := &spool.Status{Token: "token-1", Stage: spool.StageRunning, CommandStarted: epoch}
+	b.decide(plan.News{Records: &plan.Records{Attempt: 1, Read: epoch.Add(late), Records: spool.Records{Started: started(), Status: status}}})
+	if b.row.State() != codalab.StateRunning || !b.row.RunningAt.Equal(epoch) {
+		t.Errorf("%s since %s", b.row.State(), b.row.RunningAt)
 	}
 }
 

@@ -200,12 +200,12 @@ type Attempt struct {
 	// before.
 	RecordsGoneSince time.Time `json:"records_gone_since,omitzero"`
 
-	// Begun is the attempt's started record; nil before. RunningAt is the time at which the bridge first
-	// saw it.
-	Begun     *spool.Started `json:"begun,omitempty"`
-	RunningAt time.Time      `json:"running_at,omitzero"`
-	// CommandBegan is set once a status record has shown that the attempt's command has begun.
-	CommandBegan bool `json:"command_began,omitempty"`
+	// Begun is the attempt's started record; nil before.
+	Begun *spool.Started `json:"begun,omitempty"`
+	// CommandBegan is set once a record has shown that the attempt's command has begun, and RunningAt is the
+	// time of that reading. A worker begins the command once it has set the container up.
+	CommandBegan bool      `json:"command_began,omitempty"`
+	RunningAt    time.Time `json:"running_at,omitzero"`
 	// Exit is the worker's exit record; nil before.
 	Exit *spool.Exit `json:"exit,omitempty"`
 	// Status is the worker's last status. The ledger does not store it: a restarted bridge reads it again
@@ -302,11 +302,6 @@ func (r Row) Same(other Row) bool { return r.stored() == other.stored() }
 func (r Row) stored() Row {
 	r.Version, r.Status, r.UsageUnread, r.Progress = 0, nil, false, ""
 	return r
-}
-
-// commandStarted reports whether a record shows that the attempt's command has started.
-func (r Row) commandStarted() bool {
-	return r.Begun != nil && (r.Status != nil && !r.Status.CommandStarted.IsZero() || r.Exit != nil && !r.Exit.CommandStarted.IsZero())
 }
 
 // WaitsToSubmit reports whether the row is staged and waits to be submitted.

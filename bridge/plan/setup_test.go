@@ -3,6 +3,7 @@ package plan_test
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -70,6 +71,9 @@ func (w *world) setRow(a *arguments) error {
 		r.Staged = nil
 	}
 	r.Standalone = a.flag("standalone")
+	if a.flag("setting-up") {
+		r.CommandBegan, r.RunningAt = false, time.Time{}
+	}
 	for _, key := range a.keys() {
 		value := a.get(key)
 		switch key {

@@ -89,6 +89,7 @@ func (w *world) fields(r plan.Row) []field {
 		{"impossible-since", moment(r.ImpossibleSince)},
 		{"revoked-since", moment(r.RevokedSince)},
 		{"begun", begunWords(r)},
+		{"command-began", moment(r.RunningAt)},
 		{"exit", exitWords(r)},
 		{"status", statusWords(r)},
 		{"progress", quoted(r.Progress)},

@@ -123,7 +123,7 @@ func (p *page) phases() {
 
 The bridge decides a row when it has news, when it is due, and once after each start of the
 bridge. "Decided by" lists the news that can change a row in the phase, apart from that start.
-"On the wire" is the state that a check-in reports, before the attempt began and after. "May
+"On the wire" is the state that a check-in reports, before the command began and after. "May
 want" lists effects, which have a table below.
 `)
 	p.row("phase", "meaning", "on the wire", "decided by", "may want")
@@ -149,7 +149,7 @@ func wire(phase plan.Phase) string {
 		return "not reported"
 	}
 	unbegun := r
-	unbegun.Begun = nil
+	settingUp(&unbegun)
 	after, before := r.Report("").State, unbegun.Report("").State
 	if after != before {
 		return fmt.Sprintf("%s, then %s", before, after)

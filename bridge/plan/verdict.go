@@ -87,7 +87,7 @@ func (d *decision) timedOut(ran string) Verdict {
 		return platform("Slurm's time limit ended job %s on %s before its worker began: the node was slow to start it.", job.ID, job.Nodes)
 	case d.notStarted():
 		return platform("Slurm's time limit ended job %s on %s before the command started: the node was slow to set the container up.", job.ID, d.row.Node())
-	case d.row.commandStarted(), d.row.Exit != nil:
+	case d.row.CommandBegan, d.row.Exit != nil:
 		return Verdict{Cause: spool.CauseLimit, Failure: fmt.Sprintf(
 			"Slurm's time limit ended job %s (%s): ask for more with --request-time.", job.ID, job.State)}
 	}

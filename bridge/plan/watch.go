@@ -37,9 +37,6 @@ func (d *decision) queued() {
 
 // running: the attempt has begun.
 func (d *decision) running() {
-	if d.row.RunningAt.IsZero() {
-		d.row.RunningAt = d.now
-	}
 	d.applySlurm()
 	if d.concludedByWorker() {
 		return

@@ -47,7 +47,9 @@ func (r *teller) checkIn(want ...string) int64 {
 func (r *teller) answered(number int64) { r.Applied("cpu", number, r.now) }
 
 func cpuRow(bundle string, phase plan.Phase) plan.Row {
-	return plan.Row{Bundle: bundle, Queue: "cpu", Phase: phase, Run: &codalab.RunBundle{}}
+	r := plan.Row{Bundle: bundle, Queue: "cpu", Phase: phase, Run: &codalab.RunBundle{}}
+	r.CommandBegan = phase == plan.Running
+	return r
 }
 
 func TestRunIsReportedWhenThereIsNewsOfIt(t *testing.T) {
@@ -67,7 +69,7 @@ func TestRunIsReportedWhenThereIsNewsOfIt(t *testing.T) {
 	}
 	r.answered(r.checkIn("0x1 preparing"))
 
-	row.Phase = plan.Running
+	row.Phase, row.CommandBegan = plan.Running, true
 	if how := r.show(row); how != Urgent {
 		t.Errorf("a new state has urgency %d", how)
 	}

@@ -164,7 +164,8 @@ func (s *coreSlurm) begin(l slurmtest.Launch) error {
 	if err := os.WriteFile(filepath.Join(spec.RunDir, "stdout"), []byte(coreOutput), 0o600); err != nil {
 		return err
 	}
-	if err := attempt.WriteStatus(spool.Status{Token: token, At: time.Now()}); err != nil {
+	now := time.Now()
+	if err := attempt.WriteStatus(spool.Status{Token: token, Stage: spool.StageRunning, At: now, CommandStarted: now}); err != nil {
 		return err
 	}
 	if s.lasts > 0 {

@@ -129,7 +129,7 @@ func benchRow(i int, phase plan.Phase) plan.Row {
 	r.Job = sbatch.Job{ID: sbatch.JobID(i + 1), Name: string(r.SubmissionName), State: sbatch.StatePending, Reason: "Priority"}
 	switch phase {
 	case plan.Running:
-		r.Begun = &spool.Started{Token: "t"}
+		r.Begun, r.CommandBegan = &spool.Started{Token: "t"}, true
 	case plan.Finalizing, plan.Done:
 		r.Verdict = &plan.Verdict{Cause: spool.CauseSucceeded}
 		r.Times.Finalizing, r.DueAt = now, now.Add(24*time.Hour)
