@@ -13,6 +13,7 @@ func (w *world) checkReports(in codalab.CheckIn) {
 	for i := range in.Reports {
 		report := &in.Reports[i]
 		if report.State != codalab.StateFinalizing {
+			w.checkState(report)
 			continue
 		}
 		now := reported{exit: -1}
@@ -30,6 +31,29 @@ func (w *world) checkReports(in codalab.CheckIn) {
 			w.violate(VerdictChanged, "%s was reported as %+v, and then as %+v", report.UUID, first, now)
 		}
 		w.verdicts[row.Run.Command] = now
+	}
+}
+
+// checkState compares the reported state of a run that has not ended with the truth. While faults strike, the
+// bridge may learn of the begin of a command late. After that it reads the records of two runs in each turn.
+func (w *world) checkState(report *codalab.RunReport) {
+	row, ok := w.ledger.row(report.UUID)
+	if !ok || w.isUnknown(row.Run.Command) || row.Phase != plan.Running && row.Phase != plan.Stopping {
+		return
+	}
+	a := w.disk.attempt(report.UUID, row.Attempt.Number)
+	switch report.State {
+	case codalab.StateRunning:
+		if a.commandBegan == 0 {
+			w.violate(FalseState, "%s is reported as running, and the command of attempt %d has not begun", report.UUID, a.number)
+		}
+	case codalab.StatePreparing:
+		shown := max(a.status.seen, calm+2*time.Minute)
+		bound := time.Minute + time.Duration(len(w.ledger.rows))*readTurnEvery
+		if status := a.status.record; status != nil && !status.CommandStarted.IsZero() && w.now-shown > bound {
+			w.violate(FalseState, "%s is reported as preparing, and the command of attempt %d began %s ago", report.UUID, a.number, w.now-a.commandBegan)
+		}
+	default: // only these two are reported in these phases
 	}
 }
 

@@ -41,10 +41,12 @@ type attempt struct {
 	// command and submission are from its specification.
 	command, submission string
 	started             written[spool.Started]
+	status              written[spool.Status]
 	exit                written[spool.Exit]
 
 	// The true history, which no purge removes.
-	begun         int           // the number of workers that ran its command
+	begun         int           // the number of workers that began it
+	commandBegan  time.Duration // the start of its command; 0 for never
 	alive         int           // the number of those that still run
 	cut           bool          // a worker runs, or ran, on a node that Slurm has given up
 	cause         string        // the first fault that struck it; empty for none
@@ -158,7 +160,7 @@ func (d *disk) purge(b *bundleDir) {
 }
 
 func (a *attempt) remove() {
-	a.there, a.started, a.exit = false, written[spool.Started]{}, written[spool.Exit]{}
+	a.there, a.started, a.status, a.exit = false, written[spool.Started]{}, written[spool.Status]{}, written[spool.Exit]{}
 }
 
 // notePlatformCause notes a fault of the platform that struck an attempt.
@@ -236,6 +238,9 @@ func (m mount) ReadRecords(uuid string, name spool.AttemptName) (spool.Records, 
 	var rec spool.Records
 	if a.started.seen <= w.now {
 		rec.Started = a.started.record
+	}
+	if a.status.seen <= w.now {
+		rec.Status = a.status.record
 	}
 	if a.exit.seen <= w.now {
 		rec.Exit = a.exit.record

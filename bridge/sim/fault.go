@@ -95,6 +95,8 @@ const (
 	EndMisread // the server takes a run that failed for ready
 	// Jobs once more.
 	LaunchFails // a node cannot launch a job: slurmd cancels it
+	// Workers once more.
+	StatusUnwritable // a status record cannot be written to the disk
 	kinds
 )
 
@@ -116,6 +118,7 @@ var kindNames = [kinds]string{
 	"requests-limited",
 	"end-misread",
 	"launch-fails",
+	"status-unwritable",
 }
 
 // Kinds lists the kinds of faults.

@@ -315,13 +315,16 @@ func (l *life) observe() {
 	})
 }
 
-// read makes the bridge read records in turn, every 30 s.
+// readTurnEvery is the time from one turn of reading records to the next.
+const readTurnEvery = 30 * time.Second
+
+// read makes the bridge read records in turn.
 func (l *life) read() {
 	if l.w.ledger.anyInFlight() {
 		l.bridge.ReadTurn(l.clock())
 		l.wake()
 	}
-	l.at(30*time.Second, l.read)
+	l.at(readTurnEvery, l.read)
 }
 
 // measure makes the bridge measure the disk every 20 s.

@@ -40,6 +40,8 @@ const (
 	// TooManyRequests: the bridge asked Slurm more often than the site allows, or too soon after Slurm had
 	// not answered.
 	TooManyRequests Broken = "too_many_requests"
+	// FalseState: a run was reported as running before its command began, or as preparing long after.
+	FalseState Broken = "false_states"
 	// Unheard: a bridge that could reach the server did not report a live run for a minute, and
 	// the server called the run offline.
 	Unheard Broken = "unheard"
@@ -56,7 +58,7 @@ const (
 // AllBroken lists the promises that are checked.
 func AllBroken() []Broken {
 	return []Broken{
-		Lost, Foreign, BegunTwice, Stuck, Orphan, FalseEnd, SubmittedTwice, BegunAgain, Superseded, Touched, Undelivered, VerdictChanged, DeletedEarly, TooManyRequests, KillWaits, Unheard, Starved, Rivals, Panicked,
+		Lost, Foreign, BegunTwice, Stuck, Orphan, FalseEnd, SubmittedTwice, BegunAgain, Superseded, Touched, Undelivered, VerdictChanged, DeletedEarly, TooManyRequests, KillWaits, FalseState, Unheard, Starved, Rivals, Panicked,
 	}
 }
 

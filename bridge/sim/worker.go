@@ -17,8 +17,10 @@ type worker struct {
 	bundle  *bundleDir
 	attempt *attempt
 	token   string
-	// owns is set while it runs the command, terminated once Slurm told it to stop.
+	// owns is set once it has begun the attempt, terminated once Slurm told it to stop.
 	owns, terminated, ended bool
+	// commandStarted is the start of its command; zero before.
+	commandStarted time.Time
 	// cut is set if Slurm cannot reach its node, forgotten if Slurm has lost its job.
 	cut, forgotten bool
 	// suspended is set while Slurm has suspended it. due has the events that wait for its resumption.
@@ -87,7 +89,7 @@ func (wk *worker) dies() bool {
 	return wk.ended
 }
 
-// begin takes the attempt, and begins the command if the worker owns the attempt then.
+// begin takes the attempt, and sets the container up if the worker owns the attempt then.
 func (wk *worker) begin() {
 	w, a := wk.w, wk.attempt
 	if wk.dies() {
@@ -127,7 +129,6 @@ func (wk *worker) begin() {
 	wk.owns, a.ran = true, wk.launch.Job
 	a.alive++
 	w.checkBegin(wk)
-	w.disk.ring(wk.bundle.dirKey, a.number)
 	if w.fault(WorkerOOM) {
 		wk.at(w.dice.faultDuration(WorkerOOM, 0, 30*time.Second), func() {
 			a.noteCause("out of memory")
@@ -135,14 +136,48 @@ func (wk *worker) begin() {
 			wk.end(slurmtest.End{Signal: 9, OutOfMemory: true})
 		})
 	}
-	wants := w.wants[a.command]
 	if w.fault(WorkerDies) {
-		wk.at(w.dice.faultDuration(WorkerDies, 0, wants.seconds+time.Second), func() {
+		wk.at(w.dice.faultDuration(WorkerDies, 0, w.wants[a.command].seconds+time.Second), func() {
 			a.notePlatformCause("its worker died")
 			wk.end(slurmtest.End{Signal: 9})
 		})
 	}
-	wk.at(wants.seconds, func() { wk.commandEnds(wants.code) })
+	wk.setUp()
+}
+
+// setUp sets the container up, and then begins the command.
+func (wk *worker) setUp() {
+	w, a := wk.w, wk.attempt
+	setup := w.dice.duration(ofWorkers, 10*time.Millisecond, time.Second)
+	if w.dice.below(ofWorkers, 4) == 0 { // it unpacks the image
+		setup = w.dice.duration(ofWorkers, time.Second, 2*time.Minute)
+		wk.at(time.Second, wk.report)
+	}
+	wk.at(setup, func() {
+		if wk.terminated {
+			return
+		}
+		wk.commandStarted, a.commandBegan = w.wall(), w.now
+		w.logf("worker", "%s.%d: its command begins", shortID(wk.bundle.uuid), a.number)
+		wk.report()
+		wants := w.wants[a.command]
+		wk.at(wants.seconds, func() { wk.commandEnds(wants.code) })
+	})
+}
+
+// report writes the status record and rings the doorbell. If the record cannot be written, a later one is.
+func (wk *worker) report() {
+	w, a := wk.w, wk.attempt
+	status := spool.Status{Token: wk.token, Stage: spool.StageStarting, At: w.wall(), CommandStarted: wk.commandStarted}
+	if !status.CommandStarted.IsZero() {
+		status.Stage = spool.StageRunning
+	}
+	if a.there && !w.fault(StatusUnwritable) {
+		a.status = written[spool.Status]{&status, w.disk.seen()}
+	} else {
+		wk.at(w.dice.faultDuration(StatusUnwritable, 5*time.Second, time.Minute), wk.report)
+	}
+	w.disk.ring(wk.bundle.dirKey, a.number)
 }
 
 // commandEnds ends the command by itself.
@@ -150,7 +185,7 @@ func (wk *worker) commandEnds(code int) {
 	if wk.terminated {
 		return
 	}
-	exit := spool.Exit{Token: wk.token, Cause: spool.CauseSucceeded, ExitCode: &code, CommandStarted: wk.w.wall().Add(-wk.w.wants[wk.attempt.command].seconds), CommandEnded: wk.w.wall()}
+	exit := spool.Exit{Token: wk.token, Cause: spool.CauseSucceeded, ExitCode: &code, CommandStarted: wk.commandStarted, CommandEnded: wk.w.wall()}
 	if code != 0 {
 		exit.Cause = spool.CauseUser
 	}
@@ -203,10 +238,14 @@ func (wk *worker) signal(kill bool) {
 		wk.attempt.limited = true
 		wk.at(w.dice.duration(ofWorkers, 10*time.Millisecond, 5*time.Second), func() {
 			code := 143
-			wk.leave(spool.Exit{
+			exit := spool.Exit{
 				Token: wk.token, Cause: spool.CausePlatform, ExitCode: &code, Terminated: true,
-				Failure: "The job was terminated before the command had ended.",
-			}, slurmtest.End{Code: code})
+				Failure: "The job was terminated before the command had ended.", CommandStarted: wk.commandStarted,
+			}
+			if wk.commandStarted.IsZero() {
+				exit.ExitCode, exit.NotStarted, exit.Failure = nil, true, "The job was terminated before the command began."
+			}
+			wk.leave(exit, slurmtest.End{Code: code})
 		})
 	}
 }
