@@ -13,8 +13,8 @@ import (
 )
 
 // Bell is a directory in which workers make empty entries when their records change. A bridge lists this
-// one directory instead of those of all attempts. A ring may be lost, so the bridge also reads the records
-// of its rows in turn.
+// one directory instead of those of all attempts. A worker rings after it has written a record that the bridge
+// needs soon. A ring may be lost, so the bridge also reads the records of its rows in turn.
 type Bell struct{ dir string }
 
 // Ring means that the records of an attempt have changed.
