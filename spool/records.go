@@ -159,9 +159,10 @@ type Stage string
 
 // The stages of a worker.
 const (
-	StageStarting Stage = "starting" // the container is being set up
-	StageRunning  Stage = "running"  // the command runs
-	StageCopying  Stage = "copying"  // the command has ended, and its working directory is copied (see WorkingDirDisk)
+	StageStarting  Stage = "starting"  // the container is being set up
+	StageUnpacking Stage = "unpacking" // the image is being unpacked for that, because the node cannot mount it
+	StageRunning   Stage = "running"   // the command runs
+	StageCopying   Stage = "copying"   // the command has ended, and its working directory is copied (see WorkingDirDisk)
 )
 
 // Usage is the attempt's usage so far.

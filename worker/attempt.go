@@ -125,7 +125,7 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 	return r.usage.complete(e.verdict(r.spec))
 }
 
-// follow lets a container note its runtime and its start. The channel gets the process of each start, and
+// follow lets a container note its runtime, the unpacking of its image, and its start. The channel gets the process of each start, and
 // holds only the last one.
 func (r *attemptRun) follow(ctx context.Context, c *container.Container) <-chan int {
 	started := make(chan int, 1)
@@ -138,6 +138,7 @@ func (r *attemptRun) follow(ctx context.Context, c *container.Container) <-chan 
 		}
 		started <- running.PID
 	}
+	c.OnUnpack = r.usage.unpackingBegan
 	c.OnChoice = func(choice container.Choice) {
 		r.usage.setRuntime(spool.Ran{Runtime: choice.Runtime, Reason: choice.Reason})
 		r.Log.InfoContext(ctx, "container", slog.String("runtime", string(choice.Runtime)), slog.String("reason", choice.Reason))

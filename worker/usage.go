@@ -40,6 +40,12 @@ func (u *usage) commandBegan(now time.Time, c container.Running) {
 	u.setStage(spool.StageRunning)
 }
 
+func (u *usage) unpackingBegan() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.setStage(spool.StageUnpacking)
+}
+
 func (u *usage) copyingBegan() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -59,6 +65,7 @@ func (u *usage) setRuntime(ran spool.Ran) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.status.Ran = ran
+	u.status.Stage = spool.StageStarting // also of another runtime, after one that the host refused
 }
 
 func (u *usage) containerEnded(now time.Time) {

@@ -325,16 +325,22 @@ func TestBellRingsWhenTheRecordsShowTheBeginOfTheCommand(t *testing.T) {
 	for name, c := range map[string]struct {
 		setup     time.Duration
 		fullUntil time.Duration // no status record can be written before
+		unpacks   bool          // at once
 		rings     []string      // the stage in the records at each ring
 	}{
 		"a usual start":   {setup: setup, rings: []string{"running"}},
 		"a slow setup":    {setup: time.Minute, rings: []string{"starting", "running"}},
+		"it unpacks":      {setup: time.Minute, unpacks: true, rings: []string{"unpacking", "running"}},
 		"a disk is full":  {setup: setup, fullUntil: time.Minute, rings: []string{"", "running"}},
 		"full for longer": {setup: setup, fullUntil: 2 * time.Hour, rings: []string{""}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			onSite(t, func(_ context.Context, r container.Container) (container.Exit, error) {
+				r.OnChoice(container.Choice{})
+				if c.unpacks {
+					r.OnUnpack()
+				}
 				time.Sleep(c.setup)
 				r.OnStart(container.Running{PID: 1})
 				time.Sleep(time.Hour)

@@ -92,6 +92,9 @@ type Container struct {
 	// KillGrace is the time between TERM and KILL after the end of Run's context; zero means two
 	// seconds.
 	KillGrace time.Duration
+	// OnUnpack, if not nil, is called before the image is unpacked, which may take minutes, because it cannot be
+	// mounted.
+	OnUnpack func() `json:"-"`
 	// OnStart, if not nil, is called when the container is set up and its command begins. It is
 	// called once, or twice if package runner tries a second runtime.
 	OnStart func(Running) `json:"-"`

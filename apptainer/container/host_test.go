@@ -100,7 +100,7 @@ func TestImageIsUnpackedWhereItCannotBeMounted(t *testing.T) {
 			if tt.note == "" {
 				noted = answer.Exit.Note == ""
 			}
-			if answer.Error != "" || answer.Exit.Code != 7 || !noted {
+			if answer.Error != "" || answer.Exit.Code != 7 || !noted || answer.Unpacked != (tt.note != "") {
 				t.Errorf("%+v, want exit status 7 and %q", answer, tt.note)
 			}
 			if r.output() != writableRootSays {

@@ -51,6 +51,7 @@ type runAnswer struct {
 	Fault    string // "host", "host, doubtful" or "request"; empty if the command may have begun
 	Canceled bool
 	Choice   container.Choice // if the host chooses the runtime
+	Unpacked bool             // OnUnpack was called before OnStart
 	Started  []int            // the calls of OnStart
 	Others   []runAnswer
 }
@@ -190,6 +191,7 @@ func (req runRequest) run(ctx context.Context, containers container.Runtime) (an
 			_ = os.WriteFile(req.StdoutPath+startedSuffix, text, 0o644) // a test that waits for it fails
 		}
 	}
+	c.OnUnpack = func() { answer.Unpacked = len(answer.Started) == 0 }
 	c.OnChoice = func(choice container.Choice) { answer.Choice = choice }
 	answer.Exit, err = containers.Run(ctx, c)
 	if err != nil {

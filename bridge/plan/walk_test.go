@@ -78,7 +78,7 @@ func anyNews() []string {
 		"slurm job=6 state=FAILED nodes=- reason=BadConstraints", "slurm job=7 state=PENDING reason=BadConstraints",
 		`slurm job=7 state=RUNNING comment="codalab bundle=0xfeed attempt=1"`,
 		"accounting none", "accounting none", "accounting away",
-		"note none", "note none", "note unreadable", "note started", "note started", "note closed", "note status", "note output text=hello",
+		"note none", "note none", "note unreadable", "note started", "note started", "note closed", "note status", "note status setting-up", "note output text=hello",
 		"note exit code=0", "note exit code=3", "note exit code=143 terminated", "note exit code=0 token=somebody", "note exit code=1 cause=platform failure=broken",
 		"note started attempt=1", "note exit code=0 attempt=1",
 		"disk free=1g", "disk free=52g", "disk free=99g", "disk free=99g",

@@ -177,6 +177,11 @@ func (p *Process) MountProc() error {
 	return nil
 }
 
+// unpacks reports to the caller that an image is about to be unpacked.
+func (p *Process) unpacks() {
+	_ = p.reports.Encode(report{Unpacks: true}) // if the caller is gone, listen ends this process
+}
+
 // Begin reports to the caller, once, that the command begins. A failure before it counts as the
 // host's fault. After it, the command may have begun.
 func (p *Process) Begin() {

@@ -54,11 +54,12 @@ type Spec struct {
 	Written []string `json:",omitempty"`
 }
 
-// report is an init's message when its command begins, and at the end.
+// report is an init's message before it unpacks an image, when its command begins, and at the end.
 type report struct {
-	Began bool `json:",omitempty"`
-	Code  int
-	Note  string `json:",omitempty"`
+	Unpacks bool `json:",omitempty"`
+	Began   bool `json:",omitempty"`
+	Code    int
+	Note    string `json:",omitempty"`
 	// NoNetwork becomes the NoNetwork of the Exit.
 	NoNetwork string `json:",omitempty"`
 	// OutputError becomes the OutputError of the Exit.
@@ -79,6 +80,8 @@ type Init struct {
 	IDs *subids.Map
 	// Stdout and Stderr are the init's and its command's.
 	Stdout, Stderr *os.File
+	// OnUnpack, if not nil, is called before the init unpacks an image.
+	OnUnpack func()
 	// OnStart, if not nil, is called with the init's process id when the command begins.
 	OnStart func(pid int)
 	// Began, if not nil, reports whether the command of an init has begun. It is called if the init
@@ -101,7 +104,7 @@ func For(c container.Container, program, work string, details any) (Init, error)
 		onStart = func(pid int) { c.OnStart(c.RunningAs(pid, "")) }
 	}
 	return Init{
-		Program: program, Details: details, Stdout: c.Stdout, Stderr: c.Stderr, OnStart: onStart,
+		Program: program, Details: details, Stdout: c.Stdout, Stderr: c.Stderr, OnUnpack: c.OnUnpack, OnStart: onStart,
 		Spec: Spec{Work: work, PrivateDir: dir, KillGrace: c.KillGraceOrDefault(), MaxProcesses: c.MaxProcesses},
 	}, nil
 }
@@ -257,7 +260,7 @@ func (p *runningInit) wait(ctx context.Context, i Init) (container.Exit, error) 
 	stopping.Go(func() { p.stopWith(ctx, done) })
 	sendErr := json.NewEncoder(p.control).Encode(i.Spec)
 	reports := json.NewDecoder(p.report)
-	report, began, readErr := readReports(reports, func() {
+	report, began, readErr := readReports(reports, i.OnUnpack, func() {
 		if i.OnStart != nil {
 			i.OnStart(int(p.child))
 		}
@@ -312,17 +315,21 @@ func (i *Init) awaitFiles(reports *json.Decoder) string {
 	return last.Note
 }
 
-func readReports(reports *json.Decoder, onStart func()) (last report, began bool, err error) {
+func readReports(reports *json.Decoder, onUnpack, onStart func()) (last report, began bool, err error) {
 	for {
 		last = report{}
 		if err := reports.Decode(&last); err != nil {
 			return last, began, err
 		}
-		if !last.Began {
+		switch {
+		case last.Began:
+			began = true
+			onStart()
+		case !last.Unpacks:
 			return last, began, nil
+		case onUnpack != nil:
+			onUnpack()
 		}
-		began = true
-		onStart()
 	}
 }
 

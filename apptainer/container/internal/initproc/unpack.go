@@ -20,6 +20,7 @@ import (
 // request's fault if the image is damaged.
 func (r *Root) UnpackInstead() error {
 	r.Process.Note = "the image was unpacked for this run alone, which takes time and room on the node: " + r.Unpack
+	r.Process.unpacks()
 	err := r.unpackSIF()
 	if err == nil || errors.Is(err, errStopped) {
 		return err
