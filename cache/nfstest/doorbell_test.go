@@ -29,3 +29,30 @@ func TestRingIsHeardThroughAStaleListing(t *testing.T) {
 	}
 	s.struck(StaleListing)
 }
+
+// The bridge reads an attempt's records while its worker sets the container up, so its client knows the old status
+// record when the worker rings for the command.
+func TestRingForTheCommandShowsItsBegin(t *testing.T) {
+	t.Parallel()
+	s := forgetful(t)
+	layout := spool.Layout(s.disk)
+	must(t, os.MkdirAll(filepath.Join(s.disk, "spool", "bell"), 0o700))
+	must(t, os.MkdirAll(layout.Attempt("0x1", "1-b1").Dir, 0o700))
+	bridge, worker := spool.Disk{Layout: spool.Layout(s.a), Bridge: "b1"}, spool.Layout(s.b)
+	attempt := worker.Attempt("0x1", "1-b1")
+	started, own, err := attempt.Begin(t.Context(), spool.Started{Token: spool.NewToken()})
+	if err != nil || !own {
+		t.Fatal(own, err)
+	}
+	for _, stage := range []spool.Stage{spool.StageStarting, spool.StageRunning} {
+		must(t, attempt.WriteStatus(spool.Status{Token: started.Token, Stage: stage}))
+		must(t, worker.Bell().Ring("0x1", "1-b1"))
+		if rang, err := bridge.TakeRings(); err != nil || len(rang) != 1 {
+			t.Errorf("%s: %v, %v", stage, rang, err)
+		}
+		if rec, err := bridge.ReadRecords("0x1", "1-b1"); err != nil || rec.Status == nil || rec.Status.Stage != stage {
+			t.Errorf("%s: read %+v, %v", stage, rec.Status, err)
+		}
+	}
+	s.struck(StaleHandle)
+}
