@@ -154,8 +154,12 @@ func (d *disk) purge(b *bundleDir) {
 	d.w.logf("disk", "%s.%d purged", shortID(b.uuid), a.number)
 	a.remove()
 	a.purged, a.unrecorded = true, a.ended != nil
-	if a.noteCause("purged"); a.failedStart > 0 {
+	row, _ := d.w.ledger.row(b.uuid)
+	switch a.noteCause("purged"); {
+	case a.failedStart > 0:
 		a.notePlatformCause("the record of a command that did not start was purged")
+	case a.ended != nil && *a.ended.ExitCode != 0 && row.Exit == nil: // to the bridge, the node could not write the record
+		a.notePlatformCause("the record of a command that failed was purged before the bridge had it")
 	}
 }
 
