@@ -45,6 +45,7 @@ type Host struct {
 	Unsquashfs  Finding `json:"unsquashfs"`
 	IDs         Finding `json:"ids"`       // the user's subordinate ids, for the built-in runtime
 	Forwarder   Finding `json:"forwarder"` // the program that gives containers a private network
+	Processes   Finding `json:"processes"` // the kernel's count of a container's processes, for MaxProcesses
 	Apptainer   Finding `json:"apptainer"`
 	Singularity Finding `json:"singularity"`
 	Docker      Finding `json:"docker"`
@@ -70,7 +71,7 @@ func (h Host) BuiltinParts() []Part {
 
 // Parts returns all parts.
 func (h Host) Parts() []Part {
-	return append(h.BuiltinParts(), Part{"subordinate ids", h.IDs}, Part{"network", h.Forwarder}, Part{"unsquashfs", h.Unsquashfs}, Part{"apptainer", h.Apptainer},
+	return append(h.BuiltinParts(), Part{"subordinate ids", h.IDs}, Part{"network", h.Forwarder}, Part{"process limit", h.Processes}, Part{"unsquashfs", h.Unsquashfs}, Part{"apptainer", h.Apptainer},
 		Part{"singularity", h.Singularity}, Part{"docker", h.Docker}, Part{"podman", h.Podman})
 }
 
@@ -171,6 +172,14 @@ func (h *Host) program(name runtimes.Name) *Finding {
 	case runtimes.Podman:
 		return &h.Podman
 	case runtimes.Auto, runtimes.Builtin:
+	}
+	return nil
+}
+
+// EngineOf returns the features of a runtime that is an engine, or nil if they are unknown.
+func (h Host) EngineOf(name runtimes.Name) *Engine {
+	if f := h.program(name); f != nil {
+		return f.Engine
 	}
 	return nil
 }

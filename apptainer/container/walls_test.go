@@ -67,23 +67,24 @@ func TestWallsHold(t *testing.T) {
 		if answer := victim.wait(); answer.Error != "" || answer.Exit.Code != 0 {
 			t.Errorf("the other bundle: %+v, output %q", answer, victim.output())
 		}
-		compareWalls(t, w.way(), w.features(t), answers)
+		compareWalls(t, w.way(), w.host(t), answers)
 	})
 }
 
-// features returns the features of an engine, as it tells them to the ordinary user, or nil.
-func (w testRuntime) features(t *testing.T) *container.Engine {
+// host returns this machine with the features of an engine, as it tells them to the ordinary user.
+func (w testRuntime) host(t *testing.T) (h container.Host) {
 	t.Helper()
 	if w.Engine == nil {
-		return nil
+		return h
 	}
 	features, err := w.Engine.Features(w.call(t, "info", "--format", "{{json .}}"))
 	must(t, err)
-	return &features
+	h.Docker.Engine, h.Podman.Engine = &features, &features
+	return h
 }
 
 // compareWalls compares the answers of an attack with package walls.
-func compareWalls(t *testing.T, way walls.Way, features *container.Engine, answers map[string]string) {
+func compareWalls(t *testing.T, way walls.Way, h container.Host, answers map[string]string) {
 	t.Helper()
 	for _, wall := range walls.All() {
 		if len(wall.Tests) > 0 {
@@ -91,7 +92,7 @@ func compareWalls(t *testing.T, way walls.Way, features *container.Engine, answe
 		}
 		how, tried := answers[wall.Name]
 		delete(answers, wall.Name)
-		clause := wall.WeakerWith(way, features)
+		clause := wall.WeakerOn(h, way)
 		switch {
 		case !tried:
 			t.Errorf("%s: nothing attacks this wall", wall.Name)

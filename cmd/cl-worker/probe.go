@@ -84,6 +84,14 @@ func tryNode(ctx context.Context, p program.Process, want runtimes.Name, scratch
 	return nil
 }
 
+// memoryText describes the part of the node that keeps the memory limit of a run without an engine.
+func memoryText(r probe.Report) string {
+	if r.MemoryLimit == 0 {
+		return "no   no cgroup limits the memory here: the worker measures once a second, and ends a command above its limit"
+	}
+	return "yes  " + r.Cgroup
+}
+
 // reportText returns a line for each finding and the runtimes that the node would use.
 func reportText(r probe.Report) string {
 	var rows [][]string
@@ -105,7 +113,7 @@ func reportText(r probe.Report) string {
 		}
 		rows = append(rows, []string{part.Name, said})
 	}
-	text := termtext.Table(rows)
+	text := termtext.Table(append(rows, []string{"memory limit", memoryText(r)}))
 	if r.Choice != nil {
 		text += fmt.Sprintf("\n%s: %s\n", r.Choice.Runtime, r.Choice.Reason)
 	}

@@ -169,20 +169,38 @@ func TestNodeWithoutWhatTheQueueAsksForSaysSo(t *testing.T) {
 	}
 }
 
+// probeAs returns the output of cl-worker probe for a user; nil is the test's own.
+func probeAs(t *testing.T, as *syscall.Credential, scratch string, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.Command(shipped.Path(t), append([]string{"probe", "--scratch", scratch}, args...)...)
+	cmd.Env, cmd.Dir = []string{"PATH=/usr/bin:/bin", "HOME=" + scratch}, "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as}
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	err := cmd.Run()
+	return said.String(), err
+}
+
+// The kernel bounds no processes of root, and no job has a cgroup here.
+func TestProbeNamesTheWallsThatTheKernelDoesNotMake(t *testing.T) {
+	t.Parallel()
+	testenv.Root(t)
+	testenv.Containers(t)
+	text, err := probeAs(t, nil, t.TempDir(), "--runtime", "builtin")
+	if err != nil ||
+		!strings.Contains(text, "\nprocess limit    no   the worker is root of this node, whose processes Linux does not count: max_processes needs another user\n") ||
+		!strings.Contains(text, "\nmemory limit     no   no cgroup limits the memory here: the worker measures once a second, and ends a command above its limit\n") ||
+		!strings.HasSuffix(text, "\na wall is weaker on this node than on others: a command can have as many processes as the account may\n") {
+		t.Errorf("%v: %s", err, text)
+	}
+}
+
 func TestProbeSaysWhatTheNodeHasAndTheChoice(t *testing.T) {
 	t.Parallel()
 	testenv.Containers(t)
 	u := testenv.Researcher(t)
 	scratch := testenv.SharedDir(t)
-	tried := func(args ...string) (string, error) {
-		cmd := exec.Command(shipped.Path(t), append([]string{"probe", "--scratch", scratch}, args...)...)
-		cmd.Env, cmd.Dir = []string{"PATH=/usr/bin:/bin", "HOME=" + scratch}, "/"
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: u.Credential}
-		var said bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &said, &said
-		err := cmd.Run()
-		return said.String(), err
-	}
+	tried := func(args ...string) (string, error) { return probeAs(t, u.Credential, scratch, args...) }
 	text, err := tried()
 	if err != nil || !strings.Contains(text, "user namespaces  yes\n") || !strings.HasSuffix(text, "\nbuiltin: nothing else was asked for, and this node has all that it needs\n") {
 		t.Errorf("%v: %s", err, text)

@@ -48,6 +48,9 @@ func (r Report) WeakerSentence() string {
 	if len(r.Weaker) == 0 {
 		return ""
 	}
+	if way := walls.Of(*r.Choice); way == walls.Builtin || way == walls.Apptainer { // their walls are the kernel's
+		return "a wall is weaker on this node than on others: a command " + strings.Join(r.Weaker, ", and it ")
+	}
 	return fmt.Sprintf("%s is a weaker wall than the built-in runtime: a command %s", r.Choice.Runtime, strings.Join(r.Weaker, ", and it "))
 }
 

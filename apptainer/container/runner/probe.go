@@ -29,6 +29,7 @@ func Look() container.Host {
 	h := lookForBuiltin()
 	h.Unsquashfs = finding(initproc.FindUnsquashfs())
 	h.Forwarder = finding(initproc.FindForwarder())
+	h.Processes = container.Finding{Lack: textOf(initproc.CheckProcesses())}
 	h.Apptainer = findApptainer("apptainer", "apptainer")
 	h.Singularity = findApptainer("singularity-ce", "singularity")
 	h.Docker = finding(initproc.FindProgram("docker.io", "docker"))

@@ -10,18 +10,31 @@ import (
 func All() []Wall { return slices.Concat(neighbours(), privileges(), inheritance(), resources()) }
 
 const (
-	mountNamespace   = "a mount namespace with a root of its own"
-	networkNamespace = "a network namespace, with a filter ([The filter of the network](#the-filter-of-the-network)); with `network = \"host\"`, none"
-	boundingSet      = "the bounding set, which the container's first process drops"
-	noNewPrivs       = "`no_new_privs`, which the container's first process sets"
-	rootOutside      = "is root of the node if it leaves the container"
-	metadata         = "can ask a cloud's metadata service for the node's credentials, if it has a network"
-	forkBomb         = "can have as many processes as the account may"
-	uncounted        = "can write as much as it likes into the container's root, where the engine has the files"
-	noLimit          = "if Podman cannot limit it, as without root on cgroups v1"
+	mountNamespace     = "a mount namespace with a root of its own"
+	networkNamespace   = "a network namespace, with a filter ([The filter of the network](#the-filter-of-the-network)); with `network = \"host\"`, none"
+	boundingSet        = "the bounding set, which the container's first process drops"
+	noNewPrivs         = "`no_new_privs`, which the container's first process sets"
+	rootOutside        = "is root of the node if it leaves the container"
+	metadata           = "can ask a cloud's metadata service for the node's credentials, if it has a network"
+	forkBomb           = "can have as many processes as the account may"
+	uncounted          = "can write as much as it likes into the container's root, where the engine has the files"
+	uncountedProcesses = "on Linux before 5.14, or if the worker runs as root of the node"
+	noLimit            = "if Podman cannot limit it, as without root on cgroups v1"
 )
 
+// docker and podman return conditions for a host whose Docker or Podman is known to have a feature.
+func docker(has func(container.Engine) bool) func(container.Host) bool {
+	return func(h container.Host) bool { return h.Docker.Engine != nil && has(*h.Docker.Engine) }
+}
+
+func podman(has func(container.Engine) bool) func(container.Host) bool {
+	return func(h container.Host) bool { return h.Podman.Engine != nil && has(*h.Podman.Engine) }
+}
+
 func hasUserNamespace(e container.Engine) bool { return e.UserNamespace }
+
+// boundsProcesses is the condition of a host whose kernel counts the processes of a container.
+func boundsProcesses(h container.Host) bool { return h.Processes.Lack == "" }
 
 // neighbours are the walls between a command and other bundles or programs of the node.
 func neighbours() []Wall {
@@ -92,8 +105,8 @@ func privileges() []Wall {
 			Made:   "a user namespace",
 			Others: map[Way]string{Setuid: "a user namespace, or the account's own id", Docker: "none"},
 			Weaker: map[Way]Weakness{
-				Docker: {Clause: rootOutside, If: "if Docker runs as root without userns-remap", Absent: hasUserNamespace},
-				Podman: {Clause: rootOutside, If: "if Podman runs as root", Absent: hasUserNamespace},
+				Docker: {Clause: rootOutside, If: "if Docker runs as root without userns-remap", Absent: docker(hasUserNamespace)},
+				Podman: {Clause: rootOutside, If: "if Podman runs as root", Absent: podman(hasUserNamespace)},
 			},
 		},
 		{
@@ -169,7 +182,7 @@ func resources() []Wall {
 			},
 			Weaker: map[Way]Weakness{Podman: {
 				Clause: "can use more memory than it requested, until the worker measures it", If: noLimit,
-				Absent: func(e container.Engine) bool { return e.Memory },
+				Absent: podman(func(e container.Engine) bool { return e.Memory }),
 			}},
 			Tests: []string{"TestMemoryLimitHoldsWithoutCgroups", "TestMemoryLimitCountsFilesInMemory", "TestOnlyAContainerThatRanOutOfMemoryIsSaidToHave"},
 		},
@@ -178,8 +191,10 @@ func resources() []Wall {
 			Made:   "RLIMIT_NPROC in user namespaces ([Processes](#processes))",
 			Others: map[Way]string{Setuid: "none", Docker: "`--pids-limit`", Podman: "`--pids-limit`"},
 			Weaker: map[Way]Weakness{
-				Setuid: {Clause: forkBomb},
-				Podman: {Clause: forkBomb, If: noLimit, Absent: func(e container.Engine) bool { return e.Processes }},
+				Builtin:   {Clause: forkBomb, If: uncountedProcesses, Absent: boundsProcesses},
+				Apptainer: {Clause: forkBomb, If: uncountedProcesses, Absent: boundsProcesses},
+				Setuid:    {Clause: forkBomb},
+				Podman:    {Clause: forkBomb, If: noLimit, Absent: podman(func(e container.Engine) bool { return e.Processes })},
 			},
 			Tests: []string{"TestFidelityForkBombEndsAtTheLimitOfProcesses", "TestRunHasNoMoreProcessesThanItsQueueAllows"},
 		},
@@ -195,7 +210,7 @@ func resources() []Wall {
 			Others: map[Way]string{Docker: "the container's cgroup", Podman: "the container's cgroup"},
 			Weaker: map[Way]Weakness{Podman: {
 				Clause: "can use all processors of the node", If: noLimit,
-				Absent: func(e container.Engine) bool { return e.Processors },
+				Absent: podman(func(e container.Engine) bool { return e.Processors }),
 			}},
 			Tests: []string{"TestEnginesContainerGetsTheProcessorsOfItsCaller"},
 		},

@@ -69,20 +69,15 @@ func (w Wall) MadeOf(way Way) string {
 type Weakness struct {
 	// Clause completes the sentence "The command …".
 	Clause string
-	// If tells the condition, if the weakness has one, and Absent reports whether an engine is without it.
+	// If tells the condition, if the weakness has one, and Absent reports whether a host is without it.
 	If     string
-	Absent func(container.Engine) bool
+	Absent func(container.Host) bool
 }
 
-// isAbsent reports whether an engine with these features is without the weakness. nil means unknown features.
-func (w Weakness) isAbsent(features *container.Engine) bool {
-	return w.Clause == "" || w.Absent != nil && features != nil && w.Absent(*features)
-}
-
-// WeakerWith returns the clause of the wall's weakness with a way, or "" if it is as strong as elsewhere.
-// features are those of the way's engine, or nil.
-func (w Wall) WeakerWith(way Way, features *container.Engine) string {
-	if weakness := w.Weaker[way]; !weakness.isAbsent(features) {
+// WeakerOn returns the clause of the wall's weakness with a way on a host, or "" if it is as strong as elsewhere. A
+// weakness that depends on an engine's unknown features counts.
+func (w Wall) WeakerOn(h container.Host, way Way) string {
+	if weakness := w.Weaker[way]; weakness.Absent == nil || !weakness.Absent(h) {
 		return weakness.Clause
 	}
 	return ""
@@ -91,16 +86,8 @@ func (w Wall) WeakerWith(way Way, features *container.Engine) string {
 // Weaker lists the weaknesses of the chosen way of a host.
 // Each clause completes the sentence "The command …".
 func Weaker(choice container.Choice, h container.Host) (clauses []string) {
-	var features *container.Engine
-	switch choice.Runtime {
-	case runtimes.Docker:
-		features = h.Docker.Engine
-	case runtimes.Podman:
-		features = h.Podman.Engine
-	case runtimes.Builtin, runtimes.Apptainer, runtimes.Singularity, runtimes.Auto:
-	}
 	for _, w := range All() {
-		if clause := w.WeakerWith(Of(choice), features); clause != "" {
+		if clause := w.WeakerOn(h, Of(choice)); clause != "" {
 			clauses = append(clauses, clause)
 		}
 	}

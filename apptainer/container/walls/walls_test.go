@@ -1,6 +1,7 @@
 package walls_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -25,16 +26,23 @@ func TestWeakerWallsAreThoseOfTheInstallation(t *testing.T) {
 		engine *container.Engine
 		want   []string
 	}{
-		"builtin":                {container.Choice{Runtime: runtimes.Builtin}, nil, nil},
-		"Apptainer, setuid":      {container.Choice{Runtime: runtimes.Apptainer, Plain: true}, nil, []string{processes}},
-		"Docker":                 {container.Choice{Runtime: runtimes.Docker}, &container.Engine{Memory: true, Processors: true}, []string{metadata, root, disk}},
-		"Docker without root":    {container.Choice{Runtime: runtimes.Docker}, &container.Engine{UserNamespace: true}, []string{metadata, disk}},
-		"Docker, unknown":        {container.Choice{Runtime: runtimes.Docker}, nil, []string{metadata, root, disk}},
-		"Podman as root":         {container.Choice{Runtime: runtimes.Podman}, &container.Engine{Memory: true, Processors: true, Processes: true}, []string{metadata, root, disk}},
-		"Podman with cgroups v1": {container.Choice{Runtime: runtimes.Podman}, &container.Engine{UserNamespace: true}, []string{metadata, memory, processes, disk, processors}},
-		"Podman with cgroups v2": {container.Choice{Runtime: runtimes.Podman}, &container.Engine{UserNamespace: true, Memory: true, Processors: true, Processes: true}, []string{metadata, disk}},
+		"builtin, uncounted":       {container.Choice{Runtime: runtimes.Builtin}, nil, []string{processes}},
+		"Apptainer":                {container.Choice{Runtime: runtimes.Apptainer}, nil, nil},
+		"Apptainer, uncounted":     {container.Choice{Runtime: runtimes.Apptainer}, nil, []string{processes}},
+		"SingularityCE, uncounted": {container.Choice{Runtime: runtimes.Singularity}, nil, []string{processes}},
+		"builtin":                  {container.Choice{Runtime: runtimes.Builtin}, nil, nil},
+		"Apptainer, setuid":        {container.Choice{Runtime: runtimes.Apptainer, Plain: true}, nil, []string{processes}},
+		"Docker":                   {container.Choice{Runtime: runtimes.Docker}, &container.Engine{Memory: true, Processors: true}, []string{metadata, root, disk}},
+		"Docker without root":      {container.Choice{Runtime: runtimes.Docker}, &container.Engine{UserNamespace: true}, []string{metadata, disk}},
+		"Docker, unknown":          {container.Choice{Runtime: runtimes.Docker}, nil, []string{metadata, root, disk}},
+		"Podman as root":           {container.Choice{Runtime: runtimes.Podman}, &container.Engine{Memory: true, Processors: true, Processes: true}, []string{metadata, root, disk}},
+		"Podman with cgroups v1":   {container.Choice{Runtime: runtimes.Podman}, &container.Engine{UserNamespace: true}, []string{metadata, memory, processes, disk, processors}},
+		"Podman with cgroups v2":   {container.Choice{Runtime: runtimes.Podman}, &container.Engine{UserNamespace: true, Memory: true, Processors: true, Processes: true}, []string{metadata, disk}},
 	} {
 		host := container.Host{Docker: container.Finding{Engine: tt.engine}, Podman: container.Finding{Engine: tt.engine}}
+		if strings.Contains(name, "uncounted") {
+			host.Processes.Lack = "the kernel is old"
+		}
 		if diff := cmp.Diff(tt.want, walls.Weaker(tt.choice, host)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}

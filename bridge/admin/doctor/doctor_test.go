@@ -254,8 +254,18 @@ func outcome(change func(o *doctor.Outcome)) doctor.Outcome {
 func TestNodesAreJudgedByWhatTheirJobsLeave(t *testing.T) {
 	t.Parallel()
 	at := doctor.Place{Shared: "/shared", Settle: 10 * time.Second, Architecture: "amd64"}
-	q := plan.Queue{Name: "q", Scratch: "/scratch"}
+	q := plan.Queue{Name: "q", Scratch: "/scratch", MaxProcesses: 4096}
+	const noProcesses = "; limit the account's processes on the node by other means (docs/security.md, Processes)"
 	for want, change := range map[string]func(o *doctor.Outcome){
+		"warning queue.q.max_processes: a bundle on n1 can have as many processes as its account may: this node has Linux 5.4" + noProcesses: func(o *doctor.Outcome) {
+			o.Report.Host.Processes.Lack = "this node has Linux 5.4."
+		},
+		"warning queue.q.max_processes: a bundle on n1 can have as many processes as its account may: podman cannot limit the processes of its containers" + noProcesses: func(o *doctor.Outcome) {
+			o.Report.Choice.Runtime, o.Report.Host.Podman.Engine = runtimes.Podman, &container.Engine{Memory: true}
+		},
+		"warning queue.q.memory: docker cannot limit the memory of its containers on n1; the worker keeps limits by looking once a second": func(o *doctor.Outcome) {
+			o.Report.Choice.Runtime, o.Report.Host.Docker.Engine = runtimes.Docker, &container.Engine{Processes: true}
+		},
 		"": func(*doctor.Outcome) {},
 		"failed shared: job 7 on n1 does not see this host's files in /shared; name a directory that is on a disk of this host and of the nodes, at the same path": func(o *doctor.Outcome) {
 			o.Report, o.Machine, o.Job.State, o.Job.Reason = nil, "", sbatch.StateFailed, "NonZeroExitCode"
@@ -331,7 +341,8 @@ func TestNodesAreJudgedByWhatTheirJobsLeave(t *testing.T) {
 		"warning queue.q.network: bundles that request a network, as most do, have none on n1: it lacks slirp4netns; docs/containers.md, Networks; or write network = \"host\", or \"never\"": func(o *doctor.Outcome) {
 			o.Report.Host.Forwarder.Lack = "it lacks slirp4netns."
 		},
-		"warning queue.q.network: bundles that request a network, as most do, have none on n1: apptainer runs with privileges (setuid); docs/containers.md, Networks; or write network = \"host\", or \"never\"": func(o *doctor.Outcome) {
+		"warning queue.q.network: bundles that request a network, as most do, have none on n1: apptainer runs with privileges (setuid); docs/containers.md, Networks; or write network = \"host\", or \"never\"" +
+			"\nwarning queue.q.max_processes: a bundle on n1 can have as many processes as its account may: apptainer runs with privileges (setuid)" + noProcesses: func(o *doctor.Outcome) {
 			o.Report.Choice = &container.Choice{Runtime: runtimes.Apptainer, Plain: true}
 			o.Report.Host.Forwarder.Path = "/usr/bin/slirp4netns"
 		},

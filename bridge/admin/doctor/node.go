@@ -136,6 +136,7 @@ func report(q plan.Queue, at Place, out Outcome) []Check {
 	}
 	checks = append(checks, containers(q, r.Report))
 	checks = append(checks, network(q, r.Report)...)
+	checks = append(checks, processes(q, r.Report)...)
 	return append(checks, cgroup(q, r.Report))
 }
 
@@ -202,8 +203,32 @@ func network(q plan.Queue, r probe.Report) []Check {
 	return []Check{ok(name, "bundles that request a network get one of their own on %s, by %s", r.Node, filepath.Base(r.Host.Forwarder.Path))}
 }
 
-// cgroup judges whether the kernel keeps a job's memory limit.
+// processes tells that a node cannot keep the queue's max_processes.
+func processes(q plan.Queue, r probe.Report) []Check {
+	if q.MaxProcesses == 0 || r.Choice == nil {
+		return nil
+	}
+	runtime, lack := r.Choice.Runtime, trimDot(r.Host.Processes.Lack)
+	switch features := r.Host.EngineOf(runtime); {
+	case runtime.IsEngine() && features != nil && !features.Processes:
+		lack = fmt.Sprintf("%s cannot limit the processes of its containers", runtime)
+	case runtime.IsEngine():
+		return nil
+	case r.Choice.Plain:
+		lack = fmt.Sprintf("%s runs with privileges (setuid)", runtime)
+	}
+	if lack == "" {
+		return nil
+	}
+	return []Check{warning(key(q, "max_processes"), fmt.Sprintf("a bundle on %s can have as many processes as its account may: %s", r.Node, lack),
+		"limit the account's processes on the node by other means (docs/security.md, Processes)")}
+}
+
+// cgroup judges whether the kernel keeps the memory limit of a run.
 func cgroup(q plan.Queue, r probe.Report) Check {
+	if r.Choice != nil && r.Choice.Runtime.IsEngine() {
+		return engineMemory(q, r)
+	}
 	const (
 		enough = 2 * jobMemory << 20
 		do     = "the worker keeps limits by looking once a second; ConstrainRAMSpace=yes in cgroup.conf would have the kernel keep them"
@@ -216,6 +241,15 @@ func cgroup(q plan.Queue, r probe.Report) Check {
 		return warning(name, fmt.Sprintf("the job's cgroup on %s has no limit near the requested memory", r.Node), do)
 	}
 	return ok(name, "%s keeps memory limits by the job's cgroup", r.Node)
+}
+
+// engineMemory judges whether an engine keeps memory limits. Its containers are not in the job's cgroup.
+func engineMemory(q plan.Queue, r probe.Report) Check {
+	engine, name := r.Choice.Runtime, key(q, "memory")
+	if features := r.Host.EngineOf(engine); features == nil || !features.Memory {
+		return warning(name, fmt.Sprintf("%s cannot limit the memory of its containers on %s", engine, r.Node), "the worker keeps limits by looking once a second")
+	}
+	return ok(name, "%s keeps memory limits on %s, by the cgroups of its containers", engine, r.Node)
 }
 
 func lastLine(s string) string {

@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
 )
 
 // From Linux 5.14 on, RLIMIT_NPROC counts the processes and threads of a user in one user namespace and in those
@@ -18,12 +20,33 @@ import (
 const countedMajor, countedMinor = 5, 14
 
 // countsApart reports whether this kernel counts the processes of a user namespace apart from the user's others.
-func countsApart() bool {
+func countsApart() bool { return releaseCountsApart(kernelRelease()) }
+
+// kernelRelease returns the release of this kernel, or "" if it is unknown.
+func kernelRelease() string {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {
-		return false
+		return ""
 	}
-	return releaseCountsApart(unix.ByteSliceToString(u.Release[:]))
+	return unix.ByteSliceToString(u.Release[:])
+}
+
+// CheckProcesses returns an error if this host cannot bound the processes of a container that has no engine, and
+// MaxProcesses therefore has no effect.
+func CheckProcesses() error {
+	ids, err := os.ReadFile("/proc/self/uid_map")
+	return checkProcesses(kernelRelease(), os.Getuid(), string(ids), err)
+}
+
+// checkProcesses is CheckProcesses for a kernel's release, and for a user in a user namespace with these ids.
+func checkProcesses(release string, uid int, ids string, err error) error {
+	if !releaseCountsApart(release) {
+		return container.HostErrorf("this node has Linux %s, which counts the processes of a user on the whole node: max_processes needs Linux %d.%d", release, countedMajor, countedMinor)
+	}
+	if outside := strings.Fields(ids); uid == 0 && (err != nil || len(outside) < 2 || outside[1] == "0") {
+		return container.HostErrorf("the worker is root of this node, whose processes Linux does not count: max_processes needs another user")
+	}
+	return nil
 }
 
 func releaseCountsApart(release string) bool {

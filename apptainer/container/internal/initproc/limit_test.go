@@ -1,6 +1,9 @@
 package initproc
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestKernelsThatCountProcessesOfAUserNamespaceApart(t *testing.T) {
 	t.Parallel()
@@ -10,6 +13,28 @@ func TestKernelsThatCountProcessesOfAUserNamespaceApart(t *testing.T) {
 	} {
 		if got := releaseCountsApart(release); got != want {
 			t.Errorf("%q: %v, want %v", release, got, want)
+		}
+	}
+}
+
+func TestHostThatCannotBoundProcessesIsNamed(t *testing.T) {
+	t.Parallel()
+	const all, own = "         0          0 4294967295\n", "         0       1001          1\n"
+	for _, tt := range []struct {
+		release string
+		uid     int
+		ids     string
+		want    string
+	}{
+		{"6.1.0", 1001, all, ""},
+		{"6.1.0", 0, own, ""},
+		{"6.1.0", 0, all, "the worker is root of this node"},
+		{"5.10.0", 1001, all, "this node has Linux 5.10.0, which counts the processes of a user on the whole node"},
+		{"4.18.0-553.el8_10.x86_64", 0, all, "this node has Linux 4.18.0-553.el8_10.x86_64"},
+	} {
+		err := checkProcesses(tt.release, tt.uid, tt.ids, nil)
+		if (err == nil) != (tt.want == "") || err != nil && !strings.HasPrefix(err.Error(), tt.want) {
+			t.Errorf("%+v: %v", tt, err)
 		}
 	}
 }
