@@ -72,7 +72,7 @@ func onEachRuntime(t *testing.T, test func(t *testing.T, w testRuntime)) {
 		},
 		"singularity-plain": func(tb testing.TB) testRuntime {
 			w := plainRuntime(tb)
-			if !w.singularityCE {
+			if !w.singularityCE || !w.hasPrivileges() {
 				tb.Skip("needs SingularityCE, installed setuid, at $CLTEST_APPTAINER")
 			}
 			return w
@@ -141,6 +141,12 @@ func plainRuntime(tb testing.TB) testRuntime {
 	w.Apptainer.Plain = true
 	w.compression = w.ownCompression(tb)
 	return w
+}
+
+// hasPrivileges reports whether SingularityCE is installed setuid.
+func (w testRuntime) hasPrivileges() bool {
+	info, err := os.Stat(filepath.Join(filepath.Dir(w.Apptainer.Program), "../libexec/singularity/bin/starter-suid"))
+	return err == nil && info.Mode()&os.ModeSetuid != 0
 }
 
 // ownCompression returns a compression that this Apptainer itself supports.

@@ -288,14 +288,26 @@ func (a *attack) ports() string {
 	return ""
 }
 
-// users reads the map of user ids (user_namespaces(7)). In the first namespace of the host it has all ids.
+// users reads the map of user ids (user_namespaces(7)). In the first namespace of the host it has all ids, and the
+// command has to be the account, which owns /work.
 func users() string {
 	text, err := os.ReadFile("/proc/self/uid_map")
 	if err != nil {
 		return err.Error()
 	}
-	if fields := strings.Fields(string(text)); len(fields) == 3 && fields[2] == "4294967295" {
+	if fields := strings.Fields(string(text)); len(fields) != 3 || fields[2] != "4294967295" {
+		return ""
+	}
+	var work unix.Stat_t
+	if err := unix.Stat("/work", &work); err != nil {
+		return err.Error()
+	}
+	own := fmt.Sprintf("%[1]d\t%[1]d\t%[1]d\t%[1]d", work.Uid)
+	switch {
+	case status("Uid") != own:
 		return "has no user namespace: user " + strconv.Itoa(os.Getuid()) + " is the same outside"
+	case syscall.Setresuid(0, 0, 0) == nil:
+		return "has become root outside"
 	}
 	return ""
 }
