@@ -80,19 +80,34 @@ func finding(path string, err error) container.Finding {
 	return container.Finding{Path: path, Lack: textOf(err)}
 }
 
-// findApptainer finds an Apptainer, and reports whether it is installed with privileges
-// (internal/pkg/util/starter: the setuid starter).
+// findApptainer finds an Apptainer, and reports whether it is installed with privileges.
 func findApptainer(pkg, name string) container.Finding {
 	f := finding(initproc.FindProgram(pkg, name))
-	at, err := filepath.EvalSymlinks(f.Path)
-	if f.Path == "" || err != nil {
-		return f
-	}
-	for _, kind := range []string{"apptainer", "singularity"} {
-		info, err := os.Stat(filepath.Join(at, "../../libexec", kind, "bin/starter-suid"))
-		f.Setuid = f.Setuid || (err == nil && info.Mode()&os.ModeSetuid != 0)
+	if f.Path != "" {
+		f.Setuid = hasSetuidStarter(f.Path)
 	}
 	return f
+}
+
+// hasSetuidStarter reports whether an Apptainer or SingularityCE has a starter with privileges
+// (internal/pkg/util/starter). It is in the directory libexec of the program's installation; in packages of
+// Debian and Ubuntu that is /usr/lib/x86_64-linux-gnu, named for the processor.
+func hasSetuidStarter(program string) bool {
+	at, err := filepath.EvalSymlinks(program)
+	if err != nil {
+		return false
+	}
+	for _, dir := range []string{"libexec", "lib", "lib/*-linux-gnu*"} {
+		for _, kind := range []string{"apptainer", "singularity"} {
+			starters, _ := filepath.Glob(filepath.Join(filepath.Dir(at), "..", dir, kind, "bin/starter-suid")) // its one error is a wrong pattern
+			for _, starter := range starters {
+				if info, err := os.Stat(starter); err == nil && info.Mode()&os.ModeSetuid != 0 {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 // Probe is Look, followed by trials: user namespaces, an overlay in them over a new directory below
