@@ -181,7 +181,9 @@ var docker testenv.Docker
 var engines struct {
 	mu     sync.Mutex
 	images map[string]*engineImage // by program
+	podman testRuntime             // of the ordinary user, if a test has started it
 	home   string                  // of Podman, with its store
+	as     *syscall.Credential     // Podman's user
 }
 
 // engineImage is an image that all tests share.
@@ -214,7 +216,10 @@ func podmanRuntime(tb testing.TB) testRuntime {
 		e.Options = append(e.Options, "--runtime", runc)
 	}
 	e.RunOptions = []string{"--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1000:1000"}
-	return testRuntime{Engine: e}
+	engines.mu.Lock()
+	defer engines.mu.Unlock()
+	engines.podman = testRuntime{Engine: e}
+	return engines.podman
 }
 
 // podmanHome returns the ordinary user's directory for Podman.
@@ -225,8 +230,9 @@ func podmanHome(tb testing.TB) string {
 	if engines.home == "" {
 		dir, err := os.MkdirTemp("/var/tmp", "apptainer-test-")
 		must(tb, err)
-		if cred := ordinaryUser(tb); cred != nil {
-			must(tb, os.Chown(dir, int(cred.Uid), int(cred.Gid)))
+		engines.as = ordinaryUser(tb)
+		if engines.as != nil {
+			must(tb, os.Chown(dir, int(engines.as.Uid), int(engines.as.Gid)))
 		}
 		engines.home = dir
 	}
@@ -328,24 +334,30 @@ func (w testRuntime) shell(tb testing.TB, c container.Container) string {
 	return r.output()
 }
 
-// forgetEngines removes the images that engines were given for all tests.
+// forgetEngines removes the images that engines were given for all tests, and ends Podman.
 func forgetEngines() error {
 	var errs []error
 	for _, image := range engines.images {
-		call := func(args ...string) {
-			_, err := image.runtime.output(image.as, args...)
+		if podman := engines.podman.Engine; podman == nil || image.runtime.Engine.Program != podman.Program {
+			_, err := image.runtime.output(image.as, "rmi", "--force", image.name)
 			errs = append(errs, err)
 		}
-		if image.runtime.Engine.Env[1] == "HOME="+engines.home {
-			// Its files belong to other ids than the user's own.
-			call("unshare", "rm", "-rf", engines.home+"/.local")
-			call("system", "migrate") // ends the process that keeps its namespace
-			continue
+	}
+	return errors.Join(append(errs, endPodman())...)
+}
+
+// endPodman removes Podman's store, whose files belong to other ids than the user's own, and ends the process that keeps
+// its user namespace. Every call of Podman starts that process (libpod pkg/rootless: TryJoinPauseProcess).
+func endPodman() error {
+	if engines.home == "" {
+		return nil
+	}
+	var errs []error
+	if engines.podman.Engine != nil {
+		for _, args := range [][]string{{"unshare", "rm", "-rf", engines.home + "/.local"}, {"system", "migrate"}} {
+			_, err := engines.podman.output(engines.as, args...)
+			errs = append(errs, err)
 		}
-		call("rmi", "--force", image.name)
 	}
-	if engines.home != "" {
-		errs = append(errs, os.RemoveAll(engines.home))
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, os.RemoveAll(engines.home))...)
 }
