@@ -50,24 +50,18 @@ type host struct {
 
 func startHost(tb testing.TB) *host {
 	tb.Helper()
+	return startHostIn(tb, func(listen func() error) error { return listen() }, otherAddress(tb).String())
+}
+
+// startHostIn starts the services in a network, which in enters. open listens at the address.
+func startHostIn(tb testing.TB, in func(func() error) error, address string) *host {
+	tb.Helper()
 	h := &host{tb: tb}
-	var err error
-	for h.packets == nil { // both at the same port
-		h.loopback, err = net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
-		must(tb, err)
-		h.packets, err = net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4zero, Port: h.port()})
-		if errors.Is(err, syscall.EADDRINUSE) {
-			must(tb, h.loopback.Close())
-			h.packets = nil
-			continue
-		}
-		must(tb, err)
-	}
-	h.open, err = net.Listen("tcp4", net.JoinHostPort(otherAddress(tb).String(), "0"))
-	must(tb, err)
-	h.abstract = fmt.Sprintf("@cl-slurm-test-%d", h.port())
-	abstract, err := net.Listen("unix", h.abstract)
-	must(tb, err)
+	var abstract net.Listener
+	must(tb, in(func() (err error) {
+		abstract, err = h.listen(address)
+		return err
+	}))
 	for name, at := range map[string]net.Listener{"the host's address": h.open, "the host's abstract socket": abstract} {
 		go func() {
 			for {
@@ -83,6 +77,26 @@ func startHost(tb testing.TB) *host {
 	}
 	tb.Cleanup(func() { _ = errors.Join(h.loopback.Close(), h.packets.Close()) })
 	return h
+}
+
+func (h *host) listen(address string) (abstract net.Listener, err error) {
+	for h.packets == nil { // both at the same port
+		if h.loopback, err = net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}); err != nil {
+			return nil, err
+		}
+		h.packets, err = net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4zero, Port: h.port()})
+		if errors.Is(err, syscall.EADDRINUSE) {
+			h.packets, err = nil, h.loopback.Close()
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if h.open, err = net.Listen("tcp4", net.JoinHostPort(address, "0")); err != nil {
+		return nil, err
+	}
+	h.abstract = fmt.Sprintf("@cl-slurm-test-%d", h.port())
+	return net.Listen("unix", h.abstract)
 }
 
 func (h *host) port() int { return h.loopback.Addr().(*net.TCPAddr).Port }

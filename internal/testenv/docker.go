@@ -7,13 +7,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/cl-slurm/cl-slurm/internal/background"
 )
 
 // Docker is a Docker engine for the tests of a process. It admits researcher, and has no network but
@@ -23,6 +20,10 @@ import (
 // If the environment variable CLTEST_DOCKER_HOST has the address of another engine, such as
 // unix:///run/docker.sock, the tests use that one.
 type Docker struct {
+	// In, if not nil, is the namespace of this engine, in which it makes Docker's usual network. The tests then
+	// use this engine in any case.
+	In *NetNS
+
 	once sync.Once
 	err  error
 	host string
@@ -39,7 +40,7 @@ func (d *Docker) Host(tb testing.TB) (host, client string) {
 	need(tb, docker, nil)
 	client, err := exec.LookPath("docker")
 	need(tb, docker, err)
-	if host := os.Getenv("CLTEST_DOCKER_HOST"); host != "" {
+	if host := os.Getenv("CLTEST_DOCKER_HOST"); host != "" && d.In == nil {
 		return host, client
 	}
 	d.once.Do(func() { d.err = d.start(client) })
@@ -68,14 +69,25 @@ func (d *Docker) start(client string) error {
 	}
 	defer func() { _ = log.Close() }()
 	d.host = "unix://" + at("socket")
-	daemon := exec.Command(dockerd, "--config-file", at("settings"), "--group", researcher, "--iptables=false", "--ip6tables=false", "--ip-masq=false",
-		"--bridge=none", "--data-root", at("root"), "--exec-root", at("exec"), "--pidfile", at("pid"), "--host", d.host)
+	args := []string{
+		"--config-file", at("settings"), "--group", researcher,
+		"--data-root", at("root"), "--exec-root", at("exec"), "--pidfile", at("pid"), "--host", d.host,
+	}
+	if d.In == nil {
+		args = append(args, "--iptables=false", "--ip6tables=false", "--ip-masq=false", "--bridge=none")
+	}
+	daemon := exec.Command(dockerd, args...)
 	daemon.Stdout, daemon.Stderr, daemon.Dir = log, log, "/"
 	daemon.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	started := make(chan error)
-	ended := background.Go(func() { // returns with the daemon
-		runtime.LockOSThread() // the signal comes when the thread ends that started the daemon
-		err := daemon.Start()
+	ended := onOwnThread(func() { // it returns with the daemon, which gets the signal when the thread ends
+		var err error
+		if d.In != nil {
+			err = d.In.enter()
+		}
+		if err == nil {
+			err = daemon.Start()
+		}
 		started <- err
 		if err == nil {
 			_ = daemon.Wait() // Remove ends it
@@ -130,5 +142,6 @@ func (d *Docker) Remove() error {
 	if d.dir == "" {
 		return nil
 	}
+	_ = syscall.Unmount(filepath.Join(d.dir, "exec/netns/default"), syscall.MNT_DETACH) // a container with the host's network leaves this mount
 	return os.RemoveAll(d.dir)
 }

@@ -7,7 +7,9 @@ import (
 )
 
 // All lists the walls.
-func All() []Wall { return slices.Concat(neighbours(), privileges(), inheritance(), resources()) }
+func All() []Wall {
+	return slices.Concat(neighbours(), networks(), privileges(), inheritance(), resources())
+}
 
 const (
 	mountNamespace     = "a mount namespace with a root of its own"
@@ -15,6 +17,7 @@ const (
 	boundingSet        = "the bounding set, which the container's first process drops"
 	noNewPrivs         = "`no_new_privs`, which the container's first process sets"
 	rootOutside        = "is root of the node if it leaves the container"
+	neighboursPorts    = "can connect to ports of other bundles if both requested a network"
 	metadata           = "can ask a cloud's metadata service for the node's credentials, if it has a network"
 	forkBomb           = "can have as many processes as the account may"
 	uncounted          = "can write as much as it likes into the container's root, where the engine has the files"
@@ -95,6 +98,38 @@ func neighbours() []Wall {
 func otherNetworks() map[Way]string {
 	const engines = "a network namespace, and the engine's own rules; with `network = \"host\"`, none"
 	return map[Way]string{Setuid: "a network namespace without a network; with `network = \"host\"`, none", Docker: engines, Podman: engines}
+}
+
+// networks are the walls around a command that requested a network, and has one of its own.
+func networks() []Wall {
+	return []Wall{
+		{
+			Name: "loopback interface", Keeps: "reach the node's loopback interface by a network that it requested",
+			Made: "the filter of that network",
+			Others: map[Way]string{
+				Setuid: "no network", Docker: "the node's kernel, which drops such packets of a bridge",
+				Podman: "the same with root; without root, nothing",
+			},
+			Weaker: map[Way]Weakness{Podman: {
+				Clause: "can reach the node's loopback interface by a network that it requested", If: "if Podman runs without root, with slirp4netns or a pasta before 2024",
+				Absent: podman(func(e container.Engine) bool { return !e.UserNamespace }),
+			}},
+			Tests: []string{
+				"TestPrivateNetworkTakesNoPacketToTheHostItself", "TestNetworkOfDockerReachesOtherMachinesAndNotTheNodesOwnServices",
+				"TestNetworkOfPodmanWithoutRootIsAsStrongAsItsWallSays",
+			},
+		},
+		{
+			Name: "ports of bundles", Keeps: "connect to a port of another bundle",
+			Made:   "a network namespace, into which the forwarder carries no connection",
+			Others: map[Way]string{Setuid: "no network", Docker: "none among bundles with a network", Podman: "the same with root; without root, as with builtin"},
+			Weaker: map[Way]Weakness{
+				Docker: {Clause: neighboursPorts, If: "unless Docker has `icc = false`"},
+				Podman: {Clause: neighboursPorts, If: "if Podman runs as root", Absent: podman(hasUserNamespace)},
+			},
+			Tests: []string{"TestBundlesInOneNetworkOfAnEngineReachEachOther"},
+		},
+	}
 }
 
 // privileges are the walls between a command and the machine.

@@ -14,6 +14,8 @@ import (
 func TestWeakerWallsAreThoseOfTheInstallation(t *testing.T) {
 	t.Parallel()
 	const (
+		loopback   = "can reach the node's loopback interface by a network that it requested"
+		neighbours = "can connect to ports of other bundles if both requested a network"
 		root       = "is root of the node if it leaves the container"
 		metadata   = "can ask a cloud's metadata service for the node's credentials, if it has a network"
 		memory     = "can use more memory than it requested, until the worker measures it"
@@ -32,12 +34,12 @@ func TestWeakerWallsAreThoseOfTheInstallation(t *testing.T) {
 		"SingularityCE, uncounted": {container.Choice{Runtime: runtimes.Singularity}, nil, []string{processes}},
 		"builtin":                  {container.Choice{Runtime: runtimes.Builtin}, nil, nil},
 		"Apptainer, setuid":        {container.Choice{Runtime: runtimes.Apptainer, Plain: true}, nil, []string{processes}},
-		"Docker":                   {container.Choice{Runtime: runtimes.Docker}, &container.Engine{Memory: true, Processors: true}, []string{metadata, root, disk}},
-		"Docker without root":      {container.Choice{Runtime: runtimes.Docker}, &container.Engine{UserNamespace: true}, []string{metadata, disk}},
-		"Docker, unknown":          {container.Choice{Runtime: runtimes.Docker}, nil, []string{metadata, root, disk}},
-		"Podman as root":           {container.Choice{Runtime: runtimes.Podman}, &container.Engine{Memory: true, Processors: true, Processes: true}, []string{metadata, root, disk}},
-		"Podman with cgroups v1":   {container.Choice{Runtime: runtimes.Podman}, &container.Engine{UserNamespace: true}, []string{metadata, memory, processes, disk, processors}},
-		"Podman with cgroups v2":   {container.Choice{Runtime: runtimes.Podman}, &container.Engine{UserNamespace: true, Memory: true, Processors: true, Processes: true}, []string{metadata, disk}},
+		"Docker":                   {container.Choice{Runtime: runtimes.Docker}, &container.Engine{Memory: true, Processors: true}, []string{metadata, neighbours, root, disk}},
+		"Docker without root":      {container.Choice{Runtime: runtimes.Docker}, &container.Engine{UserNamespace: true}, []string{metadata, neighbours, disk}},
+		"Docker, unknown":          {container.Choice{Runtime: runtimes.Docker}, nil, []string{metadata, neighbours, root, disk}},
+		"Podman as root":           {container.Choice{Runtime: runtimes.Podman}, &container.Engine{Memory: true, Processors: true, Processes: true}, []string{metadata, neighbours, root, disk}},
+		"Podman with cgroups v1":   {container.Choice{Runtime: runtimes.Podman}, &container.Engine{UserNamespace: true}, []string{metadata, loopback, memory, processes, disk, processors}},
+		"Podman with cgroups v2":   {container.Choice{Runtime: runtimes.Podman}, &container.Engine{UserNamespace: true, Memory: true, Processors: true, Processes: true}, []string{metadata, loopback, disk}},
 	} {
 		host := container.Host{Docker: container.Finding{Engine: tt.engine}, Podman: container.Finding{Engine: tt.engine}}
 		if strings.Contains(name, "uncounted") {

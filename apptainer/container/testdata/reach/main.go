@@ -4,7 +4,8 @@
 //	reach unix NAME            the same for an abstract socket
 //	reach names NAME…          prints the addresses of each name
 //	reach listen PORT          listens on a port of its own network
-//	reach around DEVICE HOST…  sends packets to these addresses of this host by all ways around its routes
+//	reach around DEVICE HOST…  sends packets to these addresses of this host by all ways around its routes; "any" is the
+//	                           first device that is not the loopback interface
 package main
 
 import (
@@ -39,6 +40,9 @@ func main() {
 		}
 		fmt.Println("listens")
 	case "around":
+		if args[0] == "any" {
+			args[0] = otherDevice()
+		}
 		for _, host := range args[1:] {
 			at := netip.MustParseAddrPort(host)
 			fmt.Println("stream:", errorText(stream(args[0], at)))
@@ -46,6 +50,36 @@ func main() {
 			fmt.Println("frame:", errorText(frame(args[0], at)))
 		}
 	}
+}
+
+// otherDevice returns the name of the first device that is not the loopback interface, or "".
+func otherDevice() string {
+	all, err := net.Interfaces()
+	if err != nil {
+		return ""
+	}
+	for _, device := range all {
+		if device.Flags&net.FlagLoopback == 0 {
+			return device.Name
+		}
+	}
+	return ""
+}
+
+// routerOf returns the hardware address of a neighbour on a device, or slirp's, which nobody checks.
+func routerOf(device string) net.HardwareAddr {
+	table, err := os.ReadFile("/proc/net/arp")
+	if err == nil {
+		for line := range strings.Lines(string(table)) {
+			fields := strings.Fields(line)
+			if len(fields) == 6 && fields[5] == device {
+				if at, err := net.ParseMAC(fields[3]); err == nil {
+					return at
+				}
+			}
+		}
+	}
+	return net.HardwareAddr{0x52, 0x55, 10, 0, 2, 2}
 }
 
 // errorText returns the error's text, or "sent".
@@ -129,7 +163,7 @@ func frame(device string, to netip.AddrPort) error {
 		sum = sum&0xffff + sum>>16
 	}
 	binary.BigEndian.PutUint16(ip[10:], ^uint16(sum))
-	text := append([]byte{0x52, 0x55, 10, 0, 2, 2}, link.HardwareAddr...) // slirp's, which nobody checks
+	text := append([]byte(routerOf(device)), link.HardwareAddr...)
 	text = append(append(binary.BigEndian.AppendUint16(text, unix.ETH_P_IP), ip...), udp...)
 	return unix.Sendto(fd, text, 0, &unix.SockaddrLinklayer{Ifindex: link.Index, Protocol: 0x0008, Halen: 6})
 }
