@@ -26,6 +26,8 @@ type Finding struct {
 
 // Engine lists features of an engine that depend on its installation.
 type Engine struct {
+	// Podman is set if it is Podman, also if the program docker has found it.
+	Podman bool `json:"podman,omitempty"`
 	// UserNamespace is set if root in its containers is not root of the host.
 	UserNamespace bool `json:"user_namespace,omitempty"`
 	// Memory, Processors and Processes are set if it can limit these.

@@ -19,6 +19,8 @@ type facts struct {
 	memory, swap, cpus, processes bool
 	// userns is set if root in its containers is not root of the host.
 	userns bool
+	// podman is set if the engine is Podman, also if its client is Docker's.
+	podman bool
 	// gpus is its way to show GPUs of NVIDIA.
 	gpus gpuWay
 }
@@ -28,7 +30,25 @@ type dockerInfo struct {
 	MemoryLimit, SwapLimit, CPUSet, PidsLimit bool
 	SecurityOptions                           []string
 
+	IndexServerAddress           *string
+	DockerRootDir, CgroupVersion string
+
 	gpuSupport
+}
+
+// isPodman reports whether Podman has answered Docker's client: it alone has no server of an index (podman
+// pkg/api/handlers/compat/info.go: GetInfo).
+func (i dockerInfo) isPodman() bool {
+	return i.IndexServerAddress != nil && *i.IndexServerAddress == ""
+}
+
+// isRootless reports whether the engine runs without root: "name=rootless", or "name=userns" with userns-remap (moby
+// daemon/info.go: fillSecurityOptions). Podman 4.3 does not say so, and has its files in its user's home by default.
+func (i dockerInfo) isRootless() bool {
+	return slices.ContainsFunc(i.SecurityOptions, func(option string) bool {
+		name, _, _ := strings.Cut(option, ",")
+		return name == "name=rootless" || name == "name=userns"
+	}) || i.isPodman() && strings.Contains(i.DockerRootDir, "/.local/share/containers/")
 }
 
 // podmanInfo has the used fields of `podman info`.
@@ -53,12 +73,16 @@ func (e Runtime) readFacts(ctx context.Context) (f facts, err error) {
 	return e.parseInfo(text)
 }
 
-// parseInfo returns the facts in the engine's description of itself, which is JSON.
+// parseInfo returns the facts in the engine's description of itself, which is JSON. The program docker may be
+// Podman's (Debian's package podman-docker), whose description has an object "host".
 func (e Runtime) parseInfo(text string) (f facts, err error) {
-	if e.isPodman() {
-		f, err = readPodmanInfo(text)
-	} else {
-		f, err = readDockerInfo(text)
+	var form struct{ Host json.RawMessage }
+	if err = json.Unmarshal([]byte(text), &form); err == nil {
+		if form.Host != nil {
+			f, err = readPodmanInfo(text)
+		} else {
+			f, err = readDockerInfo(text)
+		}
 	}
 	if err != nil {
 		return f, fmt.Errorf("%s info: %w", e.name(), err)
@@ -69,7 +93,7 @@ func (e Runtime) parseInfo(text string) (f facts, err error) {
 // Features returns the features in the output of the engine's info as JSON.
 func (e Runtime) Features(info string) (container.Engine, error) {
 	f, err := e.parseInfo(info)
-	return container.Engine{UserNamespace: f.userns, Memory: f.memory, Processors: f.cpus, Processes: f.processes}, err
+	return container.Engine{Podman: f.podman, UserNamespace: f.userns, Memory: f.memory, Processors: f.cpus, Processes: f.processes}, err
 }
 
 func readDockerInfo(text string) (facts, error) {
@@ -77,12 +101,17 @@ func readDockerInfo(text string) (facts, error) {
 	if err := json.Unmarshal([]byte(text), &info); err != nil {
 		return facts{}, err
 	}
-	// "name=rootless" and, with userns-remap, "name=userns" (moby daemon/info.go: fillSecurityOptions).
-	userns := slices.ContainsFunc(info.SecurityOptions, func(option string) bool {
-		name, _, _ := strings.Cut(option, ",")
-		return name == "name=rootless" || name == "name=userns"
-	})
-	return facts{userns: userns, memory: info.MemoryLimit, swap: info.SwapLimit, cpus: info.CPUSet, processes: info.PidsLimit, gpus: gpuHost{}.way(info.gpuSupport, false)}, nil
+	f := facts{
+		userns: info.isRootless(), podman: info.isPodman(),
+		memory: info.MemoryLimit, swap: info.SwapLimit, cpus: info.CPUSet, processes: info.PidsLimit, gpus: gpuHost{}.way(info.gpuSupport, false),
+	}
+	if f.podman && f.userns { // it lists the controllers of the host, not those that it may use
+		f.cpus = false
+		if info.CgroupVersion == "1" {
+			f.memory, f.swap, f.processes = false, false, false // it ignores limits there
+		}
+	}
+	return f, nil
 }
 
 func readPodmanInfo(text string) (facts, error) {
@@ -92,7 +121,7 @@ func readPodmanInfo(text string) (facts, error) {
 	}
 	has := func(controller string) bool { return slices.Contains(info.Host.CgroupControllers, controller) }
 	return facts{
-		userns: info.Host.Security.Rootless, memory: has("memory"), swap: has("memory") && info.Host.CgroupVersion == "v2", cpus: has("cpuset"),
+		userns: info.Host.Security.Rootless, podman: true, memory: has("memory"), swap: has("memory") && info.Host.CgroupVersion == "v2", cpus: has("cpuset"),
 		processes: has("pids"), gpus: gpuHost{}.way(gpuSupport{}, true),
 	}, nil
 }

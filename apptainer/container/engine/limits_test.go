@@ -16,11 +16,7 @@ func recorded(tb testing.TB, name string) facts {
 	tb.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", name+".json"))
 	must(tb, err)
-	read := readDockerInfo
-	if name[:6] == "podman" {
-		read = readPodmanInfo
-	}
-	f, err := read(string(text))
+	f, err := Runtime{Program: "/usr/bin/docker"}.parseInfo(string(text)) // Podman may have this name
 	must(tb, err)
 	return f
 }
@@ -29,10 +25,12 @@ func TestLimitsAreThoseThatTheEngineCanSet(t *testing.T) {
 	t.Parallel()
 	testenv.UsesMachine()
 	for name, want := range map[string][]string{
-		"docker-20.10":        {"--memory", "117440512", "--memory-swap", "117440512", "--pids-limit", "132", "--cpuset-cpus", "0,2"},
-		"docker-no-swap":      {"--memory", "117440512", "--pids-limit", "132", "--cpuset-cpus", "0,2"},
-		"podman-4.3-rootless": nil,
-		"podman-4.3-v2":       {"--memory", "117440512", "--memory-swap", "117440512", "--pids-limit", "132"},
+		"docker-20.10":                  {"--memory", "117440512", "--memory-swap", "117440512", "--pids-limit", "132", "--cpuset-cpus", "0,2"},
+		"docker-no-swap":                {"--memory", "117440512", "--pids-limit", "132", "--cpuset-cpus", "0,2"},
+		"podman-4.3-rootless":           nil,
+		"docker-of-podman-4.3-rootless": nil, // it answers Docker's client that it could
+		"docker-of-podman-4.3-root":     {"--memory", "117440512", "--memory-swap", "117440512", "--pids-limit", "132", "--cpuset-cpus", "0,2"},
+		"podman-4.3-v2":                 {"--memory", "117440512", "--memory-swap", "117440512", "--pids-limit", "132"},
 	} {
 		if got := recorded(t, name).limitOptions(96<<20, 100, "0,2"); !slices.Equal(got, want) {
 			t.Errorf("%s: %q, want %q", name, got, want)
@@ -50,7 +48,7 @@ func TestLimitsAreThoseThatTheEngineCanSet(t *testing.T) {
 func TestRootOfAnEnginesContainersIsKnown(t *testing.T) {
 	t.Parallel()
 	testenv.UsesMachine()
-	for name, want := range map[string]bool{"docker-20.10": false, "podman-4.3-rootless": true} {
+	for name, want := range map[string]bool{"docker-20.10": false, "podman-4.3-rootless": true, "docker-of-podman-4.3-rootless": true, "docker-of-podman-4.3-root": false} {
 		if got := recorded(t, name).userns; got != want {
 			t.Errorf("%s: %v", name, got)
 		}
@@ -78,6 +76,19 @@ func TestProcessorsAreListedIfTheyAreNotAll(t *testing.T) {
 	} {
 		if got := cpuList(tt.own, tt.online); got != tt.want {
 			t.Errorf("%v of %s: %q, want %q", tt.own, tt.online, got, tt.want)
+		}
+	}
+}
+
+// The program docker may be Podman's, or find Podman's socket.
+func TestPodmanIsKnownBehindTheNameOfDocker(t *testing.T) {
+	t.Parallel()
+	testenv.UsesMachine()
+	for name, want := range map[string]bool{
+		"docker-20.10": false, "docker-28.3-cdi": false, "podman-4.3-v2": true, "docker-of-podman-4.3-rootless": true, "docker-of-podman-4.3-root": true,
+	} {
+		if got := recorded(t, name).podman; got != want {
+			t.Errorf("%s: %v", name, got)
 		}
 	}
 }

@@ -17,11 +17,13 @@ const (
 	boundingSet        = "the bounding set, which the container's first process drops"
 	noNewPrivs         = "`no_new_privs`, which the container's first process sets"
 	rootOutside        = "is root of the node if it leaves the container"
+	loopbackReached    = "can reach the node's loopback interface by a network that it requested"
 	neighboursPorts    = "can connect to ports of other bundles if both requested a network"
 	metadata           = "can ask a cloud's metadata service for the node's credentials, if it has a network"
 	forkBomb           = "can have as many processes as the account may"
 	uncounted          = "can write as much as it likes into the container's root, where the engine has the files"
 	uncountedProcesses = "on Linux before 5.14, or if the worker runs as root of the node"
+	noLimitBehind      = "if the engine cannot limit it, as a Podman without root behind the program docker"
 	noLimit            = "if Podman cannot limit it, as without root on cgroups v1"
 )
 
@@ -35,6 +37,14 @@ func podman(has func(container.Engine) bool) func(container.Host) bool {
 }
 
 func hasUserNamespace(e container.Engine) bool { return e.UserNamespace }
+
+// limited returns the weaknesses of engines that cannot set a limit. A Docker of unknown features can.
+func limited(clause string, can func(container.Engine) bool) map[Way]Weakness {
+	return map[Way]Weakness{
+		Docker: {Clause: clause, If: noLimitBehind, Absent: func(h container.Host) bool { return h.Docker.Engine == nil || can(*h.Docker.Engine) }},
+		Podman: {Clause: clause, If: noLimit, Absent: podman(can)},
+	}
+}
 
 // boundsProcesses is the condition of a host whose kernel counts the processes of a container.
 func boundsProcesses(h container.Host) bool { return h.Processes.Lack == "" }
@@ -110,10 +120,16 @@ func networks() []Wall {
 				Setuid: "no network", Docker: "the node's kernel, which drops such packets of a bridge",
 				Podman: "the same with root; without root, nothing",
 			},
-			Weaker: map[Way]Weakness{Podman: {
-				Clause: "can reach the node's loopback interface by a network that it requested", If: "if Podman runs without root, with slirp4netns or a pasta before 2024",
-				Absent: podman(func(e container.Engine) bool { return !e.UserNamespace }),
-			}},
+			Weaker: map[Way]Weakness{
+				Docker: {Clause: loopbackReached, If: "if the program docker is or finds a Podman without root", Absent: func(h container.Host) bool {
+					e := h.Docker.Engine
+					return e == nil || !e.Podman || !e.UserNamespace
+				}},
+				Podman: {
+					Clause: loopbackReached, If: "if Podman runs without root, with slirp4netns or a pasta before 2024",
+					Absent: podman(func(e container.Engine) bool { return !e.UserNamespace }),
+				},
+			},
 			Tests: []string{
 				"TestPrivateNetworkTakesNoPacketToTheHostItself", "TestNetworkOfDockerReachesOtherMachinesAndNotTheNodesOwnServices",
 				"TestNetworkOfPodmanWithoutRootIsAsStrongAsItsWallSays",
@@ -124,7 +140,7 @@ func networks() []Wall {
 			Made:   "a network namespace, into which the forwarder carries no connection",
 			Others: map[Way]string{Setuid: "no network", Docker: "none among bundles with a network", Podman: "the same with root; without root, as with builtin"},
 			Weaker: map[Way]Weakness{
-				Docker: {Clause: neighboursPorts, If: "unless Docker has `icc = false`"},
+				Docker: {Clause: neighboursPorts, If: "unless Docker has `icc = false`", Absent: docker(func(e container.Engine) bool { return e.Podman && e.UserNamespace })},
 				Podman: {Clause: neighboursPorts, If: "if Podman runs as root", Absent: podman(hasUserNamespace)},
 			},
 			Tests: []string{"TestBundlesInOneNetworkOfAnEngineReachEachOther"},
@@ -215,11 +231,8 @@ func resources() []Wall {
 				Docker: "the container's cgroup",
 				Podman: "the container's cgroup",
 			},
-			Weaker: map[Way]Weakness{Podman: {
-				Clause: "can use more memory than it requested, until the worker measures it", If: noLimit,
-				Absent: podman(func(e container.Engine) bool { return e.Memory }),
-			}},
-			Tests: []string{"TestMemoryLimitHoldsWithoutCgroups", "TestMemoryLimitCountsFilesInMemory", "TestOnlyAContainerThatRanOutOfMemoryIsSaidToHave"},
+			Weaker: limited("can use more memory than it requested, until the worker measures it", func(e container.Engine) bool { return e.Memory }),
+			Tests:  []string{"TestMemoryLimitHoldsWithoutCgroups", "TestMemoryLimitCountsFilesInMemory", "TestOnlyAContainerThatRanOutOfMemoryIsSaidToHave"},
 		},
 		{
 			Name: "number of processes", Keeps: "have more processes than `max_processes`",
@@ -229,7 +242,8 @@ func resources() []Wall {
 				Builtin:   {Clause: forkBomb, If: uncountedProcesses, Absent: boundsProcesses},
 				Apptainer: {Clause: forkBomb, If: uncountedProcesses, Absent: boundsProcesses},
 				Setuid:    {Clause: forkBomb},
-				Podman:    {Clause: forkBomb, If: noLimit, Absent: podman(func(e container.Engine) bool { return e.Processes })},
+				Docker:    limited(forkBomb, func(e container.Engine) bool { return e.Processes })[Docker],
+				Podman:    limited(forkBomb, func(e container.Engine) bool { return e.Processes })[Podman],
 			},
 			Tests: []string{"TestFidelityForkBombEndsAtTheLimitOfProcesses", "TestRunHasNoMoreProcessesThanItsQueueAllows"},
 		},
@@ -243,11 +257,8 @@ func resources() []Wall {
 			Name: "processors", Keeps: "use a processor that is not the job's",
 			Made:   "the job's cgroup, or the affinity of the worker",
 			Others: map[Way]string{Docker: "the container's cgroup", Podman: "the container's cgroup"},
-			Weaker: map[Way]Weakness{Podman: {
-				Clause: "can use all processors of the node", If: noLimit,
-				Absent: podman(func(e container.Engine) bool { return e.Processors }),
-			}},
-			Tests: []string{"TestEnginesContainerGetsTheProcessorsOfItsCaller"},
+			Weaker: limited("can use all processors of the node", func(e container.Engine) bool { return e.Processors }),
+			Tests:  []string{"TestEnginesContainerGetsTheProcessorsOfItsCaller"},
 		},
 		{
 			Name: "priority", Keeps: "take a higher priority, or real time",
