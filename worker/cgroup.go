@@ -4,6 +4,7 @@ import (
 	"iter"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -54,9 +55,14 @@ func memberships(cgroups, controller string) iter.Seq2[string, bool] {
 	}
 }
 
-// cgroupApart finds the cgroup of another process for a controller, unless this process is in it,
-// too. cgroups and own are the texts of /proc/PID/cgroup of the other process and of this one. A
-// version 1 hierarchy of the controller is preferred to version 2.
+// ofOneContainer matches a cgroup that an engine made for one container, whose id is in its name or in that of a
+// cgroup above: docker/ID, docker-ID.scope, libpod-ID.
+var ofOneContainer = regexp.MustCompile(`\b[0-9a-f]{64}\b`)
+
+// cgroupApart finds the cgroup of an engine's container for a controller, unless this process is in it,
+// too. cgroups and own are the texts of /proc/PID/cgroup of the container's first process and of this one. A
+// version 1 hierarchy of the controller is preferred to version 2. An engine without root may leave its
+// containers in its own cgroup, which is no container's.
 func cgroupApart(cgroups, own, mountinfo, controller string) (g cgroup) {
 	type membership struct {
 		name string
@@ -67,7 +73,7 @@ func cgroupApart(cgroups, own, mountinfo, controller string) (g cgroup) {
 		mine[membership{name, v2}] = true
 	}
 	for name, v2 := range memberships(cgroups, controller) {
-		if mine[membership{name, v2}] || v2 && g.dir != "" {
+		if mine[membership{name, v2}] || v2 && g.dir != "" || !ofOneContainer.MatchString(name) {
 			continue
 		}
 		if dir := mountedAt(mountinfo, name, controller, v2); dir != "" {

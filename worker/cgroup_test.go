@@ -20,6 +20,27 @@ func host(tb testing.TB, name string) (cgroups, mountinfo string) {
 	return texts[0], texts[1]
 }
 
+func TestCgroupOfAnEnginesContainerIsItsOwn(t *testing.T) {
+	t.Parallel()
+	const (
+		id     = "5f2c0a1d3e4b5f2c0a1d3e4b5f2c0a1d3e4b5f2c0a1d3e4b5f2c0a1d3e4bffff"
+		mounts = "30 24 0:26 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n31 24 0:27 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
+		own    = "4:memory:/user.slice/session-1\n0::/user.slice/session-1\n"
+	)
+	for cgroups, want := range map[string]string{
+		"4:memory:/docker/" + id + "\n0::/x\n":                                 "/sys/fs/cgroup/memory/docker/" + id,
+		"4:memory:/x/libpod_parent/libpod-" + id + "\n":                        "/sys/fs/cgroup/memory/x/libpod_parent/libpod-" + id,
+		"0::/user.slice/user-1001.slice/libpod-" + id + ".scope/container\n":   "/sys/fs/cgroup/unified/user.slice/user-1001.slice/libpod-" + id + ".scope/container",
+		"0::/system.slice/docker-" + id + ".scope\n":                           "/sys/fs/cgroup/unified/system.slice/docker-" + id + ".scope",
+		"4:memory:/user.slice/podman.service\n0::/user.slice/podman.service\n": "", // of Podman without root
+		own: "",
+	} {
+		if got := cgroupApart(cgroups, own, mounts, "memory"); got.dir != want {
+			t.Errorf("%q: %q, want %q", cgroups, got.dir, want)
+		}
+	}
+}
+
 func TestCgroupOfTheJobIsFound(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

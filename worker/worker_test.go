@@ -137,13 +137,13 @@ func TestEnginesContainerIsLimitedAndMeasuredByItself(t *testing.T) {
 		return container.Exit{Code: 137, Signal: 9, Usage: container.Usage{User: 7 * time.Second, System: time.Second, MemoryPeak: 1 << 30, OOMKills: 1}}, nil
 	})
 	jobCgroup(t, w, "68719476736", "99999999999") // of a job that others share
-	cgroups := t.TempDir()
+	cgroups, id := t.TempDir(), strings.Repeat("ab", 32)
 	for name, text := range map[string]string{
-		filepath.Join(w.proc, "44/cgroup"):                "5:memory:/docker/abc\n0::/system.slice/docker.service\n",
-		filepath.Join(w.proc, "self/mountinfo"):           "30 20 0:30 / " + cgroups + " rw,relatime - cgroup cgroup rw,memory\n",
-		cgroups + "/docker/abc/memory.limit_in_bytes":     "1090519040",
-		cgroups + "/docker/abc/memory.usage_in_bytes":     "5000",
-		cgroups + "/docker/abc/memory.max_usage_in_bytes": "1000000",
+		filepath.Join(w.proc, "44/cgroup"):                       "5:memory:/docker/" + id + "\n0::/system.slice/docker.service\n",
+		filepath.Join(w.proc, "self/mountinfo"):                  "30 20 0:30 / " + cgroups + " rw,relatime - cgroup cgroup rw,memory\n",
+		cgroups + "/docker/" + id + "/memory.limit_in_bytes":     "1090519040",
+		cgroups + "/docker/" + id + "/memory.usage_in_bytes":     "5000",
+		cgroups + "/docker/" + id + "/memory.max_usage_in_bytes": "1000000",
 	} {
 		must(t, os.MkdirAll(filepath.Dir(name), 0o700))
 		must(t, os.WriteFile(name, []byte(text), 0o600))
