@@ -50,10 +50,14 @@ func findApptainer(t *testing.T) string {
 func TestContainerIsRunTheWayThatTheQueueAsksFor(t *testing.T) {
 	t.Parallel()
 	apptainer := findApptainer(t)
-	x := prepareRuntime(t, runtimes.Apptainer, 0, "id -u; pwd; echo $HOME $TMPDIR; echo $FROM_IMAGE; test -e /.container/init && echo by Apptainer; echo result >file; exit 3")
+	runtime := runtimes.Apptainer
+	if filepath.Base(apptainer) == "singularity" {
+		runtime = runtimes.Singularity
+	}
+	x := prepareRuntime(t, runtime, 0, "id -u; pwd; echo $HOME $TMPDIR; echo $FROM_IMAGE; test -e /.container/init && echo by Apptainer; echo result >file; exit 3")
 	x.cmd.Env = append(x.cmd.Env, "PATH="+filepath.Dir(apptainer)+":/usr/bin:/bin")
 	code, exit := x.start().wait()
-	if code != 3 || exit.Ran.Runtime != runtimes.Apptainer || exit.Ran.Reason != "apptainer was asked for" {
+	if code != 3 || exit.Ran.Runtime != runtime || exit.Ran.Reason != string(runtime)+" was asked for" {
 		t.Errorf("exit code %d, %+v; stderr %q; the worker said: %s", code, exit, x.file("stderr"), x.log.String())
 	}
 	if got := x.file("stdout"); got != "0\n/"+bundle+"\n/"+bundle+" /"+bundle+"_tmp\nyes\nby Apptainer\n" || x.file("file") != "result\n" {
