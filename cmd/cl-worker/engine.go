@@ -13,6 +13,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/runner"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/walls"
+	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/pins"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
@@ -21,6 +23,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/spool"
 	"github.com/cl-slurm/cl-slurm/staging/engineimages"
+	"github.com/cl-slurm/cl-slurm/worker/probe"
 )
 
 // dockerWithin bounds the question whether Docker answers.
@@ -80,7 +83,7 @@ func (w *standalone) findEngineRecords(ctx context.Context) error {
 // only other workers can run.
 func (w *standalone) tryHost(ctx context.Context) error {
 	if w.engine != nil {
-		return nil
+		return w.tellWalls(ctx)
 	}
 	if err := (apptainer.Converter{}).Ready(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -96,13 +99,33 @@ func (w *standalone) tryHost(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := container.Choose(q.Runtime, host); err != nil {
+	choice, err := container.Choose(q.Runtime, host)
+	if err != nil {
 		return program.Usage(fmt.Errorf("containers cannot be run on this host (cl-worker probe): %w", err))
 	}
+	w.logWeaker(ctx, choice, host)
 	if w.network == plan.NetworkByRequest && host.Forwarder.Lack != "" {
 		w.log.WarnContext(ctx, "runs that request a network get none (see --bundle-network)", slog.String("reason", host.Forwarder.Lack))
 	}
 	return nil
+}
+
+// tellWalls logs the weaker walls of Docker. A host that cannot be probed runs containers by Docker all the same.
+func (w *standalone) tellWalls(ctx context.Context) error {
+	host, err := runner.Runner{Env: engineEnv(w.Process)}.Probe(ctx, w.config.Queue[queueName].Scratch, runtimes.Docker)
+	if err != nil {
+		return ctx.Err()
+	}
+	w.logWeaker(ctx, container.Choice{Runtime: runtimes.Docker}, host)
+	return nil
+}
+
+// logWeaker logs the weaker walls of this host's runtime.
+func (w *standalone) logWeaker(ctx context.Context, choice container.Choice, host container.Host) {
+	report := probe.Report{Choice: &choice, Weaker: walls.Weaker(choice, host)}
+	if sentence := report.WeakerSentence(); sentence != "" {
+		w.log.InfoContext(ctx, "walls around commands are weaker here (docs/security.md)", slog.String("weaker", sentence))
+	}
 }
 
 // engineImages brings images into Docker's own store.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -61,14 +62,7 @@ func (s *dockerSite) hasImage() bool { return s.docker("image", "inspect", s.ima
 // it as a user does, with an interrupt.
 func (s *dockerSite) start(id string, args ...string) (stop func()) {
 	s.t.Helper()
-	cmd := exec.Command(shipped.Path(s.t), append([]string{
-		"--server", s.address, "--id", id, "--work-dir", filepath.Join(s.dir, "work-"+id), "--bundle-runtime", "docker", "--fetch-private", "127.0.0.1",
-	}, args...)...)
-	cmd.Env = []string{
-		"PATH=" + filepath.Dir(s.program) + ":/usr/bin:/bin:/usr/sbin:/sbin", "HOME=" + s.dir, "DOCKER_HOST=" + s.host,
-		"CODALAB_USERNAME=ann", "CODALAB_PASSWORD=" + scriptPassword,
-	}
-	cmd.Dir, cmd.SysProcAttr = s.dir, &syscall.SysProcAttr{Credential: s.user.Credential}
+	cmd := s.worker(id, args...)
 	var log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
 	must(s.t, cmd.Start())
@@ -85,6 +79,20 @@ func (s *dockerSite) start(id string, args ...string) (stop func()) {
 	}
 	s.t.Cleanup(stop)
 	return stop
+}
+
+// worker returns the command of such a worker.
+func (s *dockerSite) worker(id string, args ...string) *exec.Cmd {
+	s.t.Helper()
+	cmd := exec.Command(shipped.Path(s.t), append([]string{
+		"--server", s.address, "--id", id, "--work-dir", filepath.Join(s.dir, "work-"+id), "--bundle-runtime", "docker", "--fetch-private", "127.0.0.1",
+	}, args...)...)
+	cmd.Env = []string{
+		"PATH=" + filepath.Dir(s.program) + ":/usr/bin:/bin:/usr/sbin:/sbin", "HOME=" + s.dir, "DOCKER_HOST=" + s.host,
+		"CODALAB_USERNAME=ann", "CODALAB_PASSWORD=" + scriptPassword,
+	}
+	cmd.Dir, cmd.SysProcAttr = s.dir, &syscall.SysProcAttr{Credential: s.user.Credential}
+	return cmd
 }
 
 // run runs a bundle to its end.
@@ -120,4 +128,16 @@ func TestDockersImagesOfAWorkerThatHasEndedAreRemovedByTheNext(t *testing.T) {
 	}
 	s.start("next", "--max-image-cache-size", "1k")
 	s.awaitNoImage()
+}
+
+// A stand-alone worker uses Docker where cl-worker probe names another runtime.
+func TestWorkerNamesTheWeakerWallsOfItsRuntime(t *testing.T) {
+	t.Parallel()
+	s := newDockerSite(t)
+	log, err := s.worker("w", "--exit-when-idle", "--idle-seconds", "0").CombinedOutput()
+	text := string(log)
+	if err != nil || !strings.Contains(text, "docker is a weaker wall than the built-in runtime: a command can ") ||
+		!strings.Contains(text, ", and it can write as much as it likes into the container's root, where the engine has the files") {
+		t.Errorf("%v: %s", err, log)
+	}
 }
