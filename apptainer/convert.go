@@ -14,6 +14,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/flatten"
+	"github.com/cl-slurm/cl-slurm/apptainer/sifconfig"
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 )
 
@@ -79,8 +80,8 @@ func (c Converter) withDefaults() Converter {
 	c.MemoryMiB = cmp.Or(c.MemoryMiB, DefaultMemoryMiB)
 	c.Mksquashfs = cmp.Or(c.Mksquashfs, "mksquashfs")
 	c.Tar2sqfs = cmp.Or(c.Tar2sqfs, "tar2sqfs")
-	c.MaxBytes = cmp.Or(c.MaxBytes, 256<<30)
-	c.MaxEntries = cmp.Or(c.MaxEntries, 2_000_000)
+	c.MaxBytes = cmp.Or(c.MaxBytes, sifconfig.MaxBytes)
+	c.MaxEntries = cmp.Or(c.MaxEntries, sifconfig.MaxEntries)
 	return c
 }
 

@@ -25,6 +25,13 @@ const OthersName = "other-owners.tar"
 // DefaultPath is the PATH for Docker images without one.
 const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
+// Limits of the files of an image. They keep a small image from filling a disk, where it is converted and
+// where it is unpacked.
+const (
+	MaxBytes   = 256 << 30
+	MaxEntries = 2_000_000
+)
+
 // Config has the properties of a SIF that a runtime needs.
 type Config struct {
 	// Env is the image's environment, "NAME=value", in the image's order.

@@ -38,12 +38,28 @@ type Tree struct {
 // if these are more, and the blocks of the directories below. It counts a file with several names
 // once, follows no symbolic link, and omits files that vanish. An error means that there may be more.
 func Measure(ctx context.Context, trees ...Tree) (bytes int64, err error) {
+	sum, err := Count(ctx, trees...)
+	return sum.Bytes, err
+}
+
+// Sum is the result of a Count.
+type Sum struct {
+	// Bytes is the result of Measure.
+	Bytes int64
+	// OnDisk is the blocks of all files and directories.
+	OnDisk int64
+	// Entries is the number of names.
+	Entries int64
+}
+
+// Count is Measure with further sums.
+func Count(ctx context.Context, trees ...Tree) (Sum, error) {
 	m := measurement{seen: map[File]bool{}}
 	var errs []error
 	for _, t := range trees {
 		errs = append(errs, m.dir(ctx, unix.AT_FDCWD, t.Dir, t, 0))
 	}
-	return m.bytes, errors.Join(errs...)
+	return m.sum, errors.Join(errs...)
 }
 
 // File identifies a file of this host.
@@ -55,8 +71,8 @@ func FileOf(st *unix.Stat_t) File {
 }
 
 type measurement struct {
-	bytes int64
-	seen  map[File]bool // of those with several names
+	sum  Sum
+	seen map[File]bool // of those with several names
 }
 
 // Of returns what a file takes.
@@ -135,8 +151,10 @@ func (m *measurement) entry(ctx context.Context, dir int, name string, t Tree, d
 }
 
 func (m *measurement) add(st *unix.Stat_t, isDir bool) {
+	m.sum.Entries++
 	if isDir {
-		m.bytes = Add(m.bytes, blocksOf(st))
+		m.sum.Bytes = Add(m.sum.Bytes, blocksOf(st))
+		m.sum.OnDisk = Add(m.sum.OnDisk, blocksOf(st))
 		return
 	}
 	if st.Nlink > 1 {
@@ -146,7 +164,8 @@ func (m *measurement) add(st *unix.Stat_t, isDir bool) {
 		}
 		m.seen[f] = true
 	}
-	m.bytes = Add(m.bytes, Of(st))
+	m.sum.Bytes = Add(m.sum.Bytes, Of(st))
+	m.sum.OnDisk = Add(m.sum.OnDisk, blocksOf(st))
 }
 
 // openDir opens a directory. A pipe in its place does not block.

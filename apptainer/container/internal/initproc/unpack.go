@@ -1,6 +1,7 @@
 package initproc
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -13,17 +14,19 @@ import (
 	"syscall"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
-	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 )
 
 // UnpackInstead unpacks an image that cannot be mounted, and notes the reason. The failure is the
-// request's fault if the image is damaged.
+// request's fault if the image is damaged or too large.
 func (r *Root) UnpackInstead() error {
 	r.Process.Note = "the image was unpacked for this run alone, which takes time and room on the node: " + r.Unpack
 	r.Process.unpacks()
 	err := r.unpackSIF()
 	if err == nil || errors.Is(err, errStopped) {
 		return err
+	}
+	if _, ok := errors.AsType[*container.RequestError](err); ok {
+		return container.RequestErrorf("%s; and the image cannot be unpacked instead: %w", r.Unpack, err)
 	}
 	if damage := r.checkSIF(); damage != nil {
 		return damage
@@ -43,21 +46,9 @@ func (e *unsquashfsError) Error() string { return "unsquashfs has failed (" + e.
 // checkSIF returns a *container.RequestError if the SIF's squashfs has no valid superblock.
 // That finds most truncated or overwritten files, but no other damage.
 func (r *Root) checkSIF() error {
-	f, err := openSIF(r.SIF)
-	if err != nil {
-		return nil // the host cannot read it
-	}
-	defer func() { _ = f.Close() }() // it was only read
-	info, err := f.Stat()
-	if err != nil {
-		return nil
-	}
-	head := make([]byte, superblockBytes)
-	if n, err := f.ReadAt(head, r.Offset); err != nil && (!errors.Is(err, io.EOF) || n == len(head)) {
-		return nil
-	}
-	if superblockIsWhole(head, info.Size()-r.Offset) {
-		return nil
+	head, fits, err := r.readSuperblock()
+	if err != nil || superblockIsWhole(head, fits) {
+		return nil //nolint:nilerr // the host cannot read it
 	}
 	return container.RequestErrorf("the image is damaged: it cannot be mounted (%s), and its squashfs has no valid superblock", r.Unpack)
 }
@@ -65,6 +56,24 @@ func (r *Root) checkSIF() error {
 // superblockBytes is the size of a squashfs superblock (linux/fs/squashfs/squashfs_fs.h:
 // squashfs_super_block).
 const superblockBytes = 96
+
+// readSuperblock returns the SIF's squashfs superblock, and the number of bytes into which the squashfs must fit.
+func (r *Root) readSuperblock() (head []byte, fits int64, err error) {
+	f, err := openSIF(r.SIF)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	info, err := f.Stat()
+	if err != nil {
+		return nil, 0, fmt.Errorf("find the image's size: %w", err)
+	}
+	head = make([]byte, superblockBytes)
+	if n, err := f.ReadAt(head, r.Offset); err != nil && (!errors.Is(err, io.EOF) || n == len(head)) {
+		return nil, 0, fmt.Errorf("read the image: %w", err)
+	}
+	return head, info.Size() - r.Offset, nil
+}
 
 // superblockIsWhole reports whether a superblock is that of a squashfs 4.0 that fits into this
 // number of bytes, with its tables inside.
@@ -94,14 +103,15 @@ func (r *Root) unpackSIF() error {
 	if container.IsNoexec(RootDir) {
 		return fmt.Errorf("the scratch, with %s, is mounted noexec, so that no program in it can be executed", r.Process.PrivateDir)
 	}
-	if err := r.checkRoom(); err != nil {
+	limits, err := r.limitUnpacking()
+	if err != nil {
 		return err
 	}
 	pid, output, err := r.startUnsquashfs(unsquashfs)
 	if err != nil {
 		return err
 	}
-	death, err := r.awaitChild(pid)
+	death, err := r.awaitUnpacked(pid, limits)
 	if err != nil {
 		return err
 	}
@@ -112,7 +122,7 @@ func (r *Root) unpackSIF() error {
 	}
 	words := output.String()
 	if strings.Contains(words, "No space left on device") || strings.Contains(words, "Disk quota exceeded") {
-		return fmt.Errorf("there is no room for it in %s", r.Process.PrivateDir)
+		return limits.outOfRoom(context.Background())
 	}
 	return fmt.Errorf("%w: %s", &unsquashfsError{death.String()}, words)
 }
@@ -154,35 +164,4 @@ func (r *Root) startUnsquashfs(program string) (pid int, output *tail, err error
 		Files: []uintptr{null.Fd(), null.Fd(), write.Fd()},
 	})
 	return pid, output, err
-}
-
-// checkRoom refuses an image that cannot fit. Its files need at least as much room as the image.
-func (r *Root) checkRoom() error {
-	info, err := os.Stat(r.SIF)
-	if err != nil {
-		return fmt.Errorf("find the image's size: %w", err)
-	}
-	disk, err := diskspace.Of(".")
-	if err != nil {
-		return fmt.Errorf("find the free room: %w", err)
-	}
-	if need := info.Size() - r.Offset; disk.Free < need {
-		return fmt.Errorf("it takes more than %d MiB, and %s has %d MiB free", need>>20, r.Process.PrivateDir, disk.Free>>20)
-	}
-	return nil
-}
-
-// awaitChild waits for the only child.
-func (r *Root) awaitChild(pid int) (Death, error) {
-	for {
-		select {
-		case d := <-r.Process.Deaths:
-			if d.PID == pid {
-				r.Process.killAll() // no process is left; another child may follow
-				return d, nil
-			}
-		case <-r.Process.Stop:
-			return Death{}, errStopped
-		}
-	}
 }
