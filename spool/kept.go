@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
@@ -67,27 +68,18 @@ func (d Disk) ListKeptResults() ([]KeptResults, error) {
 
 // MeasureKeptResults returns the sum of the sizes of kept results.
 func (d Disk) MeasureKeptResults(ctx context.Context, k KeptResults) (bytes, entries int64, err error) {
-	top := d.Layout.KeptDir(k.Name)
-	err = filepath.WalkDir(top, func(path string, e fs.DirEntry, err error) error {
-		if path == top && err == nil || errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if errors.Is(err, fs.ErrPermission) {
-			return nil // the command removed its owner's permissions; it counts as empty
-		}
+	entries = -1 // without the directory itself
+	err = filetree.Each(ctx, d.Layout.KeptDir(k.Name), func(st *unix.Stat_t) error {
 		entries++
-		if err == nil && e.Type().IsRegular() {
-			info, infoErr := e.Info()
-			if infoErr == nil {
-				bytes += info.Size()
-			}
+		if st.Mode&unix.S_IFMT == unix.S_IFREG {
+			bytes += st.Size
 		}
-		return errors.Join(err, ctx.Err())
+		return nil
 	})
 	if err != nil {
 		return 0, 0, fmt.Errorf("look through kept results %s: %w", k.Name, err)
 	}
-	return bytes, entries, nil
+	return bytes, max(entries, 0), nil
 }
 
 // RemoveKeptResults removes kept results unless they are in use, and reports whether it did. It renames them

@@ -8,8 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
 )
@@ -18,23 +19,9 @@ import (
 // disk's clock. It omits directories without their owner's permissions. After an error the result is
 // incomplete.
 func (d Disk) Weigh(ctx context.Context, l Leftover) (bytes int64, touched time.Time, err error) {
-	err = filepath.WalkDir(l.Path, func(_ string, e fs.DirEntry, err error) error {
-		var info fs.FileInfo
-		if err == nil {
-			info, err = e.Info()
-		}
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrNotExist):
-			return nil
-		case err != nil:
-			return err
-		}
-		touched = later(touched, changeTime(info))
-		if s, ok := info.Sys().(*syscall.Stat_t); ok {
-			bytes += s.Blocks * 512 // stat(2): blocks of 512 bytes
-		}
+	err = filetree.Each(ctx, l.Path, func(st *unix.Stat_t) error {
+		touched = later(touched, time.Unix(st.Ctim.Unix()))
+		bytes += st.Blocks * 512 // stat(2): blocks of 512 bytes
 		return nil
 	})
 	if err != nil {

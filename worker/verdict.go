@@ -9,7 +9,6 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/internal/diskuse"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -252,11 +251,6 @@ func processesSentence(limit int64) string {
 func diskSentence(limit, used int64) string {
 	return fmt.Sprintf("Disk limit %s exceeded (used %s). Ask for more with --request-disk.",
 		codalab.FormatSize(limit), codalab.FormatSize(used))
-}
-
-func deepSentence(limit int64) string {
-	return fmt.Sprintf("Disk limit %s: directories lie more than %d levels deep in one another, and cannot be measured.",
-		codalab.FormatSize(limit), diskuse.MaxDepth)
 }
 
 // roundUp rounds up to the unit of codalab.FormatDuration, so that a time above a limit is printed

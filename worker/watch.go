@@ -162,8 +162,6 @@ func (r *attemptRun) watchDisk(ctx context.Context, stopCommand context.CancelCa
 		case limit <= 0:
 		case bytes > limit:
 			stopCommand(&limitError{diskSentence(limit, bytes)})
-		case errors.Is(err, diskuse.ErrTooDeep):
-			stopCommand(&limitError{deepSentence(limit)})
 		case err != nil: // finalDisk opens closed directories
 			r.Log.DebugContext(ctx, "the run's disk space was not measured whole", slog.Any("error", err))
 		}
@@ -190,8 +188,6 @@ func (r *attemptRun) finalDisk(ctx context.Context, hurry bool) (overLimit, unme
 	case bytes > limit:
 		r.usage.setDisk(bytes)
 		return &limitError{diskSentence(limit, bytes)}, nil
-	case errors.Is(err, diskuse.ErrTooDeep):
-		return &limitError{deepSentence(limit)}, nil
 	case walk.Err() != nil:
 		return nil, fmt.Errorf("its disk space at the end could not be measured within %v, and was %s before", longest, codalab.FormatSize(r.usage.snapshot(time.Time{}).Usage.DiskBytes))
 	case err != nil:

@@ -5,20 +5,14 @@ package diskuse
 import (
 	"context"
 	"errors"
-	"io"
 	"io/fs"
 	"math"
-	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cl-slurm/cl-slurm/internal/treewalk"
 )
-
-// MaxDepth is the depth of directories that can be measured. Each level takes an open file.
-const MaxDepth = 500
-
-// ErrTooDeep means directories below MaxDepth levels.
-var ErrTooDeep = errors.New("directories lie too deep in one another to be measured")
 
 // ErrClosed means directories that the calling user may not read.
 var ErrClosed = errors.New("directories are closed to this user")
@@ -57,7 +51,7 @@ func Count(ctx context.Context, trees ...Tree) (Sum, error) {
 	m := measurement{seen: map[File]bool{}}
 	var errs []error
 	for _, t := range trees {
-		errs = append(errs, m.dir(ctx, unix.AT_FDCWD, t.Dir, t, 0))
+		errs = append(errs, m.tree(ctx, t))
 	}
 	return m.sum, errors.Join(errs...)
 }
@@ -89,65 +83,54 @@ func Add(a, b int64) int64 {
 
 func blocksOf(st *unix.Stat_t) int64 { return st.Blocks * 512 } // stat(2)
 
-// dir measures a directory. It returns the first error, and measures on after it.
-func (m *measurement) dir(ctx context.Context, at int, name string, t Tree, depth int) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if depth > MaxDepth {
-		return ErrTooDeep
-	}
-	fd, err := openDir(at, name, t.Open)
-	switch {
-	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-		return ErrClosed
-	case isGone(err):
-		return nil
-	case err != nil:
-		return &fs.PathError{Op: "open", Path: name, Err: err}
-	}
-	d := os.NewFile(uintptr(fd), name)
-	defer func() { _ = d.Close() }() // it was only read
+// tree measures a tree. It returns the first error, and measures on after it.
+func (m *measurement) tree(ctx context.Context, t Tree) error {
 	var failed error
-	for {
-		const some = 256
-		names, err := d.Readdirnames(some)
-		for _, n := range names {
-			if err := m.entry(ctx, fd, n, t, depth); failed == nil {
-				failed = err
-			}
-		}
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case errors.Is(err, io.EOF):
-			return failed
-		case err != nil:
-			return errors.Join(failed, err)
+	fail := func(err error) {
+		if failed == nil {
+			failed = err
 		}
 	}
+	err := treewalk.Walk(unix.AT_FDCWD, t.Dir, treewalk.Visitor{
+		Entry: func(dir int, name string) (isDir bool, err error) {
+			if err := ctx.Err(); err != nil {
+				return false, err
+			}
+			isDir, err = m.entry(dir, name, t)
+			fail(err)
+			return isDir, nil
+		},
+		Open: func(dir int, name string) (fd int, err error) { return openDir(dir, name, t.Open) },
+		Failed: func(_ int, name string, err error) error {
+			switch {
+			case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+				fail(ErrClosed)
+			case !treewalk.IsGone(err):
+				fail(&fs.PathError{Op: "open", Path: name, Err: err})
+			}
+			return nil
+		},
+	})
+	return errors.Join(failed, err)
 }
 
-// entry measures an entry of an open directory, with everything below it.
-func (m *measurement) entry(ctx context.Context, dir int, name string, t Tree, depth int) error {
+// entry measures an entry of an open directory.
+func (m *measurement) entry(dir int, name string, t Tree) (isDir bool, err error) {
 	var st unix.Stat_t
-	err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	err = unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
 	switch {
-	case isGone(err):
-		return nil
+	case treewalk.IsGone(err):
+		return false, nil
 	case errors.Is(err, unix.EACCES): // a directory that may be read and not searched
-		return ErrClosed
+		return false, ErrClosed
 	case err != nil:
-		return &fs.PathError{Op: "stat", Path: name, Err: err}
+		return false, &fs.PathError{Op: "stat", Path: name, Err: err}
 	}
-	isDir := st.Mode&unix.S_IFMT == unix.S_IFDIR
+	isDir = st.Mode&unix.S_IFMT == unix.S_IFDIR
 	if changed := time.Unix(st.Ctim.Unix()); changed.After(t.Since) {
 		m.add(&st, isDir)
 	}
-	if !isDir {
-		return nil
-	}
-	return m.dir(ctx, dir, name, t, depth+1)
+	return isDir, nil
 }
 
 func (m *measurement) add(st *unix.Stat_t, isDir bool) {
@@ -168,23 +151,17 @@ func (m *measurement) add(st *unix.Stat_t, isDir bool) {
 	m.sum.OnDisk = Add(m.sum.OnDisk, blocksOf(st))
 }
 
-// openDir opens a directory. A pipe in its place does not block.
-func openDir(at int, name string, openUp bool) (fd int, err error) {
-	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
-	fd, err = unix.Openat(at, name, flags, 0)
+// openDir opens a directory.
+func openDir(dir int, name string, openUp bool) (fd int, err error) {
+	fd, err = treewalk.OpenDir(dir, name)
 	if !openUp || err == nil && unix.Faccessat(fd, ".", unix.X_OK, 0) == nil || err != nil && !errors.Is(err, unix.EACCES) {
 		return fd, err
 	}
 	if err == nil {
 		_ = unix.Close(fd)
 	}
-	if err := unix.Fchmodat(at, name, 0o700, 0); err != nil {
+	if err := treewalk.Chmod(dir, name, 0o700); err != nil {
 		return -1, err
 	}
-	return unix.Openat(at, name, flags, 0)
-}
-
-// isGone reports whether a file has vanished, or something else than a directory has its name now.
-func isGone(err error) bool {
-	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
+	return treewalk.OpenDir(dir, name)
 }

@@ -4,38 +4,24 @@
 package filetree
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
-	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/internal/subids"
+	"github.com/cl-slurm/cl-slurm/internal/treewalk"
 )
 
 // Remove removes a directory and its contents, even if a directory has lost its owner's
 // permissions. It follows no symbolic link. It returns nil if the directory does not exist.
 func Remove(dir string) error {
-	failed := os.RemoveAll(dir)
-	if failed == nil {
-		return nil
-	}
-	openTop(dir)
-	root, err := os.OpenRoot(dir)
-	if errors.Is(err, fs.ErrNotExist) { // another process removes it too
-		return nil
-	}
-	if errors.Is(err, syscall.ENOTDIR) {
-		err = failed
-	}
-	if err != nil {
-		return fmt.Errorf("remove tree: %w", err)
-	}
-	OpenUp(root)
-	_ = root.Close() // only used to change modes
-	if err := os.RemoveAll(dir); err != nil {
+	if err := removeOrReclaim(unix.AT_FDCWD, dir, dir); err != nil {
 		return fmt.Errorf("remove tree: %w", err)
 	}
 	return nil
@@ -44,30 +30,24 @@ func Remove(dir string) error {
 // RemoveIn removes an entry of root and its contents, even if a directory has lost its
 // owner's permissions.
 func RemoveIn(root *os.Root, name string) error {
-	err := root.RemoveAll(name)
-	if !errors.Is(err, fs.ErrPermission) {
+	d, err := root.Open(path.Dir(name))
+	if err != nil {
 		return err
 	}
-	at := filepath.Join(root.Name(), name)
-	if info, err := root.Lstat(name); err == nil {
-		if subids.IsForeign(info) {
-			_ = subids.Reclaim(at) // a failure shows below
-		}
-		_ = OpenEntry(root, name, info) // as above
-	}
-	if dir, err := root.OpenRoot(name); err == nil {
-		openUpOrReclaim(dir, at)
-		_ = dir.Close() // only used to change modes
-	}
-	return root.RemoveAll(name)
+	defer func() { _ = d.Close() }() // only used for its entries
+	return removeOrReclaim(int(d.Fd()), path.Base(name), filepath.Join(root.Name(), name))
 }
 
-// openTop gives the owner of a directory all permissions on it.
-func openTop(dir string) {
-	if info, err := os.Lstat(dir); err == nil && info.IsDir() && subids.IsForeign(info) {
-		_ = subids.Reclaim(dir) // a failure shows below
+// removeOrReclaim removes an entry of an open directory, which has the path at. If a killed container left files
+// of the user's subordinate ids, it first makes the user their owner.
+func removeOrReclaim(dir int, name, at string) error {
+	r := remover{}
+	err := r.all(dir, name)
+	if err == nil || !r.foreign || subids.Reclaim(at) != nil {
+		return err
 	}
-	_ = os.Chmod(dir, 0o700) // as above
+	again := remover{}
+	return again.all(dir, name)
 }
 
 // OpenUp gives the owner all permissions on the root and the directories below it, and read
@@ -92,29 +72,57 @@ func openUpAll(root *os.Root) (foreign bool) {
 		_ = OpenEntry(root, ".", info) // see OpenUp
 		foreign = subids.IsForeign(info)
 	}
-	return openUp(root, ".") || foreign
+	d, err := root.Open(".")
+	if err != nil {
+		return foreign
+	}
+	defer func() { _ = d.Close() }() // only used for its entries
+	entry := func(dir int, name string) (enter bool, err error) {
+		var st unix.Stat_t
+		if unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+			return false, nil //nolint:nilerr // see OpenUp
+		}
+		foreign = foreign || subids.IsForeignID(st.Uid)
+		isDir := st.Mode&unix.S_IFMT == unix.S_IFDIR
+		switch {
+		case isDir && st.Mode&0o700 != 0o700:
+			_ = treewalk.Chmod(dir, name, st.Mode&0o777|0o700) // see OpenUp
+		case st.Mode&unix.S_IFMT == unix.S_IFREG && st.Mode&0o400 == 0:
+			_ = treewalk.Chmod(dir, name, st.Mode&0o777|0o400) // see OpenUp
+		}
+		return isDir, nil
+	}
+	ignored := func(int, string, error) error { return nil }
+	_ = treewalk.Walk(int(d.Fd()), ".", treewalk.Visitor{Entry: entry, Failed: ignored}) // see OpenUp
+	return foreign
 }
 
-func openUp(root *os.Root, dir string) (foreign bool) {
-	d, err := root.Open(dir)
-	if err != nil {
-		return false
-	}
-	entries, _ := d.ReadDir(-1)
-	_ = d.Close()
-	for _, e := range entries {
-		name := path.Join(dir, e.Name())
-		info, err := e.Info()
-		if err != nil {
-			continue
+// Each calls visit for a directory and everything in it, at any depth. It follows no symbolic link, and omits what
+// vanishes and what the calling user may not read. An error of visit, or ctx's end, ends it.
+func Each(ctx context.Context, dir string, visit func(st *unix.Stat_t) error) error {
+	stat := func(at int, name string) (isDir bool, err error) {
+		if err := ctx.Err(); err != nil {
+			return false, err
 		}
-		_ = OpenEntry(root, name, info)
-		foreign = foreign || subids.IsForeign(info)
-		if info.IsDir() {
-			foreign = openUp(root, name) || foreign
+		var st unix.Stat_t
+		err = unix.Fstatat(at, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+		if err == nil {
+			return st.Mode&unix.S_IFMT == unix.S_IFDIR, visit(&st)
 		}
+		return false, omit(at, name, err)
 	}
-	return foreign
+	isDir, err := stat(unix.AT_FDCWD, dir)
+	if err != nil || !isDir {
+		return err
+	}
+	return treewalk.Walk(unix.AT_FDCWD, dir, treewalk.Visitor{Entry: stat, Failed: omit})
+}
+
+func omit(_ int, name string, err error) error {
+	if treewalk.IsGone(err) || errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	return &fs.PathError{Op: "read", Path: name, Err: err}
 }
 
 // OpenEntry gives the owner all permissions on a directory of root, or reading of a file.

@@ -2,11 +2,15 @@ package filetree_test
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
 	"github.com/cl-slurm/cl-slurm/internal/subids"
@@ -17,7 +21,70 @@ func TestMain(m *testing.M) {
 	if code, ran := subids.Main(os.Args); ran {
 		os.Exit(code)
 	}
+	if len(os.Args) == 3 && os.Args[1] == removeTree {
+		if err := filetree.Remove(os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	os.Exit(m.Run())
+}
+
+// removeTree is an argument with which this program removes a directory.
+const removeTree = "remove-tree"
+
+// A command can make directories so deep in one another that no path reaches them and no process could have all
+// of them open.
+func TestDeepTreesAreOpenedAndRemovedWithFewDescriptors(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() == 0 && !testenv.AsResearcher(t) {
+		return
+	}
+	const depth, descriptors = 2500, "200"
+	dir := filepath.Join(t.TempDir(), "deep")
+	testenv.Must(t, os.Mkdir(dir, 0o700))
+	root, err := os.OpenRoot(dir)
+	testenv.Must(t, err)
+	defer root.Close()
+	at, err := unix.Open(dir, unix.O_PATH, 0)
+	testenv.Must(t, err)
+	for i := range depth {
+		testenv.Must(t, unix.Mkdirat(at, "d", 0o700))
+		below, err := unix.Openat(at, "d", unix.O_PATH, 0)
+		testenv.Must(t, err)
+		if i%2 == 1 {
+			testenv.Must(t, os.Chmod(fmt.Sprintf("/proc/self/fd/%d", at), 0))
+		}
+		testenv.Must(t, unix.Close(at))
+		at = below
+	}
+	testenv.Must(t, unix.Close(at))
+	closed := func() (n int) {
+		testenv.Must(t, filetree.Each(t.Context(), dir, func(st *unix.Stat_t) error {
+			if st.Mode&0o700 != 0o700 {
+				n++
+			}
+			return nil
+		}))
+		return n
+	}
+	if closed() != 1 {
+		t.Fatal("the tree is open, so this test shows nothing")
+	}
+	filetree.OpenUp(root)
+	if n := closed(); n != 0 {
+		t.Errorf("%d directories are closed", n)
+	}
+	testenv.Must(t, os.Chmod(dir, 0o500))
+	remove := exec.Command("sh", "-c", "ulimit -n "+descriptors+" && exec /proc/"+strconv.Itoa(os.Getpid())+"/exe "+removeTree+" "+dir)
+	if output, err := remove.CombinedOutput(); err != nil {
+		t.Errorf("%v: %.300s", err, output)
+	}
+	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the tree is there still: %v", err)
+		testenv.Must(t, filetree.Remove(dir)) // with more descriptors
+	}
 }
 
 // It runs as an ordinary user: root may read everything.

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"strconv"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/internal/background"
 	"github.com/cl-slurm/cl-slurm/internal/diskuse"
+	"github.com/cl-slurm/cl-slurm/internal/treewalk"
 )
 
 // Command is the hidden argument with which a program runs [Main].
@@ -63,11 +63,16 @@ func Main(args []string) (code int, ran bool) {
 // comes from Lstat.
 func IsForeign(info fs.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
-	if own := os.Getuid(); !ok || own == 0 || st.Uid == uint32(own) { //nolint:gosec // an id
+	return ok && IsForeignID(st.Uid)
+}
+
+// IsForeignID is IsForeign for the owner of a file.
+func IsForeignID(uid uint32) bool {
+	if own := os.Getuid(); own == 0 || uid == uint32(own) { //nolint:gosec // an id
 		return false
 	}
 	m, err := Find()
-	return err == nil && m.has(st.Uid)
+	return err == nil && m.has(uid)
 }
 
 // Reclaim makes the calling user the owner of everything in these directories, and of the directories
@@ -172,54 +177,50 @@ func help(canceled <-chan struct{}, ids *Map, order string, dirs []string) (stri
 func ReclaimInside(dirs ...string) error {
 	var errs []error
 	for _, dir := range dirs {
-		if err := reclaimEntry(unix.AT_FDCWD, dir); err != nil {
+		if err := reclaimTree(unix.AT_FDCWD, dir); err != nil {
 			errs = append(errs, fmt.Errorf("reclaim %s: %w", dir, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// reclaimEntry reclaims one entry of an open directory and everything below it. It returns the first error,
+// reclaimTree reclaims one entry of an open directory and everything below it. It returns the first error,
 // and omits files of users outside of the map, which no container made.
-func reclaimEntry(at int, name string) error {
-	var st unix.Stat_t
-	err := unix.Fstatat(at, name, &st, unix.AT_SYMLINK_NOFOLLOW)
-	if errors.Is(err, unix.ENOENT) { // another process removes it
-		return nil
-	}
-	if err != nil {
-		return &fs.PathError{Op: "stat", Path: name, Err: err}
-	}
-	if st.Uid != 0 || st.Gid != 0 {
-		if err = unix.Fchownat(at, name, 0, 0, unix.AT_SYMLINK_NOFOLLOW); errors.Is(err, unix.EPERM) {
-			return nil
+func reclaimTree(at int, name string) error {
+	var failed error
+	fail := func(op, name string, err error) {
+		if failed == nil {
+			failed = &fs.PathError{Op: op, Path: name, Err: err}
 		}
 	}
-	if err != nil {
-		return &fs.PathError{Op: "chown", Path: name, Err: err}
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return nil
-	}
-	fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return &fs.PathError{Op: "open", Path: name, Err: err}
-	}
-	d := os.NewFile(uintptr(fd), name)
-	defer func() { _ = d.Close() }() // it was only read
-	for {
-		const some = 1024
-		names, readErr := d.Readdirnames(some)
-		for _, n := range names {
-			if failed := reclaimEntry(fd, n); err == nil {
-				err = failed
+	entry := func(at int, name string) (enter bool, err error) {
+		var st unix.Stat_t
+		if err := unix.Fstatat(at, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			if !errors.Is(err, unix.ENOENT) { // another process removes it
+				fail("stat", name, err)
+			}
+			return false, nil
+		}
+		if st.Uid != 0 || st.Gid != 0 {
+			if err := unix.Fchownat(at, name, 0, 0, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+				if !errors.Is(err, unix.EPERM) {
+					fail("chown", name, err)
+				}
+				return false, nil
 			}
 		}
-		if errors.Is(readErr, io.EOF) {
-			return err
-		}
-		if readErr != nil {
-			return errors.Join(err, readErr)
-		}
+		return st.Mode&unix.S_IFMT == unix.S_IFDIR, nil
 	}
+	enter, _ := entry(at, name) // always nil
+	if !enter {
+		return failed
+	}
+	err := treewalk.Walk(at, name, treewalk.Visitor{
+		Entry: entry,
+		Failed: func(_ int, name string, err error) error {
+			fail("open", name, err)
+			return nil
+		},
+	})
+	return errors.Join(failed, err)
 }

@@ -12,15 +12,16 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/enter"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
 	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
+	"github.com/cl-slurm/cl-slurm/internal/treewalk"
 )
 
 // Runtime runs containers by one engine. It runs [container.Container].PinnedReference, which must be in the
@@ -241,18 +242,18 @@ func (e Runtime) giveBack(ctx context.Context, c container.Container) error {
 // hasForeign reports whether a file in a tree belongs to another user than uid, or cannot be read.
 func hasForeign(dir string, uid uint32) bool {
 	foreign := errors.New("foreign")
-	err := filepath.WalkDir(dir, func(_ string, d os.DirEntry, err error) error {
-		if err != nil {
-			return err
+	var top unix.Stat_t
+	if unix.Stat(dir, &top) != nil || top.Uid != uid {
+		return true
+	}
+	return nil != treewalk.Walk(unix.AT_FDCWD, dir, treewalk.Visitor{Entry: func(dir int, name string) (isDir bool, err error) {
+		var st unix.Stat_t
+		if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			return false, err
 		}
-		info, err := d.Info()
-		if err != nil {
-			return err
+		if st.Uid != uid {
+			return false, foreign
 		}
-		if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Uid != uid {
-			return foreign
-		}
-		return nil
-	})
-	return err != nil
+		return st.Mode&unix.S_IFMT == unix.S_IFDIR, nil
+	}})
 }

@@ -15,10 +15,13 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/seccomp"
 	"github.com/cl-slurm/cl-slurm/internal/background"
+	"github.com/cl-slurm/cl-slurm/internal/treewalk"
 )
 
 // Command is the hidden argument with which a program runs [Main]. That program must be linked
@@ -244,12 +247,21 @@ func giveToOwners(dirs []string) error {
 		if !ok {
 			return fmt.Errorf("give %s: its owner is unknown", dir)
 		}
-		err = filepath.WalkDir(dir, func(name string, _ fs.DirEntry, err error) error {
-			if chownErr := os.Lchown(name, int(owner.Uid), int(owner.Gid)); !errors.Is(chownErr, fs.ErrPermission) { //nolint:gosec // nothing else runs in this container
-				err = errors.Join(err, chownErr)
-			} // otherwise its owner is unknown to this container, so the command did not make it
-			return err
-		})
+		var failed error
+		give := func(dir int, name string) (enter bool, err error) {
+			err = unix.Fchownat(dir, name, int(owner.Uid), int(owner.Gid), unix.AT_SYMLINK_NOFOLLOW)
+			if err != nil && !errors.Is(err, fs.ErrPermission) { // otherwise its owner is unknown to this container, so the command did not make it
+				failed = &fs.PathError{Op: "chown", Path: name, Err: err}
+			}
+			return true, nil
+		}
+		err = treewalk.Walk(unix.AT_FDCWD, dir, treewalk.Visitor{Entry: give, Failed: func(_ int, name string, err error) error {
+			if !treewalk.IsGone(err) {
+				failed = &fs.PathError{Op: "open", Path: name, Err: err}
+			}
+			return nil
+		}})
+		err = errors.Join(err, failed)
 		if err != nil {
 			return fmt.Errorf("give: %w", err)
 		}
