@@ -258,7 +258,7 @@ func TestExchangedDirectoryLeadsNowhere(t *testing.T) {
 
 func TestDeepTreesArePackedAndUnpackedWithFewOpenDirectories(t *testing.T) {
 	t.Parallel()
-	const deep, most = 300, 70
+	const deep, most = 300, 80
 	s, again := newSite(t), newSite(t)
 	var data []byte
 	for i := 0; i < deep; i += 50 {

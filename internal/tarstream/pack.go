@@ -235,7 +235,7 @@ func (p *packer) directory(d *os.File, at location, below string) error {
 		p.above = append(p.above, info)
 		defer func() { p.above = p.above[:len(p.above)-1] }()
 	}
-	if at.root != nil && at.depth < maxOpen && len(entries) > 0 {
+	if at.root != nil && len(entries) > 0 && (at.depth < maxOpen || strings.Count(at.path, "/") >= maxSteps) {
 		// If it fails, paths are only longer.
 		if sub, err := at.root.OpenRoot(at.path); err == nil {
 			defer sub.Close()

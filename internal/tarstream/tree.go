@@ -12,6 +12,11 @@ import (
 // fewer, and several streams at a time can afford it.
 const maxOpen = 64
 
+// maxSteps is the largest number of directories through which Pack reaches an entry from an open one. Below
+// maxOpen levels, it keeps each level open that is so deep below the last one. Otherwise a tree of a
+// thousand levels would take a thousand times as long as a flat one.
+const maxSteps = 32
+
 // tree is the directory tree into which an archive is unpacked. It keeps the current
 // directory and its parents open: the next entry is usually in the same directory, and
 // walking there again would cost more than writing the entry.

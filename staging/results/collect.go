@@ -150,20 +150,22 @@ func openUpAndRetry(root *os.Root, read func() (string, error)) (string, error) 
 // upload sends the results in root. It counts them first, for the progress.
 func (c *Collector) upload(ctx context.Context, run codalab.RunBundle, root *os.Root, progress func(string)) (string, error) {
 	x := exclusionOf(run)
-	excludes := func(below string, d fs.DirEntry) bool { return x.excludes(root, below, d) }
+	excludes := func(below string, d fs.DirEntry) bool {
+		return x.excludes(place{dir: root, name: below, below: below}, d)
+	}
 	u := &upload{}
 	most, err := c.mostBytes(root)
 	if err != nil {
 		return "", failed(err, true)
 	}
-	visit := func(below string, info fs.FileInfo) error {
+	visit := func(at place, info fs.FileInfo) error {
 		if u.total.add(info); u.total.bytes > most {
 			return fmt.Errorf("%w: with %s they have more than %s, the most that this bridge uploads; holes in files count as if they were full",
-				tarstream.ErrTooLarge, quoted(below), codalab.FormatSize(most))
+				tarstream.ErrTooLarge, quoted(at.below), codalab.FormatSize(most))
 		}
-		return tarstream.CheckPath(below)
+		return tarstream.CheckPath(at.below)
 	}
-	if err := (walker{root, excludes, visit}).walk(ctx, "."); err != nil {
+	if err := (walker{x.excludes, visit}).walk(ctx, root); err != nil {
 		return "", fmt.Errorf("count results: %w", err)
 	}
 	const every = 250 * time.Millisecond

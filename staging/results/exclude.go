@@ -37,9 +37,10 @@ func exclusionOf(run codalab.RunBundle) exclusion {
 // an entry that matches a pattern as for tar (codalab/worker/file_util.py: tar_gzip_directory),
 // the incomplete copy of a killed worker, or a device. Root in a container of Docker can make devices, which
 // would open the host's disks to whoever may open the results.
-func (x exclusion) excludes(root *os.Root, below string, d fs.DirEntry) bool {
+func (x exclusion) excludes(at place, d fs.DirEntry) bool {
+	below := at.below
 	if d.Type()&fs.ModeSymlink != 0 && (x.whole || x.links[below]) {
-		if target, err := root.Readlink(below); err == nil && strings.HasPrefix(target+"/", x.prefix) {
+		if target, err := at.dir.Readlink(at.name); err == nil && strings.HasPrefix(target+"/", x.prefix) {
 			return true
 		}
 	}
@@ -51,37 +52,37 @@ func (x exclusion) excludes(root *os.Root, below string, d fs.DirEntry) bool {
 
 // clean removes entries that are not results from root, and calls visit for each result. Results that stay on
 // a disk lose the right of their owner that they give to everybody who executes them.
-func (x exclusion) clean(ctx context.Context, root *os.Root, visit func(below string, info fs.FileInfo) error) error {
+func (x exclusion) clean(ctx context.Context, root *os.Root, visit func(at place, info fs.FileInfo) error) error {
 	var removing error
-	skip := func(below string, d fs.DirEntry) bool {
-		if !x.excludes(root, below, d) {
+	skip := func(at place, d fs.DirEntry) bool {
+		if !x.excludes(at, d) {
 			return false
 		}
-		removing = errors.Join(removing, filetree.RemoveIn(root, below))
+		removing = errors.Join(removing, filetree.RemoveIn(at.dir, at.name))
 		return true
 	}
-	disarmed := func(below string, info fs.FileInfo) error {
-		if err := visit(below, info); err != nil {
+	disarmed := func(at place, info fs.FileInfo) error {
+		if err := visit(at, info); err != nil {
 			return err
 		}
-		return disarm(root, below, info)
+		return disarm(at, info)
 	}
-	err := walker{root, skip, disarmed}.walk(ctx, ".")
+	err := walker{skip, disarmed}.walk(ctx, root)
 	return errors.Join(err, removing)
 }
 
 // disarm takes the set-user-ID and set-group-ID bits from a file. Root in a container may set them, has no use
 // of them there, and owns the file as the bridge's account outside.
-func disarm(root *os.Root, below string, info fs.FileInfo) error {
+func disarm(at place, info fs.FileInfo) error {
 	if !info.Mode().IsRegular() || info.Mode()&(fs.ModeSetuid|fs.ModeSetgid) == 0 {
 		return nil
 	}
-	now, err := root.Lstat(below) // visit may have changed its permissions
+	now, err := at.dir.Lstat(at.name) // visit may have changed its permissions
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	return root.Chmod(below, now.Mode().Perm())
+	return at.dir.Chmod(at.name, now.Mode().Perm())
 }

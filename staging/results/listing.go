@@ -94,20 +94,20 @@ func (l *listing) head(output string) string {
 
 func (l *listing) entries(ctx context.Context, root *os.Root, w io.Writer) error {
 	l.tally, l.counts.files, l.counts.directories, l.counts.links, l.counts.others = tally{}, 0, 0, 0, 0
-	return l.excluded.clean(ctx, root, func(below string, info fs.FileInfo) error {
+	return l.excluded.clean(ctx, root, func(at place, info fs.FileInfo) error {
 		l.tally.add(info)
 		if now := l.now(); now.Sub(l.reported) >= time.Second {
 			l.reported = now
 			l.tell(fmt.Sprintf("Listing results, which stay on the cluster's disk: %s so far.", &l.tally))
 		}
-		_, err := io.WriteString(w, l.line(root, below, info))
+		_, err := io.WriteString(w, l.line(at, info))
 		return err
 	})
 }
 
 // line returns an entry's line, and counts the entry.
-func (l *listing) line(root *os.Root, below string, info fs.FileInfo) string {
-	kind, size, name := "other", "-", quoted(below)
+func (l *listing) line(at place, info fs.FileInfo) string {
+	kind, size, name := "other", "-", quoted(at.below)
 	switch mode := info.Mode(); {
 	case mode.IsRegular():
 		l.counts.files++
@@ -117,7 +117,7 @@ func (l *listing) line(root *os.Root, below string, info fs.FileInfo) string {
 		kind, name = "dir", name+"/"
 	case mode.Type() == fs.ModeSymlink:
 		l.counts.links++
-		target, err := root.Readlink(below)
+		target, err := at.dir.Readlink(at.name)
 		if err != nil {
 			target = "?"
 		}

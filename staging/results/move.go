@@ -140,9 +140,9 @@ func prepare(ctx context.Context, root *os.Root, run codalab.RunBundle, location
 		return err
 	}
 	foreign := false
-	open := func(below string, info fs.FileInfo) error {
+	open := func(at place, info fs.FileInfo) error {
 		foreign = foreign || subids.IsForeign(info)
-		return filetree.OpenEntry(root, below, info)
+		return filetree.OpenEntry(at.dir, at.name, info)
 	}
 	err = exclusionOf(run).clean(ctx, root, open)
 	if foreign {

@@ -58,7 +58,7 @@ func measure(root *os.Root, x exclusion, most int64) bool {
 		left -= len(entries)
 		for _, d := range entries {
 			below := path.Join(dir, d.Name())
-			if x.excludes(root, below, d) {
+			if x.excludes(place{dir: root, name: below, below: below}, d) {
 				continue
 			}
 			if d.IsDir() {

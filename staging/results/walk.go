@@ -12,51 +12,92 @@ import (
 	"syscall"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 )
 
 // walker visits the entries of a directory, in the order of names, and a directory before its
 // entries.
 type walker struct {
-	root *os.Root
 	// skip reports whether to omit an entry, with all its entries.
-	skip  func(below string, d fs.DirEntry) bool
-	visit func(below string, info fs.FileInfo) error
+	skip  func(at place, d fs.DirEntry) bool
+	visit func(at place, info fs.FileInfo) error
 }
 
+// place is the place of an entry: its name in an open directory, and its path below the walker's directory.
+type place struct {
+	dir   *os.Root
+	name  string // a path of a few steps
+	below string
+	open  int // number of directories that are open above
+}
+
+func (at place) in(name string) place {
+	return place{at.dir, path.Join(at.name, name), path.Join(at.below, name), at.open}
+}
+
+// The number of levels that a walker has open, and of further steps from an open level to an entry. A command may
+// make a thousand directories in one another, and each entry takes the same time.
+const (
+	openLevels = 64
+	mostSteps  = 32
+)
+
+// longestPath limits the memory for the paths of directories that are deep in one another. Programs can use paths
+// of 4095 bytes.
+const longestPath = 16 << 10
+
 // walk walks through dir. It ignores entries that vanish during the walk.
-func (w walker) walk(ctx context.Context, dir string) error {
-	entries, err := w.list(dir)
+func (w walker) walk(ctx context.Context, dir *os.Root) error {
+	return w.directory(ctx, place{dir: dir, name: ".", below: "."})
+}
+
+func (w walker) directory(ctx context.Context, at place) error {
+	entries, err := list(at)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
+	}
+	if at.name != "." && len(entries) > 0 && (at.open < openLevels || strings.Count(at.name, "/") >= mostSteps) {
+		// If it fails, paths are only longer.
+		if sub, err := at.dir.OpenRoot(at.name); err == nil {
+			defer sub.Close()
+			at = place{sub, ".", at.below, at.open + 1}
+		}
 	}
 	for _, d := range entries {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		below := path.Join(dir, d.Name())
-		if w.skip(below, d) {
-			continue
-		}
-		info, err := d.Info()
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err == nil {
-			err = w.visit(below, info)
-		}
-		if err == nil && info.IsDir() {
-			err = w.walk(ctx, below)
-		}
-		if err != nil {
+		if err := w.entry(ctx, at.in(d.Name()), d); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+func (w walker) entry(ctx context.Context, at place, d fs.DirEntry) error {
+	if w.skip(at, d) {
+		return nil
+	}
+	info, err := d.Info()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil && len(at.below) > longestPath {
+		err = fmt.Errorf("%w: directories lie too deep in one another, with a path of %d bytes, where %d are the most: %s…",
+			tarstream.ErrTooLarge, len(at.below), longestPath, quoted(at.below[:100]))
+	}
+	if err == nil {
+		err = w.visit(at, info)
+	}
+	if err == nil && info.IsDir() {
+		err = w.directory(ctx, at)
+	}
+	return err
+}
+
 // list lists a directory. It does not block on a pipe that has replaced the directory.
-func (w walker) list(dir string) ([]fs.DirEntry, error) {
-	d, err := w.root.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
+func list(at place) ([]fs.DirEntry, error) {
+	d, err := at.dir.OpenFile(at.name, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
