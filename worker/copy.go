@@ -46,7 +46,13 @@ type copier struct {
 const (
 	copyAtOnce = 8 // small files cost round trips more than bandwidth
 	copyPause  = time.Second
+	// longestPath limits the memory for the paths of directories that are deep in one another, and the time to reach
+	// them. Programs can use no longer path.
+	longestPath = 4095
 )
+
+// errTooDeep means a path above longestPath.
+var errTooDeep = errors.New("directories lie too deep in one another")
 
 // tryFor copies one directory into another. It calls failed for each failure, and tries again until
 // ctx ends or long has passed since the first failure.
@@ -58,6 +64,9 @@ func (c *copier) tryFor(ctx context.Context, from, to string, long time.Duration
 			return nil
 		}
 		failed(err)
+		if errors.Is(err, errTooDeep) {
+			return err
+		}
 		now := time.Now()
 		if since.IsZero() {
 			since = now
@@ -162,6 +171,9 @@ func (c *copier) directory(ctx context.Context, group *errgroup.Group, dir strin
 		name := path.Join(dir, e.Name())
 		switch {
 		case ctx.Err() != nil:
+			return
+		case len(name) > longestPath:
+			c.fail(fmt.Errorf("%w, with a path of %d bytes, where %d are the most: %.100s…", errTooDeep, len(name), longestPath, name))
 			return
 		case c.skip != nil && c.skip(c.from, name):
 		default:

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/internal/filetree"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -217,6 +218,41 @@ func TestIncompleteCopyHasACopysName(t *testing.T) {
 }
 
 // It runs as an ordinary user, because closed files do not stop root.
+// Each level is reached by its path, so a path needs a limit.
+func TestWorkingDirectoryThatIsTooDeepIsNotTriedAgain(t *testing.T) {
+	t.Parallel()
+	level := strings.Repeat("d", 250)
+	deep := func(_ context.Context, c container.Container) (container.Exit, error) {
+		must(t, os.WriteFile(filepath.Join(workDirOf(c), "result"), []byte("x"), 0o600))
+		at, err := os.OpenRoot(workDirOf(c))
+		must(t, err)
+		for range 20 {
+			must(t, at.Mkdir(level, 0o700))
+			below, err := at.OpenRoot(level)
+			must(t, err)
+			must(t, at.Close())
+			at = below
+		}
+		must(t, at.Close())
+		return container.Exit{}, nil
+	}
+	onSite(t, deep, local, func(t *testing.T, s site, w Worker) {
+		t.Cleanup(func() { must(t, filetree.Remove(s.spec.RunDir)) })
+		began := time.Now()
+		e := s.run(t, w)
+		const want = "directories lie too deep in one another, with a path of 4266 bytes, where 4095 are the most: dd"
+		if e.Cause == spool.CauseSucceeded || !strings.Contains(e.Failure, want) {
+			t.Errorf("recorded %+v", e)
+		}
+		if took := time.Since(began); took >= copyPause {
+			t.Errorf("tried for %v", took)
+		}
+		if got, err := os.ReadFile(filepath.Join(s.spec.RunDir, "result")); err != nil || string(got) != "x" {
+			t.Errorf("the file at the top: %q, %v", got, err)
+		}
+	})
+}
+
 func TestCopyIsFaithful(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() == 0 && !testenv.AsResearcher(t) {
