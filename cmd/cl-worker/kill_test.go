@@ -1,9 +1,11 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -58,23 +60,118 @@ func sweepsAfterKill(t *testing.T, more string) *execution {
 	t.Helper()
 	x := prepare(t, "echo said; ("+more+") || exit; mkdir -p /shut/in && chmod 0 /shut; echo ready > began; sleep 1000", nil).start()
 	x.awaitCommand()
-	must(t, x.cmd.Process.Kill())
-	_ = x.cmd.Wait() // it was killed
-	x.await("no process is left", func() bool { return len(x.processes(string(x.layout))) == 0 })
+	x.kill()
 	if x.file("stdout") != "said\n" {
 		t.Errorf("stdout %q", x.file("stdout"))
 	}
+	x.sweptByNext()
+	return x
+}
+
+// sweptByNext checks that the killed worker has left its private directory, and that the next worker on the node
+// leaves nothing in the scratch.
+func (x *execution) sweptByNext() {
+	x.t.Helper()
 	left, err := filepath.Glob(filepath.Join(x.spec.Scratch, "cl-worker-*"))
-	must(t, err)
+	must(x.t, err)
 	if len(left) != 1 {
-		t.Fatalf("the killed worker's private directory is %q", left)
+		x.t.Fatalf("the killed worker's private directory is %q", left)
 	}
 	long := time.Now().Add(-time.Hour)
-	must(t, os.Chtimes(left[0], long, long))
+	must(x.t, os.Chtimes(left[0], long, long))
 
-	next := prepare(t, "true", func(_ string, s *spool.Spec) { s.Scratch = x.spec.Scratch })
+	next := prepare(x.t, "true", func(_ string, s *spool.Spec) { s.Scratch = x.spec.Scratch })
 	if code, exit := next.start().wait(); code != 0 { // and nothing is left in the scratch directory
-		t.Errorf("exit code %d, %+v, the worker said: %s", code, exit, strings.TrimSpace(next.log.String()))
+		x.t.Errorf("exit code %d, %+v, the worker said: %s", code, exit, strings.TrimSpace(next.log.String()))
 	}
-	return x
+}
+
+// kill kills the worker, and waits until its processes have ended.
+func (x *execution) kill() {
+	x.t.Helper()
+	must(x.t, x.cmd.Process.Kill())
+	_ = x.cmd.Wait() // it was killed
+	x.await("no process is left", func() bool { return len(x.processes(string(x.layout))) == 0 })
+	if exit, err := x.attempt.ReadExit(); err == nil {
+		x.t.Errorf("the killed worker has recorded %+v", exit)
+	}
+}
+
+// A command that writes without end stops with its worker, and its output has no hole.
+func TestWorkerThatIsKilledInAFloodOfOutputStopsIt(t *testing.T) {
+	t.Parallel()
+	x := prepare(t, "i=0; while :; do i=$((i+1)); echo $i; echo $i >&2; done", nil).start()
+	const flood = 1 << 20
+	size := func() int64 {
+		info, err := os.Stat(filepath.Join(x.spec.RunDir, "stdout"))
+		if err != nil {
+			return 0
+		}
+		return info.Size()
+	}
+	x.await("much is written", func() bool { return size() > flood })
+	x.kill()
+	for _, name := range outputFiles {
+		for i, line := range strings.SplitAfter(x.file(name), "\n") {
+			if want := strconv.Itoa(i+1) + "\n"; line != want && !strings.HasPrefix(want, line) {
+				t.Fatalf("line %d of %s is %q", i+1, name, line)
+			}
+		}
+	}
+	x.sweptByNext()
+}
+
+// outputFiles are those of every command.
+var outputFiles = []string{"stdout", "stderr"}
+
+// The next worker removes what was unpacked of an image.
+func TestWorkerThatIsKilledWhileItUnpacksIsSweptUp(t *testing.T) {
+	t.Parallel()
+	x := prepare(t, "true", nil)
+	installed, err := exec.LookPath("unsquashfs")
+	must(t, err)
+	code, err := os.ReadFile(installed)
+	must(t, err)
+	program, slow := filepath.Join(string(x.layout), "unsquashfs"), filepath.Join(string(x.layout), "slow")
+	testenv.WriteProgram(t, program, code)
+	testenv.WriteProgram(t, slow, []byte("#!/bin/sh\n"+program+" \"$@\"; sleep 1000; true\n"))
+	x.withoutFuse("mount --bind " + slow + " " + installed)
+	x.start()
+	unpacked := func() bool {
+		files, err := filepath.Glob(filepath.Join(x.spec.Scratch, "cl-worker-*/container-*/root/bin/*"))
+		return err == nil && len(files) > 0
+	}
+	x.await("files are unpacked", unpacked)
+	x.kill()
+	if !unpacked() {
+		t.Fatal("nothing is left of the image, so this test shows nothing")
+	}
+	x.sweptByNext()
+}
+
+// A worker that is killed while it copies results to the shared disk leaves only whole files there, and one with the
+// name of an incomplete copy.
+func TestWorkerThatIsKilledWhileItCopiesResultsLeavesWholeFiles(t *testing.T) {
+	t.Parallel()
+	const each, content = 3000, "whole\n"
+	x := prepare(t, fmt.Sprintf("mkdir r; i=0; while test $i -lt %d; do i=$((i+1)); echo whole >r/$i; done", each), func(_ string, s *spool.Spec) {
+		s.WorkingDirDisk = spool.WorkingDirLocal
+	}).start()
+	copied := func() []string {
+		files, err := filepath.Glob(filepath.Join(x.spec.RunDir, "r/*"))
+		must(t, err)
+		return files
+	}
+	x.await("some results are copied", func() bool { return len(copied()) > 0 })
+	x.kill()
+	files := copied()
+	for _, name := range files {
+		if text, err := os.ReadFile(name); err != nil || string(text) != content {
+			t.Errorf("%s holds %q, %v", name, text, err)
+		}
+	}
+	if len(files) == each {
+		t.Skip("the copy was faster than the kill")
+	}
+	x.sweptByNext()
 }

@@ -14,14 +14,7 @@ import (
 func TestNodeThatLetsNobodyMountImagesUnpacksThem(t *testing.T) {
 	t.Parallel()
 	x := prepare(t, "echo result > result; cat result; id -u", nil)
-	self, err := os.Open("/proc/self/exe")
-	must(t, err)
-	defer func() { must(t, self.Close()) }()
-	plain := x.cmd
-	x.cmd = exec.Command("unshare", "--user", "--map-root-user", "--mount", "sh", "-ec",
-		`mount --bind /dev/full /dev/fuse; mount -o remount,bind,ro,nodev /dev/fuse; exec /proc/self/fd/3 exec "$0"`, x.attempt.SpecPath())
-	x.cmd.Env, x.cmd.Dir, x.cmd.Stderr, x.cmd.SysProcAttr = plain.Env, plain.Dir, plain.Stderr, plain.SysProcAttr
-	x.cmd.ExtraFiles = []*os.File{self}
+	x.withoutFuse("true")
 
 	code, exit := x.start().wait()
 	if code != 0 || exit.Cause != spool.CauseSucceeded || x.file("stdout") != "result\n0\n" {
@@ -31,4 +24,17 @@ func TestNodeThatLetsNobodyMountImagesUnpacksThem(t *testing.T) {
 	if !strings.HasPrefix(exit.Note, note) || !strings.Contains(x.log.String(), note) {
 		t.Errorf("noted %q, and in the job's output: %s", exit.Note, x.log.String())
 	}
+}
+
+// withoutFuse makes the worker run on a node on which it may not mount images. more is a further preparation.
+func (x *execution) withoutFuse(more string) {
+	x.t.Helper()
+	self, err := os.Open("/proc/self/exe")
+	must(x.t, err)
+	x.t.Cleanup(func() { must(x.t, self.Close()) })
+	plain := x.cmd
+	x.cmd = exec.Command("unshare", "--user", "--map-root-user", "--mount", "sh", "-ec",
+		`mount --bind /dev/full /dev/fuse; mount -o remount,bind,ro,nodev /dev/fuse; `+more+`; exec /proc/self/fd/3 exec "$0"`, x.attempt.SpecPath())
+	x.cmd.Env, x.cmd.Dir, x.cmd.Stderr, x.cmd.SysProcAttr = plain.Env, plain.Dir, plain.Stderr, plain.SysProcAttr
+	x.cmd.ExtraFiles = []*os.File{self}
 }
