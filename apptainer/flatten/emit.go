@@ -12,7 +12,7 @@ import (
 
 // writeRest writes the entries of the plan that are not written yet: files of each layer in its
 // order, further names of files, then symbolic links, devices and fifos, and directories last.
-func (f *Flattener) writeRest(ctx context.Context, tw *tar.Writer) error {
+func (f *Flattener) writeRest(ctx context.Context, tw *scannedStream) error {
 	for i, files := range f.plan.files {
 		left, err := f.linkWritten(tw, i, files)
 		if err != nil {
@@ -50,7 +50,7 @@ func (f *Flattener) open(ctx context.Context, i int) (io.ReadCloser, error) {
 
 // linkWritten writes the further names of a layer's written files, and returns the number of files
 // that are not written.
-func (f *Flattener) linkWritten(tw *tar.Writer, i int, files map[int][]string) (left int, err error) {
+func (f *Flattener) linkWritten(tw *scannedStream, i int, files map[int][]string) (left int, err error) {
 	if i == f.layers.Number {
 		return len(files), nil
 	}
@@ -71,7 +71,7 @@ func (f *Flattener) linkWritten(tw *tar.Writer, i int, files map[int][]string) (
 }
 
 // writeMissing writes the files of a layer that are not written yet. left is their number.
-func (f *Flattener) writeMissing(tw *tar.Writer, r io.Reader, i, left int) error {
+func (f *Flattener) writeMissing(tw *scannedStream, r io.Reader, i, left int) error {
 	var written []writtenFile
 	if i < f.layers.Number {
 		written = f.written[i]
@@ -103,7 +103,7 @@ func (f *Flattener) writeMissing(tw *tar.Writer, r io.Reader, i, left int) error
 	return err
 }
 
-func (f *Flattener) writeOther(tw *tar.Writer) error {
+func (f *Flattener) writeOther(tw *scannedStream) error {
 	first := map[*inode]string{}
 	for _, o := range f.plan.other {
 		hdr := o.header(o.name)
@@ -124,7 +124,7 @@ func (f *Flattener) writeOther(tw *tar.Writer) error {
 }
 
 // writeFile writes a file: its content under the first name, links under the others.
-func (f *Flattener) writeFile(tw *tar.Writer, content io.Reader, e entry, names ...string) error {
+func (f *Flattener) writeFile(tw *scannedStream, content io.Reader, e entry, names ...string) error {
 	if err := tw.WriteHeader(e.header(names[0])); err != nil {
 		return fmt.Errorf("write: %w", err)
 	}

@@ -57,6 +57,7 @@ type Flattener struct {
 	root   Root
 
 	entries [][]entry // of each layer that was read
+	sets    attributeSets
 	written [][]writtenFile
 	top     []byte
 	plan    *plan // nil until all layers are read
@@ -88,7 +89,7 @@ func (f *Flattener) Root() Root { return f.root }
 // runtime could unpack is an error. So is one beyond the limits, whose error wraps ErrTooLarge. The
 // layers' streams get ctx.
 func (f *Flattener) Write(ctx context.Context, w io.Writer) error {
-	tw := tar.NewWriter(w)
+	tw := newScannedStream(tar.NewWriter(w), f.limits.Crowd)
 	f.others = newOthers()
 	if f.plan == nil {
 		if err := f.readLayers(ctx, tw); err != nil {
@@ -110,7 +111,7 @@ func (f *Flattener) Write(ctx context.Context, w io.Writer) error {
 }
 
 // readLayers reads all layers, and writes the files that the prediction calls visible.
-func (f *Flattener) readLayers(ctx context.Context, tw *tar.Writer) error {
+func (f *Flattener) readLayers(ctx context.Context, tw *scannedStream) error {
 	over := newCover(f.layers.Taken, f.limits)
 	for i := f.layers.Number - 1; i >= 0; i-- {
 		r, err := f.layers.Open(ctx, i)
@@ -130,7 +131,7 @@ func (f *Flattener) inLayer(i int, err error) error {
 	return fmt.Errorf("layer %d of %d: %w", i+1, f.layers.Number, err)
 }
 
-func (f *Flattener) readLayer(i int, r io.Reader, over *cover, tw *tar.Writer) error {
+func (f *Flattener) readLayer(i int, r io.Reader, over *cover, tw *scannedStream) error {
 	tr := tar.NewReader(r)
 	for ordinal := 0; ; ordinal++ {
 		hdr, err := tr.Next()
@@ -180,6 +181,9 @@ func (f *Flattener) spend(e entry) error {
 	f.left.NameBytes -= int64(len(e.name) + len(e.link))
 	for name, value := range e.attributes {
 		f.left.NameBytes -= int64(len(name) + len(value))
+	}
+	if err := f.sets.add(e.attributes); err != nil {
+		return err
 	}
 	switch {
 	case f.left.Entries < 0:

@@ -122,6 +122,46 @@ func TestNamesInOneDirectoryAreLimited(t *testing.T) {
 	}
 }
 
+// The program that writes a squashfs finds each directory of a path, and each target of a hard link, by reading the
+// names of the directory around it, the newest first.
+func TestNamesThatAreReadToFindOthersAreLimited(t *testing.T) {
+	t.Parallel()
+	limits := Limits{Entries: 10_000, Bytes: 1 << 20, NameBytes: 1 << 20, Crowd: 1000}
+	crowd := numbered(800, "a/%d=")
+	below, links := make([]string, 2000), make([]string, 2000)
+	for i := range below {
+		below[i] = fmt.Sprintf("a/s/%d/%d=", i/100, i)
+		links[i] = fmt.Sprintf("l%d/%d=>a/0", i/100, i)
+	}
+	const words = `it would take hours to find the places of its names in such large directories, of which "/a" is one`
+	for _, test := range []struct {
+		name   string
+		layers [][]string
+		words  string
+	}{
+		{"below the oldest of many names", [][]string{slices.Concat([]string{"a/s/x="}, crowd, below)}, words},
+		{"the same in two layers, the upper one first", [][]string{append([]string{"a/s/x="}, crowd...), below}, ""},
+		{"the same, in the second writing", [][]string{append([]string{"a/s/x="}, crowd...), slices.Concat(below, []string{"new="})}, words},
+		{"below the newest of many names", [][]string{slices.Concat(crowd, below)}, ""},
+		{"links to one of many names", [][]string{slices.Concat(crowd, links)}, words},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			f, _ := flattenerOf(limits, streams(t, test.layers)...)
+			if strings.HasSuffix(test.name, "second writing") {
+				f.root.Mode = 0o700 // as predicted, and wrong
+			}
+			err := f.Write(t.Context(), io.Discard)
+			if errors.Is(err, ErrAgain) {
+				err = f.Write(t.Context(), io.Discard)
+			}
+			if (err == nil) != (test.words == "") || err != nil && (!errors.Is(err, ErrTooLarge) || !strings.HasSuffix(err.Error(), test.words)) {
+				t.Errorf("%v; want %q", err, test.words)
+			}
+		})
+	}
+}
+
 func TestManyOpaqueWhiteoutsCostNoMoreThanOne(t *testing.T) {
 	t.Parallel()
 	layer := slices.Concat(numbered(4000, "d/%d="), slices.Repeat([]string{"d/", "d/.wh..wh..opq="}, 2000))
