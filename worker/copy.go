@@ -46,13 +46,13 @@ type copier struct {
 const (
 	copyAtOnce = 8 // small files cost round trips more than bandwidth
 	copyPause  = time.Second
-	// longestPath limits the memory for the paths of directories that are deep in one another, and the time to reach
+	// longestPath limits the memory for the paths of directories that are nested deeply, and the time to reach
 	// them. Programs can use no longer path.
 	longestPath = 4095
 )
 
 // errTooDeep means a path above longestPath.
-var errTooDeep = errors.New("directories lie too deep in one another")
+var errTooDeep = errors.New("directories are nested too deeply")
 
 // tryFor copies one directory into another. It calls failed for each failure, and tries again until
 // ctx ends or long has passed since the first failure.

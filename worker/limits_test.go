@@ -51,7 +51,7 @@ func TestDiskLimitIsJudgedAtTheEnd(t *testing.T) {
 	})
 }
 
-// A command may hide its files below directories that are deep in one another.
+// A command may hide its files below directories that are nested deeply.
 func TestDiskLimitCountsDeepDirectories(t *testing.T) {
 	t.Parallel()
 	onSite(t, succeeds, func(s *spool.Spec) { s.DiskBytes = 64 << 20 }, func(t *testing.T, s site, w Worker) {

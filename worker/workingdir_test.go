@@ -240,7 +240,7 @@ func TestWorkingDirectoryThatIsTooDeepIsNotTriedAgain(t *testing.T) {
 		t.Cleanup(func() { must(t, filetree.Remove(s.spec.RunDir)) })
 		began := time.Now()
 		e := s.run(t, w)
-		const want = "directories lie too deep in one another, with a path of 4266 bytes, where 4095 are the most: dd"
+		const want = "directories are nested too deeply, with a path of 4266 bytes, where 4095 are the most: dd"
 		if e.Cause == spool.CauseSucceeded || !strings.Contains(e.Failure, want) {
 			t.Errorf("recorded %+v", e)
 		}

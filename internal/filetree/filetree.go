@@ -97,8 +97,8 @@ func openUpAll(root *os.Root) (foreign bool) {
 	return foreign
 }
 
-// Each calls visit for a directory and everything in it, at any depth. It follows no symbolic link, and omits what
-// vanishes and what the calling user may not read. An error of visit, or ctx's end, ends it.
+// Each calls visit for a directory and everything in it, at any depth. It follows no symbolic link, and omits entries
+// that vanish or that the calling user may not read. An error of visit, or ctx's end, ends it.
 func Each(ctx context.Context, dir string, visit func(st *unix.Stat_t) error) error {
 	stat := func(at int, name string) (isDir bool, err error) {
 		if err := ctx.Err(); err != nil {

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 // removeTree is an argument with which this program removes a directory.
 const removeTree = "remove-tree"
 
-// A command can make directories so deep in one another that no path reaches them and no process could have all
+// A command can make directories so deeply nested that no path reaches them and no process could have all
 // of them open.
 func TestDeepTreesAreOpenedAndRemovedWithFewDescriptors(t *testing.T) {
 	t.Parallel()

@@ -205,7 +205,7 @@ func (w *walk) leave() error {
 	return w.enter(l.name)
 }
 
-// openAbove opens the level above the last one. The last one may be elsewhere by now.
+// openAbove opens the level above the last one. The last one may be elsewhere then.
 func (w *walk) openAbove(l *level) error {
 	fd, err := OpenDir(w.last().fd, "..")
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// makeDeep makes directories in one another, with a file in the lowest one.
+// makeDeep makes nested directories, with a file in the lowest one.
 func makeDeep(t *testing.T, dir string, levels int) {
 	t.Helper()
 	at, err := treewalk.OpenDir(unix.AT_FDCWD, dir)
@@ -63,7 +63,7 @@ func TestResultsThatAreTooDeepAreRefused(t *testing.T) {
 	t.Parallel()
 	for mode, want := range map[spool.ResultsMode]string{
 		spool.ResultsUpload: `archive is too large: a path of 4095 bytes, where 4093 are the most: "d/d/`,
-		spool.ResultsKeep:   "archive is too large: directories lie too deep in one another, with a path of 16385 bytes, where 16384 are the most: d/d/",
+		spool.ResultsKeep:   "archive is too large: directories are nested too deeply, with a path of 16385 bytes, where 16384 are the most: d/d/",
 	} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()

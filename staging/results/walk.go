@@ -36,13 +36,13 @@ func (at place) in(name string) place {
 }
 
 // The number of levels that a walker has open, and of further steps from an open level to an entry. A command may
-// make a thousand directories in one another, and each entry takes the same time.
+// nest a thousand directories, and each entry takes the same time.
 const (
 	openLevels = 64
 	mostSteps  = 32
 )
 
-// longestPath limits the memory for the paths of directories that are deep in one another. Programs can use paths
+// longestPath limits the memory for the paths of directories that are nested deeply. Programs can use paths
 // of 4095 bytes.
 const longestPath = 16 << 10
 
@@ -83,7 +83,7 @@ func (w walker) entry(ctx context.Context, at place, d fs.DirEntry) error {
 		return nil
 	}
 	if err == nil && len(at.below) > longestPath {
-		err = fmt.Errorf("%w: directories lie too deep in one another, with a path of %d bytes, where %d are the most: %s…",
+		err = fmt.Errorf("%w: directories are nested too deeply, with a path of %d bytes, where %d are the most: %s…",
 			tarstream.ErrTooLarge, len(at.below), longestPath, quoted(at.below[:100]))
 	}
 	if err == nil {
