@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/cl-slurm/cl-slurm/internal/filetree"
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 )
 
@@ -41,7 +42,7 @@ func (s *Store) RemoveContents(name string) error {
 	if name == "" {
 		return nil
 	}
-	if err := os.RemoveAll(filepath.Join(s.dir, "bundles", name)); err != nil {
+	if err := filetree.Remove(filepath.Join(s.dir, "bundles", name)); err != nil {
 		return fmt.Errorf("remove contents: %w", err)
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab/contents"
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+	"github.com/cl-slurm/cl-slurm/internal/filetree"
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 )
 
@@ -139,5 +140,5 @@ func (u *Upload) Close() error {
 
 // Remove ends the upload and removes the contents.
 func (u *Upload) Remove() error {
-	return errors.Join(u.Close(), os.RemoveAll(u.dir))
+	return errors.Join(u.Close(), filetree.Remove(u.dir))
 }
