@@ -15,13 +15,13 @@ import (
 )
 
 // makeDeep makes nested directories, with a file in the lowest one.
-func makeDeep(t *testing.T, dir string, levels int) {
+func makeDeep(t *testing.T, dir, name string, levels int) {
 	t.Helper()
 	at, err := treewalk.OpenDir(unix.AT_FDCWD, dir)
 	must(t, err)
 	for range levels {
-		must(t, unix.Mkdirat(at, "d", 0o700))
-		below, err := treewalk.OpenDir(at, "d")
+		must(t, unix.Mkdirat(at, name, 0o700))
+		below, err := treewalk.OpenDir(at, name)
 		must(t, err)
 		must(t, unix.Close(at))
 		at = below
@@ -39,7 +39,7 @@ func TestDeepResultsAreCollected(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			r := left(t, map[string]string{"stdout": "x"})
-			makeDeep(t, r.runDir, levels)
+			makeDeep(t, r.runDir, "d", levels)
 			r.mustCollect(mode)
 			if mode == spool.ResultsUpload {
 				if got := r.sent(strings.Repeat("d/", levels) + "result"); got != "7 bytes" {
@@ -62,13 +62,13 @@ func TestDeepResultsAreCollected(t *testing.T) {
 func TestResultsThatAreTooDeepAreRefused(t *testing.T) {
 	t.Parallel()
 	for mode, want := range map[spool.ResultsMode]string{
-		spool.ResultsUpload: `archive is too large: a path of 4095 bytes, where 4093 are the most: "d/d/`,
-		spool.ResultsKeep:   "archive is too large: directories are nested too deeply, with a path of 16385 bytes, where 16384 are the most: d/d/",
+		spool.ResultsUpload: `archive is too large: a path of 4095 bytes, where 4093 are the most: "ddd`,
+		spool.ResultsKeep:   "archive is too large: directories are nested too deeply, with a path of 16639 bytes, where 16384 are the most: ddd",
 	} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			r := left(t, map[string]string{"stdout": "x"})
-			makeDeep(t, r.runDir, 8500)
+			makeDeep(t, r.runDir, strings.Repeat("d", 255), 70)
 			t.Cleanup(func() { must(t, filetree.Remove(string(r.layout))) })
 			_, err := r.collect(mode)
 			if err == nil || !strings.Contains(err.Error(), want) {

@@ -1,6 +1,7 @@
 package initproc
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/internal/diskspace"
@@ -41,7 +43,9 @@ func TestUnpackedFilesAreCounted(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				tt.limits.dir = dir
-				err := tt.limits.watch(t.Context())
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				err := tt.limits.watch(ctx)
 				_, ofRequest := errors.AsType[*container.RequestError](err)
 				if err == nil || !strings.HasPrefix(err.Error(), tt.want) || ofRequest == tt.ofHost {
 					t.Errorf("%v, the image's fault: %v; want %q", err, ofRequest, tt.want)
