@@ -29,7 +29,11 @@ func Confine(forwarder int, subnet Subnet) (done bool, err error) {
 	order := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}                                           //nolint:gosec // a few dozen
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TUNATTACHFILTER, uintptr(unsafe.Pointer(&order))) //nolint:gosec // as ioctl(2) takes it
 	runtime.KeepAlive(filter)
-	if errno != 0 {
+	switch errno {
+	case 0:
+	case unix.EBADFD: // the forwarder has opened the device, and not yet made the interface (tun_chr_ioctl)
+		return false, unix.Close(fd)
+	default:
 		err = os.NewSyscallError("filter the network", errno)
 	}
 	return err == nil, errors.Join(err, unix.Close(fd))
@@ -57,11 +61,17 @@ func openTap(pid int) (fd int, err error) {
 
 func copyDescriptor(pid, number int) (fd int, err error) {
 	process, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) { // it has ended
+		return -1, nil
+	}
 	if err != nil {
 		return -1, os.NewSyscallError("pidfd_open", err)
 	}
 	defer func() { _ = unix.Close(process) }()
 	fd, err = unix.PidfdGetfd(process, number, 0)
+	if errors.Is(err, unix.EBADF) || errors.Is(err, unix.ESRCH) { // it has closed that, or has ended
+		return -1, nil
+	}
 	if errors.Is(err, unix.ENOSYS) {
 		return -1, errors.New("the node's kernel is older than Linux 5.6, and cannot keep a private network from the host's services")
 	}

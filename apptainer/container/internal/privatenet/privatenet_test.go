@@ -4,9 +4,12 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"os"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 // routes is a /proc/net/route with a default route and these.
@@ -88,5 +91,19 @@ func TestLastMessageIsNotNoise(t *testing.T) {
 		if got := LastMessage(output); got != want {
 			t.Errorf("%q: %q, want %q", output, got, want)
 		}
+	}
+}
+
+// A forwarder opens the device, and makes its interface with a later call. Between the two there is nothing to filter.
+func TestForwarderWithoutAnInterfaceIsAwaited(t *testing.T) {
+	t.Parallel()
+	testenv.UsesMachine()
+	device, err := os.OpenFile(tunDevice, os.O_RDWR, 0)
+	if err != nil {
+		t.Skipf("needs the device of forwarders: %v", err)
+	}
+	defer func() { _ = device.Close() }()
+	if done, err := Confine(os.Getpid(), ChooseSubnet("")); done || err != nil {
+		t.Errorf("%v, %v, want false and no error", done, err)
 	}
 }
