@@ -12,6 +12,9 @@ import (
 
 // Program is a program of this project, built once for all tests of a process. It is
 // built without cgo, so that it runs in any image. TestMain removes it.
+//
+// A machine without Go has the programs in the directory that CLTEST_PROGRAMS names: each has the name of
+// its package's directory, and behind it, after a hyphen, that of its Architecture if it has one.
 type Program struct {
 	// Package is a path from the directory of the tests. If its module is another one than that of the
 	// tests, Module is the module's directory, and Package a path from there.
@@ -21,6 +24,7 @@ type Program struct {
 
 	once sync.Once
 	path string
+	lent bool // CLTEST_PROGRAMS has it
 }
 
 // Path returns a path at which every user may run the program. The first call builds
@@ -28,6 +32,18 @@ type Program struct {
 func (p *Program) Path(tb testing.TB) string {
 	tb.Helper()
 	p.once.Do(func() {
+		if dir := os.Getenv("CLTEST_PROGRAMS"); dir != "" {
+			absolute, err := filepath.Abs(p.Package)
+			Must(tb, err)
+			name := filepath.Base(absolute)
+			if p.Architecture != "" {
+				name += "-" + p.Architecture
+			}
+			_, err = os.Stat(filepath.Join(dir, name))
+			Must(tb, err)
+			p.path, p.lent = filepath.Join(dir, name), true
+			return
+		}
 		dir, err := os.MkdirTemp("", "program-")
 		Must(tb, errors.Join(err, os.Chmod(dir, 0o755)))
 		path := filepath.Join(dir, "program")
@@ -51,7 +67,7 @@ func (p *Program) Path(tb testing.TB) string {
 
 // Remove removes the program, if it was built.
 func (p *Program) Remove() {
-	if p.path != "" {
+	if p.path != "" && !p.lent {
 		_ = os.RemoveAll(filepath.Dir(p.path)) // a temporary directory
 	}
 }
