@@ -26,6 +26,7 @@ start_room() {
   ! is_running room || return 0
   started+=(ctl)
   install -d -m 0755 "$disks/ctl" "$disks/ctl/upper" "$disks/ctl/work" "$disks/ctl/root"
+  rm -f -- "$disks/ctl/upper/run-is-ready" # of a room that was killed
   spawn room root ip netns exec "$netns" unshare --mount --uts "$lib/room" "$root/root" "$disks/ctl"
   poll 30 test -e "$disks/ctl/upper/run-is-ready" || failed room "cannot be furnished"
 }

@@ -59,6 +59,7 @@ await_guest() {
   for user in root researcher; do
     [[ $1 != fs || $user == root ]] || continue
     ! is_running "ssh-$user@$1" || continue
+    rm -f -- "$run/ssh/$user@$1" # of a connection that was killed
     spawn "ssh-$user@$1" root ip netns exec "$netns" ssh -F "$dir/ssh_config" -o ControlMaster=yes -N "$user@$1"
     poll 120 test -S "$run/ssh/$user@$1" || failed "ssh-$user@$1" "does not connect"
   done

@@ -11,6 +11,8 @@ make_network() {
     inside ip address add "$subnet.1/24" dev "$bridge"
   fi
   inside ip link set "$bridge" up
+  # The guests' gateway: it knows no other network, and says so.
+  inside sysctl -q -w net.ipv4.ip_forward=1
   for guest in $guests; do
     tap=tap-$guest
     inside ip link show "$tap" >/dev/null 2>&1 || inside ip tuntap add "$tap" mode tap
