@@ -17,7 +17,7 @@ import (
 )
 
 // tools are names of busybox, which the image of the tests has.
-var tools = []string{"sh", "cat", "dd", "echo", "env", "grep", "head", "hostname", "id", "ls", "sha256sum", "sleep", "tail", "test", "true", "wc"}
+var tools = []string{"sh", "cat", "dd", "echo", "env", "grep", "head", "hostname", "id", "ls", "nc", "sha256sum", "sleep", "tail", "test", "true", "wc"}
 
 // imageArchive returns the archive of a small image, as `docker save` writes it. A guest is
 // slow: Debian's own image would take it minutes to convert.

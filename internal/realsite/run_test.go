@@ -75,3 +75,36 @@ func TestMemoryLimitOfTheNodesKernelIsTheVerdict(t *testing.T) {
 		return len(jobs) == 1 && jobs[0].state == "OUT_OF_MEMORY"
 	})
 }
+
+// Slurm's OOMKillStep (slurm.conf(5): TaskPluginParam, from 23.11 on) sets memory.oom.group of the step, which only cgroup v2
+// has: then the kernel ends the worker with the command, and the worker leaves no record of the end. This site's Slurm
+// is older, so root sets it.
+func TestMemoryLimitThatAlsoEndsTheWorkerIsTheVerdict(t *testing.T) {
+	s := realSite(t)
+	bundle := s.run(t, `read at </proc/self/cgroup; at=/sys/fs/cgroup${at#0::}; at=${at%/user/*}
+until grep -q 1 $at/memory.oom.group; do sleep 0.1; done
+dd if=/dev/zero of=/dev/null bs=200M count=1; echo the command goes on`, "--request-memory", "64m")
+	node := s.node(t, bundle)
+	job := s.on(t, login, "squeue --me --noheader --states=running --format=%i")
+	s.on(t, "root@"+node, "echo 1 >/sys/fs/cgroup/system.slice/"+node+"_slurmstepd.scope/job_"+job+"/step_batch/memory.oom.group")
+	if state := s.ended(t, bundle); state != "failed" {
+		t.Errorf("state %s, want failed", state)
+	}
+	if got := s.field(t, bundle, "failure_message"); !strings.Contains(got, "Memory limit 64m exceeded") {
+		t.Errorf("failure_message %q", got)
+	}
+	if got := s.cl(t, "cat", bundle+"/stdout"); got != "" {
+		t.Errorf("stdout %q", got)
+	}
+}
+
+// A bundle's own network: other machines are in reach, and the node's own services are not. sshd listens on all addresses
+// of the node.
+func TestBundleReachesOtherMachinesAndNotItsNodesServices(t *testing.T) {
+	s := realSite(t)
+	bundle := s.run(t, "grep -o tap0: /proc/net/dev; nc -w 5 10.78.0.3 22 </dev/null | head -c 4; echo; nc -w 5 127.0.0.1 22 </dev/null || echo refused")
+	s.ready(t, bundle)
+	if got := s.cl(t, "cat", bundle+"/stdout"); got != "tap0:\nSSH-\nrefused" {
+		t.Errorf("stdout %q", got)
+	}
+}
