@@ -186,6 +186,10 @@ func privileges() []Wall {
 			Made: "read-only mounts",
 		},
 		{
+			Name: "cgroups", Keeps: "leave its cgroup, or end or limit the processes of another",
+			Made: "read-only mounts",
+		},
+		{
 			Name: "the kernel's own files", Keeps: "read files about the whole machine that Docker hides, such as /proc/keys and /sys/firmware",
 			Made: "empty mounts over them",
 		},

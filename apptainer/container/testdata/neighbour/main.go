@@ -173,6 +173,7 @@ func (a *attack) run() {
 		{"new privileges", newPrivileges},
 		{"devices", a.devices},
 		{"settings", settings},
+		{"cgroups", cgroups},
 		{"the kernel's own files", kernelFiles},
 		{"priority", priority},
 		{"terminal", terminal},
@@ -408,6 +409,35 @@ func settings() string {
 			break
 		}
 	}
+	return found
+}
+
+// cgroups opens files for writing that control cgroups, and makes a cgroup in each that it can. With cgroup v2, some
+// belong to the account: those of its own systemd, under which a bridge may run, and that of a job's task.
+func cgroups() (found string) {
+	_ = filepath.WalkDir("/sys/fs/cgroup", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+		case d.IsDir():
+			made := name + "/cl-slurm-attack"
+			if unix.Mkdir(made, 0o700) != nil {
+				return nil
+			}
+			_, err := os.Stat(made + "/cgroup.procs") // Docker has a tmpfs above its cgroups of version 1
+			_ = unix.Rmdir(made)
+			if err == nil {
+				found = "makes a cgroup in " + name
+				return fs.SkipAll
+			}
+		default:
+			if fd, err := unix.Open(name, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0); err == nil {
+				_ = unix.Close(fd)
+				found = "opens " + name + " for writing"
+				return fs.SkipAll
+			}
+		}
+		return nil
+	})
 	return found
 }
 
