@@ -184,3 +184,28 @@ func TestUnpackingEndsWithItsRun(t *testing.T) {
 		})
 	}
 }
+
+// A directory that a container may only read may have other disks below it.
+func TestReadOnlyBindHasNoWritableMountBelow(t *testing.T) {
+	t.Parallel()
+	for name, find := range map[string]func(testing.TB) testRuntime{
+		"builtin":   func(testing.TB) testRuntime { return testRuntime{} },
+		"apptainer": apptainerRuntime,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, dir := find(t), userDir(t)
+			must(t, os.Mkdir(filepath.Join(dir, "a disk"), 0o777))
+			must(t, os.Chmod(filepath.Join(dir, "a disk"), 0o777))
+			for _, exact := range []bool{false, true} {
+				c := w.shellImage(t)
+				c.Binds = []container.Bind{{Source: dir, Target: "/work", ReadOnly: true, Exact: exact}}
+				c.ShellCommand = "grep -c /work /proc/self/mountinfo; cat '/work/a disk/f'; touch '/work/a disk/new' 2>/dev/null && echo written"
+				r := w.startOnHost(t, fmt.Sprintf("mount -t tmpfs none '%[1]s/a disk'; echo below >'%[1]s/a disk/f'", dir), c)
+				if answer := r.wait(); answer.Error != "" || !strings.HasSuffix(r.output(), "\nbelow\n") {
+					t.Errorf("exact %v: %+v, output %q", exact, answer, r.output())
+				}
+			}
+		})
+	}
+}

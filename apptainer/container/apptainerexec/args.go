@@ -155,6 +155,11 @@ func (c *containerInit) binds(report string, bindHosts bool) (binds []container.
 		return nil, err
 	}
 	binds = append(binds, hiding...)
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("read the mounts: %w", err)
+	}
+	binds = addMountsBelow(binds, string(mounts))
 	return append(binds, enter.Binds(c.Helper, report)...), nil
 }
 
