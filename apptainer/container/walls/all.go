@@ -236,7 +236,10 @@ func resources() []Wall {
 				Podman: "the container's cgroup",
 			},
 			Weaker: limited("can use more memory than it requested, until the worker measures it", func(e container.Engine) bool { return e.Memory }),
-			Tests:  []string{"TestMemoryLimitHoldsWithoutCgroups", "TestMemoryLimitCountsFilesInMemory", "TestOnlyAContainerThatRanOutOfMemoryIsSaidToHave"},
+			Tests: []string{
+				"TestMemoryLimitOfTheJobIsSaidInASentence", "TestMemoryLimitHoldsWithoutCgroups", "TestMemoryLimitCountsFilesInMemory",
+				"TestOnlyAContainerThatRanOutOfMemoryIsSaidToHave",
+			},
 		},
 		{
 			Name: "number of processes", Keeps: "have more processes than `max_processes`",
