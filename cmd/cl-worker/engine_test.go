@@ -59,25 +59,25 @@ func (s *dockerSite) docker(args ...string) *exec.Cmd {
 func (s *dockerSite) hasImage() bool { return s.docker("image", "inspect", s.image).Run() == nil }
 
 // start starts a stand-alone worker of an ordinary user with Docker, in a work directory of its own. stop ends
-// it as a user does, with an interrupt.
-func (s *dockerSite) start(id string, args ...string) (stop func()) {
+// it by a signal.
+func (s *dockerSite) start(id string, args ...string) (stop func(os.Signal)) {
 	s.t.Helper()
 	cmd := s.worker(id, args...)
 	var log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
 	must(s.t, cmd.Start())
 	ended := false
-	stop = func() {
+	stop = func(signal os.Signal) {
 		if ended {
 			return
 		}
 		ended = true
-		_ = cmd.Process.Signal(os.Interrupt)
-		if err := cmd.Wait(); err != nil || s.t.Failed() {
+		_ = cmd.Process.Signal(signal)
+		if err := cmd.Wait(); err != nil && signal != os.Kill || s.t.Failed() {
 			s.t.Errorf("the worker %s ended: %v: %s", id, err, log.String())
 		}
 	}
-	s.t.Cleanup(stop)
+	s.t.Cleanup(func() { stop(os.Interrupt) })
 	return stop
 }
 
@@ -119,15 +119,20 @@ func TestDockersImagesAreKeptWithinTheirBound(t *testing.T) {
 
 func TestDockersImagesOfAWorkerThatHasEndedAreRemovedByTheNext(t *testing.T) {
 	t.Parallel()
-	s := newDockerSite(t)
-	stop := s.start("first")
-	s.run()
-	stop()
-	if !s.hasImage() {
-		t.Fatal("Docker has no image of the first worker")
+	for _, end := range []os.Signal{os.Interrupt, os.Kill} {
+		t.Run(end.String(), func(t *testing.T) {
+			t.Parallel()
+			s := newDockerSite(t)
+			stop := s.start("first")
+			s.run()
+			stop(end)
+			if !s.hasImage() {
+				t.Fatal("Docker has no image of the first worker")
+			}
+			s.start("next", "--max-image-cache-size", "1k")
+			s.awaitNoImage()
+		})
 	}
-	s.start("next", "--max-image-cache-size", "1k")
-	s.awaitNoImage()
 }
 
 // A stand-alone worker uses Docker where cl-worker probe names another runtime.
