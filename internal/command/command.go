@@ -20,8 +20,13 @@ import (
 // stderrKept is the number of bytes of standard error that an Error keeps, from its end.
 const stderrKept = 4096
 
-// killDelay is the time between TERM, which a cancelled context sends to a program, and KILL.
-const killDelay = 2 * time.Second
+const (
+	// killDelay is the time between TERM, which a cancelled context sends to a program, and KILL.
+	killDelay = 2 * time.Second
+	// pipeDelay is the time for which Run waits after the end of a program until nobody has its output open. On a busy
+	// machine, another child of this process may have it open for seconds, between fork and exec.
+	pipeDelay = time.Minute
+)
 
 // Command describes one start of a program. The zero value of each field but
 // Args is usable; a Command is a value and may be used again.
@@ -100,8 +105,9 @@ func (s *stopped) Error() string {
 func (s *stopped) Unwrap() []error { return []error{s.ctxErr, s.exit} }
 
 // Run starts the program and waits for its end. When ctx ends first, the
-// program gets TERM, two seconds later KILL (see Group), and the error wraps ctx's. Any
-// failure is an *Error.
+// program gets TERM, two seconds later KILL (see Group), and the error wraps ctx's. If another process has
+// the program's output open a minute after the program's end, Run fails with exec.ErrWaitDelay. Any failure is an
+// *Error.
 func (c Command) Run(ctx context.Context) error {
 	if len(c.Args) == 0 {
 		return &Error{ExitCode: -1, Err: errors.New("empty argument vector")}
@@ -119,11 +125,15 @@ func (c Command) Run(ctx context.Context) error {
 	if c.Stderr != nil {
 		cmd.Stderr = c.Stderr
 	}
-	cmd.Cancel = func() error { return terminate(cmd.Process) }
-	cmd.WaitDelay = killDelay
+	cmd.WaitDelay = pipeDelay
+	cmd.Cancel = func() error {
+		cmd.WaitDelay = killDelay // os/exec reads it afterwards (Cmd.watchCtx)
+		return terminate(cmd.Process)
+	}
 	cmd.SysProcAttr = c.attributes()
 	killGroup := func() error { return killGroupOf(cmd.Process) }
 	if c.Group {
+		cmd.WaitDelay = killDelay
 		cmd.Cancel = killGroup
 	}
 	began := time.Now()
