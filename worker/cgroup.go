@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/cl-slurm/cl-slurm/internal/procstat"
 	"github.com/cl-slurm/cl-slurm/internal/smallfile"
 )
 
@@ -142,21 +143,13 @@ func newCgroup(dir string, v2 bool, depth int) cgroup {
 // mountedAt returns the directory of a cgroup, or "" if it is not mounted.
 func mountedAt(mountinfo, name, controller string, v2 bool) string {
 	dir := ""
-	for line := range strings.Lines(mountinfo) {
-		mount, source, ok := strings.Cut(line, " - ")
-		fields, of := strings.Fields(mount), strings.Fields(source)
-		if !ok || len(fields) < 5 || len(of) < 3 {
+	for _, m := range procstat.Mounts(mountinfo) {
+		if v2 && m.Type != "cgroup2" || !v2 && (m.Type != "cgroup" || !slices.Contains(m.FileSystemOptions, controller)) {
 			continue
 		}
-		if v2 && of[0] != "cgroup2" {
-			continue
-		}
-		if !v2 && (of[0] != "cgroup" || !slices.Contains(strings.Split(of[2], ","), controller)) {
-			continue
-		}
-		root := strings.TrimSuffix(fields[3], "/")
+		root := strings.TrimSuffix(m.Root, "/")
 		if below, ok := strings.CutPrefix(name+"/", root+"/"); ok {
-			dir = path.Join(fields[4], below)
+			dir = path.Join(m.At, below)
 		}
 	}
 	return dir

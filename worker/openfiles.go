@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -129,7 +130,7 @@ func isMemoryName(name string) bool {
 func readTmpfs(proc string, root int) (bytes int64) {
 	counted := map[string]bool{}
 	for _, m := range tmpfsIn(readText(filepath.Join(proc, "self/mountinfo"))) {
-		counted[m.dev] = true // the host's, with or without a bind in the container
+		counted[m.Device] = true // the host's, with or without a bind in the container
 	}
 	namespaces := map[string]bool{}
 	for _, dir := range commandDirs(proc, root) {
@@ -140,30 +141,19 @@ func readTmpfs(proc string, root int) (bytes int64) {
 		namespaces[namespace] = true
 		for _, m := range tmpfsIn(readText(filepath.Join(dir, "mountinfo"))) {
 			var disk unix.Statfs_t
-			if counted[m.dev] || unix.Statfs(filepath.Join(dir, "root", m.at), &disk) != nil || !isMemory(disk) {
+			if counted[m.Device] || unix.Statfs(filepath.Join(dir, "root", m.At), &disk) != nil || !isMemory(disk) {
 				continue
 			}
-			counted[m.dev] = true
+			counted[m.Device] = true
 			bytes += int64(disk.Blocks-disk.Bfree) * disk.Bsize //nolint:gosec // far below 2^63
 		}
 	}
 	return bytes
 }
 
-// tmpfsMount is a mount of a tmpfs.
-type tmpfsMount struct{ dev, at string }
-
-// tmpfsIn lists the mounts of tmpfs in a table (proc_pid_mountinfo(5)). Names with escaped characters are
-// left out: this program mounts none.
-func tmpfsIn(table string) (mounts []tmpfsMount) {
-	for line := range strings.Lines(table) {
-		mount, kind, found := strings.Cut(line, " - ")
-		fields := strings.Fields(mount)
-		if found && len(fields) > 4 && strings.HasPrefix(kind, "tmpfs ") {
-			mounts = append(mounts, tmpfsMount{dev: fields[2], at: fields[4]})
-		}
-	}
-	return mounts
+// tmpfsIn lists the mounts of tmpfs in a table (proc_pid_mountinfo(5)).
+func tmpfsIn(table string) []procstat.Mount {
+	return slices.DeleteFunc(procstat.Mounts(table), func(m procstat.Mount) bool { return m.Type != "tmpfs" })
 }
 
 // commandDirs lists the directories in /proc of the processes of a container's command, given its init.

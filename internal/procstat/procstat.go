@@ -1,5 +1,5 @@
 // Package procstat lists processes, and reads /proc/PID/stat, Linux's one-line status of a process
-// (proc_pid_stat(5)).
+// (proc_pid_stat(5)), and a process's table of mounts (proc_pid_mountinfo(5)).
 package procstat
 
 import (

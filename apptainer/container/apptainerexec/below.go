@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/internal/procstat"
 	"github.com/cl-slurm/cl-slurm/internal/subpath"
 )
 
@@ -16,15 +17,10 @@ import (
 // account. A mount that another one covers, or that this user cannot reach, needs none.
 func addMountsBelow(binds []container.Bind, mountinfo string) []container.Bind {
 	var writable []string
-	for line := range strings.Lines(mountinfo) {
-		mount, kind, ok := strings.Cut(line, " - ")
-		fields := strings.Fields(mount)
-		if !ok || len(fields) < 6 || strings.HasPrefix(kind, "autofs ") { // a bind would mount what is not needed
-			continue
-		}
-		at, options := unescape(fields[4]), strings.Split(fields[5], ",")
-		if !slices.Contains(options, "ro") && !slices.Contains(writable, at) {
-			writable = append(writable, at)
+	for _, m := range procstat.Mounts(mountinfo) {
+		// A bind of an autofs would mount what is not needed.
+		if m.Type != "autofs" && !slices.Contains(m.Options, "ro") && !slices.Contains(writable, m.At) {
+			writable = append(writable, m.At)
 		}
 	}
 	all := slices.Clone(binds)
@@ -45,9 +41,4 @@ func addMountsBelow(binds []container.Bind, mountinfo string) []container.Bind {
 		}
 	}
 	return all
-}
-
-// unescape returns a path of mountinfo, which has some characters as octal numbers.
-func unescape(name string) string {
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(name)
 }

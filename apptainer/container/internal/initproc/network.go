@@ -125,7 +125,6 @@ func (r *Root) EnterNetwork() error {
 	}
 	if refusal != nil {
 		r.refuseNetwork(refusal)
-		return nil
 	}
 	return nil
 }

@@ -1,0 +1,24 @@
+package procstat_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cl-slurm/cl-slurm/internal/procstat"
+)
+
+func TestMountsAreReadWithTheirNames(t *testing.T) {
+	t.Parallel()
+	got := procstat.Mounts(`22 1 254:0 / / rw,relatime shared:1 master:2 - ext4 /dev/vda rw,discard
+cut short
+31 22 0:26 /a\040b /mnt/with\040space\134 ro,nosuid - tmpfs tmpfs rw,size=4k
+`)
+	want := []procstat.Mount{
+		{Device: "254:0", Root: "/", At: "/", Options: []string{"rw", "relatime"}, Type: "ext4", FileSystemOptions: []string{"rw", "discard"}},
+		{Device: "0:26", Root: "/a b", At: `/mnt/with space\`, Options: []string{"ro", "nosuid"}, Type: "tmpfs", FileSystemOptions: []string{"rw", "size=4k"}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
