@@ -66,7 +66,7 @@ test-slurm: cluster-up install ## run the tests that need Slurm on three of them
 	@for slurm in '' trixie sid; do \
 	export SLURM=$$slurm; scripts/slurm-cluster up; eval "$$(scripts/slurm-cluster env)"; echo "== $$(sinfo --version)"; \
 	CLTEST_REQUIRE=slurm,containers,researcher $(full_test) -timeout=45m \
-	./internal/testsite ./sbatch/... ./bridge/admin/doctor ./bridge/imagejob ./cmd/cl-worker ./cmd/cl-worker-manager; done
+	./internal/testsite ./sbatch/... ./pilot/slurmbatch ./bridge/admin/doctor ./bridge/imagejob ./cmd/cl-worker ./cmd/cl-worker-manager; done
 
 .PHONY: test-nfs
 test-nfs:

@@ -2,23 +2,52 @@ package pilot
 
 import (
 	"context"
+	"encoding/hex"
+	"errors"
+	"io"
+	"strings"
 	"time"
+
+	"github.com/google/uuid"
 )
 
-// Backend is a batch system that runs pilots. One goroutine at a time uses it.
+// Backend is a batch system that runs pilots. One goroutine at a time uses it. Package pilottest has the test
+// suite of its promises.
 type Backend interface {
-	// NewName returns a unique name for a new pilot.
-	NewName() string
-	// Start starts a pilot. After an error that is not certain (Uncertain), the pilot may still start.
-	Start(ctx context.Context, name string) (Pilot, error)
+	Starter
+	Logs
 	// Pilots returns the manager's pilots that the batch system knows, including those that ended lately.
-	// The answer is complete, or an error.
+	// The answer is complete, or an error. It has each pilot whose Start has returned no error.
 	Pilots(ctx context.Context) ([]Pilot, error)
-	// Stop ends a pilot. It is no error if it has ended already.
+	// Tidy removes the remains of ended pilots, such as tokens, and renews those of pilots that wait. The
+	// manager calls it after each answer of Pilots, so that Tidy is retried after a failure.
+	Tidy(ctx context.Context) error
+	// Stop ends a pilot: the worker gets TERM. It is no error if the pilot has ended already. Stop does not
+	// wait for the end.
 	Stop(ctx context.Context, p Pilot) error
-	// Log returns the path of the file with a pilot's output. The file may not exist yet.
-	Log(name string) string
 }
+
+// Starter starts pilots.
+type Starter interface {
+	// NewName returns a unique name for a new pilot: a prefix of the manager, and the digits of NewID.
+	NewName() string
+	// Start starts a pilot. After an error that is not certain (Uncertain) the pilot may still start; if it
+	// does, Pilots shows it under its name.
+	Start(ctx context.Context, name string) (Pilot, error)
+}
+
+// Logs are the logs of pilots.
+type Logs interface {
+	// Logged returns the pilots that may have a log, those that have ended, too. The ones that printed last
+	// come first.
+	Logged(ctx context.Context) ([]Pilot, error)
+	// WriteLog writes a pilot's output to w, from its beginning. With follow it goes on until the pilot has
+	// ended. It fails with ErrNoLog if the pilot has printed nothing, with follow only after the end.
+	WriteLog(ctx context.Context, w io.Writer, p Pilot, follow bool) error
+}
+
+// ErrNoLog means that a pilot has printed nothing.
+var ErrNoLog = errors.New("it has printed nothing")
 
 // Phase is the phase of a pilot's life.
 type Phase string
@@ -44,6 +73,11 @@ type Pilot struct {
 	Since time.Time
 	// Cancelled is set if a person has ended it.
 	Cancelled bool
+	// Trouble is the reason, in the batch system's words, for which a pending pilot does not start by itself:
+	// its image cannot be pulled, no node has such a GPU. It is empty for a pilot that waits for its turn. The
+	// manager ends a pilot whose trouble has lasted for Patience.
+	Trouble  string
+	Patience time.Duration
 }
 
 // workerPrefix begins the ids of workers (worker_manager.py: build_command).
@@ -52,8 +86,32 @@ const workerPrefix = "host-"
 // WorkerID returns the server's id of the pilot with this name.
 func WorkerID(name string) string { return workerPrefix + name }
 
+// NewID returns 32 random hexadecimal digits, which end a pilot's name.
+func NewID() string {
+	id := uuid.New()
+	return hex.EncodeToString(id[:])
+}
+
+// ID returns the digits at the end of a pilot's name.
+func ID(name string) string { return name[strings.LastIndexAny(name, "-_")+1:] }
+
+// IsID reports whether a text has the form of NewID's.
+func IsID(text string) bool {
+	id, err := hex.DecodeString(text)
+	return err == nil && len(id) == 16
+}
+
 // Uncertain is an error of Start. Its method reports whether the pilot may still start.
 type Uncertain interface {
 	error
 	Uncertain() bool
+}
+
+// Finding is a need of a manager, with the batch system's answer to it.
+type Finding struct {
+	// Name names the need, in a few words.
+	Name string
+	// OK is set if the need is met. Text has the batch system's words.
+	OK   bool
+	Text string
 }

@@ -1,6 +1,7 @@
 package pilot
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,16 +18,20 @@ import (
 )
 
 const (
-	// askBackendEvery is the interval at which the manager asks the backend while no bundle needs a new pilot.
-	askBackendEvery = 5 * time.Second
+	// defaultRefresh is the default of Manager.Refresh.
+	defaultRefresh = 5 * time.Second
 	// bootPatience is the time for which a running pilot counts as coming although the server does not
 	// know it yet.
 	bootPatience = 5 * time.Minute
 	// uncertainFor is the time for which a pilot counts as pending that the backend may have started and
 	// does not show.
 	uncertainFor = 2 * time.Minute
-	// longestBackOff is the longest pause without new pilots after failures.
+	// longestBackOff is the longest pause without new pilots after failures, longestStuck the longest one after
+	// pilots that the batch system could not start.
 	longestBackOff = time.Minute
+	longestStuck   = 15 * time.Minute
+	// logPatience bounds the time for reading the log of a pilot that has failed.
+	logPatience = 10 * time.Second
 )
 
 // Server is the part of a CodaLab server that a manager uses. *client.Client implements it.
@@ -53,6 +58,8 @@ type Manager struct {
 	Min, Max int
 	// Pause is the time between two passes, Spacing the least time between two passes that start pilots.
 	Pause, Spacing time.Duration
+	// Refresh is the interval at which the manager asks the backend while no bundle needs a new pilot; 0 means 5 s.
+	Refresh time.Duration
 	// MostFailed is the number of failed pilots after which Run ends; negative for never.
 	MostFailed int
 	Log        *slog.Logger
@@ -76,6 +83,10 @@ type tracked struct {
 	reached bool
 	// uncertain is the time until which it counts although the backend does not show it.
 	uncertain time.Time
+	// troubled is the time at which its trouble began; zero without one.
+	troubled time.Time
+	// stopped is set once the manager has ended it because of its trouble.
+	stopped bool
 }
 
 // ErrTooManyFailed is the error of Run after more failures than MostFailed.
@@ -121,7 +132,7 @@ func (m *Manager) Pass(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	due := now.Sub(m.answeredAt) >= askBackendEvery
+	due := now.Sub(m.answeredAt) >= cmp.Or(m.Refresh, defaultRefresh)
 	if len(staged) == 0 && !due {
 		return nil
 	}
@@ -163,6 +174,10 @@ func (m *Manager) logChange(ctx context.Context, subject, text string) {
 	switch {
 	case subject == "decision":
 		m.Log.InfoContext(ctx, "decided", slog.String("reason", text))
+	case subject == "tidy" && text == "":
+		m.Log.InfoContext(ctx, "the remains of ended workers are removed again")
+	case subject == "tidy":
+		m.Log.WarnContext(ctx, "the remains of ended workers were not all removed", slog.String("error", text))
 	case text == "":
 		m.Log.InfoContext(ctx, "server and batch system answer again")
 	default:
@@ -308,25 +323,22 @@ func (m *Manager) askBackend(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
+	first := m.answeredAt.IsZero()
 	m.answeredAt = now
 	shown := map[string]bool{}
-	failures := m.failed
+	failed := false
 	for _, p := range pilots {
 		shown[p.Name] = true
 		t := m.tracked[p.Name]
 		switch {
 		case p.Phase == Ended && t != nil:
-			m.ended(ctx, t, p)
+			failed = m.ended(ctx, t, p) || failed
 		case p.Phase == Ended:
 		case t == nil:
-			t = &tracked{Pilot: p}
-			m.tracked[p.Name] = t
-			if w, ok := m.workers[WorkerID(p.Name)]; ok {
-				m.reached(ctx, t, w)
-			}
-			m.Log.InfoContext(ctx, "found a worker", slog.String("worker", p.Name), slog.String("job", p.Job), slog.String("state", p.State))
+			m.found(ctx, now, p, first)
 		default:
 			t.Pilot, t.uncertain = p, time.Time{}
+			m.watchTrouble(ctx, now, t)
 		}
 	}
 	for name, t := range m.tracked {
@@ -335,28 +347,88 @@ func (m *Manager) askBackend(ctx context.Context, now time.Time) error {
 			m.Log.InfoContext(ctx, "the batch system no longer lists the worker", slog.String("worker", name), slog.String("job", t.Job))
 		}
 	}
-	if m.failed > failures {
-		m.backOff(now)
+	if failed {
+		m.backOff(now, time.Second, longestBackOff)
 	}
+	text := ""
+	if err := m.Backend.Tidy(ctx); err != nil {
+		text = err.Error()
+	}
+	m.logChange(ctx, "tidy", text)
 	return nil
 }
 
-// ended notes the end of a pilot. A pilot that never reached the server counts as failed.
-func (m *Manager) ended(ctx context.Context, t *tracked, p Pilot) {
-	delete(m.tracked, p.Name)
-	about := []slog.Attr{slog.String("worker", p.Name), slog.String("job", p.Job), slog.String("state", p.State), slog.String("reason", p.Reason)}
-	if t.reached || p.Cancelled {
-		m.Log.LogAttrs(ctx, slog.LevelInfo, "worker has ended", about...)
-		return
+// found notes a pilot that this process has not started. After the first answer of the backend there are none,
+// unless a second manager has the same name.
+func (m *Manager) found(ctx context.Context, now time.Time, p Pilot, first bool) {
+	t := &tracked{Pilot: p}
+	m.tracked[p.Name] = t
+	about := []slog.Attr{slog.String("worker", p.Name), slog.String("job", p.Job), slog.String("state", p.State)}
+	if first {
+		m.Log.LogAttrs(ctx, slog.LevelInfo, "found a worker", about...)
+	} else {
+		m.Log.LogAttrs(ctx, slog.LevelWarn, "found a worker that this manager has not started; if a second manager has the same name, each needs one of its own", about...)
 	}
-	m.failed++
-	m.Log.LogAttrs(ctx, slog.LevelWarn, "worker has ended and never reached the server", append(about, slog.String("log", m.Backend.Log(p.Name)))...)
+	if w, ok := m.workers[WorkerID(p.Name)]; ok {
+		m.reached(ctx, t, w)
+	}
+	m.watchTrouble(ctx, now, t)
 }
 
-// backOff delays new pilots, and longer after each failure in a row.
-func (m *Manager) backOff(now time.Time) {
+// watchTrouble logs the trouble of a pending pilot, and ends the pilot when the trouble has lasted for its patience.
+func (m *Manager) watchTrouble(ctx context.Context, now time.Time, t *tracked) {
+	about := []slog.Attr{slog.String("worker", t.Name), slog.String("job", t.Job), slog.String("reason", t.Trouble)}
+	switch {
+	case t.Trouble == "" || t.Phase != Pending:
+		t.troubled = time.Time{}
+	case t.stopped:
+	case t.troubled.IsZero():
+		t.troubled = now
+		m.Log.LogAttrs(ctx, slog.LevelWarn, "worker does not start", about...)
+	case now.Sub(t.troubled) >= t.Patience:
+		if err := m.Backend.Stop(ctx, t.Pilot); err != nil {
+			m.Log.LogAttrs(ctx, slog.LevelWarn, "cannot end a worker that does not start", append(about, slog.Any("error", err))...)
+			return
+		}
+		t.stopped = true
+		m.failed++
+		m.backOff(now, time.Minute, longestStuck)
+		m.Log.LogAttrs(ctx, slog.LevelWarn, "ended a worker that does not start", append(about, slog.Time("again", m.blocked))...)
+	}
+}
+
+// ended notes the end of a pilot, and reports whether it has failed: it has if it never reached the server.
+func (m *Manager) ended(ctx context.Context, t *tracked, p Pilot) (failed bool) {
+	delete(m.tracked, p.Name)
+	about := []slog.Attr{slog.String("worker", p.Name), slog.String("job", p.Job), slog.String("state", p.State), slog.String("reason", p.Reason)}
+	if t.reached || t.stopped || p.Cancelled {
+		m.Log.LogAttrs(ctx, slog.LevelInfo, "worker has ended", about...)
+		return false
+	}
+	m.failed++
+	m.Log.LogAttrs(ctx, slog.LevelWarn, "worker has ended and never reached the server", append(about, slog.String("log", m.lastOutput(ctx, p)))...)
+	return true
+}
+
+// lastOutput returns the last lines of a pilot's log, or the reason for which there are none.
+func (m *Manager) lastOutput(ctx context.Context, p Pilot) string {
+	ctx, cancel := context.WithTimeout(ctx, logPatience)
+	defer cancel()
+	var last lastLines
+	if err := m.Backend.WriteLog(ctx, &last, p, false); err != nil {
+		return err.Error()
+	}
+	return last.String()
+}
+
+// backOff delays new pilots, and longer after each failure in a row: by shortest at first, at most by longest. It
+// shortens no delay.
+func (m *Manager) backOff(now time.Time, shortest, longest time.Duration) {
 	m.streak++
-	m.blocked = now.Add(backoff.Spread(backoff.After(m.streak, time.Second, longestBackOff), nil))
+	until := now.Add(backoff.Spread(backoff.After(m.streak, shortest, longest), nil))
+	if until.After(m.blocked) {
+		m.blocked = until
+	}
 }
 
 // decide counts the pilots to start from the answers so far.
@@ -369,7 +441,7 @@ func (m *Manager) decide(ctx context.Context, now time.Time, staged []Bundle) De
 		switch {
 		case known && !w.IsTerminating:
 			k.Free = append(k.Free, m.roomIn(ctx, now, shape, t, w))
-		case known, t.reached: // it is ending, or the server has lost it
+		case known, t.reached, t.stopped: // it is ending, or the server has lost it
 		case t.Phase == Active && !t.Since.IsZero() && now.Sub(t.Since) > bootPatience:
 		default:
 			k.Coming = append(k.Coming, shape.Whole())
@@ -420,14 +492,14 @@ func (m *Manager) start(ctx context.Context, now time.Time, n int) error {
 			return ctx.Err()
 		case errors.As(err, &doubt) && doubt.Uncertain():
 			m.tracked[name] = &tracked{Pilot: Pilot{Name: name, Phase: Pending, Since: now}, uncertain: now.Add(uncertainFor)}
-			m.backOff(now)
+			m.backOff(now, time.Second, longestBackOff)
 			m.Log.WarnContext(ctx, "worker may have been started", slog.String("worker", name), slog.Any("error", err))
 			return nil
 		case err != nil:
 			if !transient(err) {
 				m.failed++
 			}
-			m.backOff(now)
+			m.backOff(now, time.Second, longestBackOff)
 			m.Log.WarnContext(ctx, "cannot start a worker", slog.Any("error", err), slog.Time("again", m.blocked))
 			return nil
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
 	"strings"
@@ -28,6 +29,8 @@ type site struct {
 	keywords [][]string
 	// serverErr and backendErr are the errors of the next calls.
 	serverErr, backendErr, startErr error
+	tidyErr                         error
+	stopped                         []string
 	serverBack                      time.Time // the end of serverErr; zero for never
 	pilots                          []pilot.Pilot
 	started, looks                  int
@@ -75,8 +78,25 @@ func (s *site) Pilots(context.Context) ([]pilot.Pilot, error) {
 	return slices.Clone(s.pilots), s.backendErr
 }
 
-func (s *site) Stop(context.Context, pilot.Pilot) error { return nil }
-func (s *site) Log(name string) string                  { return "/logs/" + name }
+func (s *site) Tidy(context.Context) error { return s.tidyErr }
+
+// Stop ends a pilot at the next answer.
+func (s *site) Stop(_ context.Context, p pilot.Pilot) error {
+	for i := range s.pilots {
+		if s.pilots[i].Name == p.Name {
+			s.pilots[i].Phase = pilot.Ended
+			s.stopped = append(s.stopped, p.Name)
+		}
+	}
+	return nil
+}
+
+func (s *site) Logged(context.Context) ([]pilot.Pilot, error) { return s.pilots, nil }
+
+func (s *site) WriteLog(_ context.Context, w io.Writer, p pilot.Pilot, _ bool) error {
+	_, err := fmt.Fprintf(w, "first line of %[1]s\nlast line of %[1]s\n", p.Name)
+	return err
+}
 
 // stage makes the server show n staged bundles.
 func (s *site) stage(n int, metadata codalab.Metadata) {
@@ -382,4 +402,81 @@ func TestRunEndsWhereTheLoginOrTheFirstRequestIsRefused(t *testing.T) {
 			t.Errorf("%v, want %v", got, err)
 		}
 	}
+}
+
+func TestPilotThatCannotStartIsToldEndedAndStartedAgainLater(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.stage(1, nil)
+	s.pass(0, 1)
+	s.pilots[0].Trouble, s.pilots[0].Patience = "Failed to pull image \"lab/x\"", 5*time.Minute
+	s.pass(10*time.Second, 0)
+	s.pass(4*time.Minute, 0)
+	s.logged(`msg="worker does not start" worker=`+s.pilots[0].Name+` job=1 reason="Failed to pull image`, 1)
+	if len(s.stopped) > 0 {
+		t.Fatalf("%v ended before its patience had ended", s.stopped)
+	}
+	s.pass(time.Minute, 0) // it is ended now, and no other is started at once
+	if len(s.stopped) != 1 {
+		t.Fatalf("%v were ended, want one", s.stopped)
+	}
+	s.pass(10*time.Second, 0)
+	s.pass(2*time.Minute, 1)
+	s.logged("never reached the server", 0)
+	if len(s.stopped) != 1 {
+		t.Errorf("%v were ended", s.stopped)
+	}
+}
+
+// A pilot whose trouble has passed has a whole patience again.
+func TestTroubleThatPassesEndsNothing(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.stage(1, nil)
+	s.pass(0, 1)
+	for range 5 {
+		s.pilots[0].Trouble, s.pilots[0].Patience = "0/3 nodes are available", 5*time.Minute
+		s.pass(10*time.Second, 0)
+		s.pass(4*time.Minute, 0)
+		s.pilots[0].Trouble = ""
+		s.pass(10*time.Second, 0)
+	}
+	if len(s.stopped) > 0 {
+		t.Errorf("%v were ended", s.stopped)
+	}
+}
+
+func TestLastLinesOfAFailedPilotAreLogged(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.stage(1, nil)
+	s.pass(0, 1)
+	s.pilots[0].Phase = pilot.Ended
+	s.pass(10*time.Second, 0)
+	s.logged(`never reached the server`, 1)
+	s.logged(`last line of `+s.pilots[0].Name, 1)
+}
+
+func TestSecondManagerOfTheSameNameIsNoticed(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.pilots = []pilot.Pilot{{Name: s.NewName(), Phase: pilot.Active}}
+	s.pass(0, 0)
+	s.logged("if a second manager has the same name", 0)
+	s.pilots = append(s.pilots, pilot.Pilot{Name: s.NewName(), Phase: pilot.Pending})
+	s.pass(10*time.Second, 0)
+	s.pass(10*time.Second, 0)
+	s.logged("if a second manager has the same name", 1)
+}
+
+func TestTidyThatFailsIsLoggedOnceAndRetried(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.tidyErr = errors.New("no answer")
+	s.pass(0, 0)
+	s.pass(10*time.Second, 0)
+	s.logged("the remains of ended workers were not all removed", 1)
+	s.tidyErr = nil
+	s.pass(10*time.Second, 0)
+	s.logged("the remains of ended workers are removed again", 1)
 }

@@ -1,6 +1,7 @@
 package pilot
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -51,7 +52,7 @@ func (m *Manager) Survey(ctx context.Context) (Survey, error) {
 	for _, p := range pilots {
 		if p.Phase != Ended {
 			s.Pilots = append(s.Pilots, Shown{
-				Name: p.Name, WorkerID: WorkerID(p.Name), Phase: p.Phase, Job: p.Job, State: p.State, Reason: p.Reason, Node: p.Node, Since: p.Since,
+				Name: p.Name, WorkerID: WorkerID(p.Name), Phase: p.Phase, Job: p.Job, State: p.State, Reason: cmp.Or(p.Trouble, p.Reason), Node: p.Node, Since: p.Since,
 			})
 		}
 	}

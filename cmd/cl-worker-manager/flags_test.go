@@ -45,7 +45,8 @@ func managerFlags() []original {
 		{"worker-executable", "cl-worker", "without a slash it is looked for on the manager's host: in the manager's directory, then in `PATH`"},
 		{"worker-shared-memory-size-gb", "", ""},
 		{"worker-bundle-network", "", "ours: the workers' `--bundle-network` ([worker.md](worker.md#flags))"},
-		{"worker-preemptible", "", ""},
+		{"worker-preemptible", "", "in a cloud it is always set, because a cloud may take a worker's machine at any time"},
+		{"worker-image", "", "ours, for workers in a cloud; CodaLab's takes `codalab/worker:$CODALAB_VERSION`, which needs Docker's socket"},
 		{"worker-fetch-private", "", "ours: the `--fetch-private` of the workers, which must be cl-slurm's"},
 	}
 }
@@ -72,15 +73,23 @@ func slurmFlags() []original {
 	}
 }
 
-// flagTables are the tables of docs/worker-manager.md.
+// flagTable is a table of flags. command is the command whose flags they are, empty for the program itself.
+type flagTable struct {
+	title, command string
+	flags          []original
+}
+
+// allFlags are the tables of docs/worker-manager.md.
+func allFlags() []flagTable {
+	return []flagTable{
+		{"before the name of a manager", "", managerFlags()},
+		{"after `slurm-batch`", "slurm-batch", slurmFlags()},
+	}
+}
+
 func flagTables() string {
 	var text strings.Builder
-	for _, part := range []struct {
-		title string
-		flags []original
-	}{
-		{"before `slurm-batch`", managerFlags()}, {"after `slurm-batch`", slurmFlags()},
-	} {
+	for _, part := range allFlags() {
 		fmt.Fprintf(&text, "| %s | CodaLab's default | | |\n|---|---|---|---|\n", part.title)
 		for _, f := range part.flags {
 			verdict := "same"
@@ -98,30 +107,72 @@ func flagTables() string {
 func TestEveryFlagOfCodaLabsManagerIsThere(t *testing.T) {
 	t.Parallel()
 	root := newRoot(program.Process{Getenv: func(string) string { return "" }})
-	slurm, _, err := root.Find([]string{"slurm-batch"})
-	if err != nil {
-		t.Fatal(err)
+	covered := map[string]bool{}
+	for _, part := range allFlags() {
+		covered[part.command] = true
+		flags := root.Flags()
+		if part.command != "" {
+			cmd, _, err := root.Find([]string{part.command})
+			if err != nil {
+				t.Fatal(err)
+			}
+			flags = cmd.Flags()
+			flags.AddFlagSet(cmd.PersistentFlags())
+		}
+		compareFlags(t, part, flags)
 	}
-	for name, part := range map[string]struct {
-		flags *pflag.FlagSet
-		table []original
-	}{"manager": {root.Flags(), managerFlags()}, "slurm-batch": {slurm.Flags(), slurmFlags()}} {
-		known := map[string]bool{"help": true, "version": true}
-		for _, o := range part.table {
-			known[o.name] = true
-			f := part.flags.Lookup(o.name)
-			switch {
-			case f == nil:
-				t.Errorf("%s: there is no --%s", name, o.name)
-			case o.differs == "" && o.byDefault != "" && f.DefValue != o.byDefault:
-				t.Errorf("%s: the default of --%s is %s, and CodaLab's %s", name, o.name, f.DefValue, o.byDefault)
+	for _, cmd := range root.Commands() {
+		if hides := cmd.Hidden || !strings.Contains(cmd.Name(), "-") && cmd.Name() != "kubernetes"; !hides && !covered[cmd.Name()] {
+			t.Errorf("the flags of %s are in no table", cmd.Name())
+		}
+	}
+}
+
+// compareFlags compares the flags of a command, and their defaults, with a table.
+func compareFlags(t *testing.T, table flagTable, flags *pflag.FlagSet) {
+	t.Helper()
+	known := map[string]bool{"help": true, "version": true}
+	for _, o := range table.flags {
+		known[o.name] = true
+		f := flags.Lookup(o.name)
+		switch {
+		case f == nil:
+			t.Errorf("%s: there is no --%s", table.title, o.name)
+		case o.differs == "" && o.byDefault != "" && f.DefValue != o.byDefault:
+			t.Errorf("%s: the default of --%s is %s, and CodaLab's %s", table.title, o.name, f.DefValue, o.byDefault)
+		}
+	}
+	flags.VisitAll(func(f *pflag.Flag) {
+		if !known[f.Name] {
+			t.Errorf("%s: --%s is in no table", table.title, f.Name)
+		}
+	})
+}
+
+// cloudFlags are the flags that all clouds have. CodaLab's AWS and Azure managers call memory, CPUs and GPUs the same.
+func cloudFlags() []original {
+	return []original{
+		{"cpus", "1", ""},
+		{"gpus", "0", ""},
+		{"memory-mb", "2048", ""},
+		{"manager-name", "", "ours: only workers with this name in their own name or label are the manager's"},
+		{"password-file", "", "ours: the manager's login; CodaLab's reads `CODALAB_USERNAME` and `CODALAB_PASSWORD`, which are read here, too"},
+		{"dry-run", "", "ours"},
+		{"check", "", "ours"},
+		{"exit-after-num-failed", "", "ours, as in slurm-batch"},
+	}
+}
+
+func TestCloudsHaveTheFlagsThatAllOfThemHave(t *testing.T) {
+	t.Parallel()
+	m := &manager{Process: program.Process{Getenv: func(string) string { return "" }}}
+	for _, s := range services() {
+		cmd := m.cloudCommand(s)
+		for _, o := range cloudFlags() {
+			if cmd.PersistentFlags().Lookup(o.name) == nil {
+				t.Errorf("%s: there is no --%s", cmd.Name(), o.name)
 			}
 		}
-		part.flags.VisitAll(func(f *pflag.Flag) {
-			if !known[f.Name] {
-				t.Errorf("%s: --%s is in no table", name, f.Name)
-			}
-		})
 	}
 }
 

@@ -14,24 +14,25 @@ import (
 	"github.com/cl-slurm/cl-slurm/pilot"
 )
 
-const aboutKill = `kill ends a worker's job: scancel sends TERM to the worker. The worker's runs are killed
-with it, and the worker gives them back to the server, which stages them again. kill
-lists these runs and asks for a confirmation. A running manager may start another
-worker.
+const aboutKill = `kill ends a worker: the batch system sends it TERM. The worker's runs are killed with
+it, and the worker gives them back to the server, which stages them again. kill lists
+these runs and asks for a confirmation. A running manager may start another worker.
 
 WORKER is a worker's id, its hexadecimal digits or the beginning of them, or the
-number of its job.`
+batch system's name of its job.`
 
-func (m *manager) killCommand() *cobra.Command {
+func killCommand(l *workersCommand) *cobra.Command {
 	var yes bool
-	cmd := m.newWorkersCommand("kill WORKER", "End a worker and its runs", aboutKill, cobra.ExactArgs(1),
-		func(ctx context.Context, l *workersCommand, args []string) error { return l.kill(ctx, args[0], yes) })
+	cmd := &cobra.Command{
+		Use: "kill WORKER", Short: "End a worker and its runs", Long: aboutKill, Args: exactly(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return l.kill(cmd.Context(), args[0], yes) },
+	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	return cmd
 }
 
 func (l *workersCommand) kill(ctx context.Context, name string, yes bool) error {
-	b, loop, _, _, openErr := l.open(ctx)
+	b, loop, _, openErr := l.open(ctx)
 	if b == nil {
 		return openErr
 	}
@@ -39,7 +40,7 @@ func (l *workersCommand) kill(ctx context.Context, name string, yes bool) error 
 	if err != nil {
 		return err
 	}
-	p, err := only(name, alive(b.Named(pilots, name)))
+	p, err := only(name, alive(pilot.Named(pilots, name)))
 	if err != nil {
 		return err
 	}
@@ -47,7 +48,7 @@ func (l *workersCommand) kill(ctx context.Context, name string, yes bool) error 
 	if err == nil {
 		runs, err = runsOf(ctx, loop.Server, p)
 	}
-	fmt.Fprintf(l.Stderr, "worker %s, job %s, %s%s\n", pilot.WorkerID(p.Name), p.Job, p.State, on(p.Node))
+	fmt.Fprintf(l.Stderr, "worker %s, %s%s%s\n", pilot.WorkerID(p.Name), job(p.Job), p.State, on(p.Node))
 	switch {
 	case err != nil:
 		fmt.Fprintf(l.Stderr, "which runs end with it is not known: %v\n", err)
@@ -74,14 +75,11 @@ func on(node string) string {
 	return " on " + node
 }
 
-func alive(pilots []pilot.Pilot) []pilot.Pilot {
-	var live []pilot.Pilot
-	for _, p := range pilots {
-		if p.Phase != pilot.Ended {
-			live = append(live, p)
-		}
+func job(id string) string {
+	if id == "" {
+		return ""
 	}
-	return live
+	return "job " + id + ", "
 }
 
 func only(name string, found []pilot.Pilot) (pilot.Pilot, error) {

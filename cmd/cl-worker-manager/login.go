@@ -25,7 +25,8 @@ type login struct {
 }
 
 // findLogin returns the login of --password-file; or else that of CODALAB_USERNAME and CODALAB_PASSWORD; or
-// else that of an earlier manager, from the work directory; or else it prompts on the terminal.
+// else that of an earlier manager, from the work directory, unless workDir is empty; or else it prompts on the
+// terminal.
 func findLogin(ctx context.Context, p program.Process, server, passwordFile, workDir string) (*login, error) {
 	if passwordFile != "" {
 		path, err := filepath.Abs(passwordFile)
@@ -38,7 +39,7 @@ func findLogin(ctx context.Context, p program.Process, server, passwordFile, wor
 	sum := sha256.Sum256([]byte(server))
 	file := filepath.Join(workDir, ".password-"+hex.EncodeToString(sum[:4]))
 	user := p.Getenv("CODALAB_USERNAME")
-	if user == "" || p.Getenv("CODALAB_PASSWORD") == "" {
+	if workDir != "" && (user == "" || p.Getenv("CODALAB_PASSWORD") == "") {
 		kept, err := account.ReadFile(file)
 		switch {
 		case err == nil && cmp.Or(user, kept.User) == kept.User:

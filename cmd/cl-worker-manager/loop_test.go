@@ -54,13 +54,13 @@ func newManager(t *testing.T, address, dir string, slurm slurmbatch.Slurm) (*pil
 	b := &slurmbatch.Backend{
 		Slurm: slurm, User: "ann", JobName: "worker", WorkDir: dir, Now: time.Now, Credentials: l.forWorker,
 		Job:    slurmbatch.Job{CPUs: 1, MemoryMB: 2048, Time: time.Hour, Dir: dir},
-		Worker: slurmbatch.Worker{Executable: standInPath(t), Server: address, WorkDir: dir, IdleSeconds: 1},
+		Worker: slurmbatch.Worker{Worker: pilot.Worker{Executable: standInPath(t), Server: address, WorkDir: dir, IdleSeconds: 1}},
 	}
 	api, err := l.connect(address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := record{Server: address, Shape: pilot.Shape{CPUs: 1, Memory: 2 << 30}}.manager(api, b)
+	m := record{Server: address, Shape: pilot.Shape{CPUs: 1, Memory: 2 << 30}}.manager(api, b, time.Now)
 	m.Max, m.Pause, m.Log = 10, 50*time.Millisecond, slog.New(slog.NewTextHandler(t.Output(), nil))
 	return m, b
 }
@@ -94,12 +94,16 @@ func TestTenBundlesRunInTenWorkersThatOnePassStarts(t *testing.T) {
 	go func() { done <- again.Run(ctx) }()
 	for _, uuid := range uuids {
 		ran := awaitState(t, api, uuid, codalab.StateReady)
-		name, err := b.FindLog(ran.Metadata.String("remote"))
+		logged, err := b.Logged(t.Context())
 		if err != nil {
 			t.Error(err)
 		}
-		if log, err := os.ReadFile(b.Log(name)); err != nil || !strings.Contains(string(log), "the worker takes "+uuid) {
-			t.Errorf("the log of %s is %s, %v", name, log, err)
+		p, err := pilot.Find(logged, ran.Metadata.String("remote"))
+		if err != nil {
+			t.Error(err)
+		}
+		if log, err := os.ReadFile(b.LogFile(p.Name)); err != nil || !strings.Contains(string(log), "the worker takes "+uuid) {
+			t.Errorf("the log of %s is %s, %v", p.Name, log, err)
 		}
 	}
 	var live []pilot.Pilot

@@ -68,9 +68,18 @@ func newRoot(p program.Process) *cobra.Command {
 		}
 		return cmd.Help()
 	}
-	root.AddCommand(m.slurmBatchCommand(), m.statusCommand(), m.logsCommand(), m.killCommand())
+	root.AddCommand(m.slurmBatchCommand())
+	root.AddCommand(m.workersCommands(&slurmFinder{manager: m}, true)...)
+	present := map[string]bool{}
+	for _, s := range services() {
+		cmd := m.cloudCommand(s)
+		present[cmd.Name()] = true
+		root.AddCommand(cmd)
+	}
 	for _, name := range []string{"aws-batch", "azure-batch", "kubernetes"} {
-		root.AddCommand(absentCommand(name))
+		if !present[name] {
+			root.AddCommand(absentCommand(name))
+		}
 	}
 	return root
 }
@@ -118,14 +127,35 @@ func normalizeArgs(root *cobra.Command, args []string) ([]string, error) {
 	switch {
 	case err != nil || cmd == root:
 		return nil, unknownCommand(root, rest[0])
-	case cmd.HasSubCommands() || cmd.DisableFlagParsing || cmd.Name() == "help":
+	case cmd.DisableFlagParsing || cmd.Name() == "help" || cmd.Name() == "completion":
 		return append(options, rest...), nil
 	}
-	own, arguments, err := argparse.Read(cmd, rest[1:])
-	if err != nil {
-		return nil, commandLineError(cmd, misplaced(root, cmd, rest[1:], err))
+	words, err := normalizeOwn(root, cmd, rest[1:])
+	return slices.Concat(options, rest[:1], words), err
+}
+
+// normalizeOwn rewrites the words after a command's name.
+func normalizeOwn(root, cmd *cobra.Command, args []string) ([]string, error) {
+	if cmd.HasSubCommands() {
+		own, rest, err := argparse.ReadBefore(cmd, args)
+		if err != nil {
+			return nil, commandLineError(cmd, misplaced(root, cmd, args, err))
+		}
+		if len(rest) == 0 {
+			return own, nil
+		}
+		sub, _, err := cmd.Find(rest[:1])
+		if err != nil || sub == cmd {
+			return nil, unknownCommand(cmd, rest[0])
+		}
+		words, err := normalizeOwn(root, sub, rest[1:])
+		return slices.Concat(own, rest[:1], words), err
 	}
-	return slices.Concat(options, rest[:1], own, []string{"--"}, arguments), nil
+	own, arguments, err := argparse.Read(cmd, args)
+	if err != nil {
+		return nil, commandLineError(cmd, misplaced(root, cmd, args, err))
+	}
+	return slices.Concat(own, []string{"--"}, arguments), nil
 }
 
 // misplaced explains a flag of the manager that comes after the subcommand.

@@ -71,7 +71,7 @@ func TestWorkersRunInJobsOfARealSlurm(t *testing.T) {
 	}
 	var log []byte
 	testenv.Await(t, "the worker got TERM", func() bool {
-		log, err = os.ReadFile(b.Log(pilots[0].Name))
+		log, err = os.ReadFile(b.LogFile(pilots[0].Name))
 		return err == nil && strings.Contains(string(log), "the worker got TERM")
 	}, &log, &err)
 	if err := client.Try(t.Context(), b.Request(b.NewName(), nil)); err != nil {

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,8 +17,6 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/account"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
-	"github.com/cl-slurm/cl-slurm/codalab/client"
-	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 	"github.com/cl-slurm/cl-slurm/internal/backoff"
 	"github.com/cl-slurm/cl-slurm/internal/command"
 	"github.com/cl-slurm/cl-slurm/pilot"
@@ -43,7 +40,7 @@ type slurmBatch struct {
 // location identifies a manager: the name of its jobs, its work directory and its password file.
 type location struct{ jobName, workDir, passwordFile string }
 
-func (at *location) addLocationFlags(flags *pflag.FlagSet) {
+func (at *location) addFindFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&at.jobName, "job-name", "codalab-slurm-worker", "`name` in the names of the jobs; each manager of a user needs one of its own")
 	flags.StringVar(&at.workDir, "slurm-work-dir", "slurm-worker-scratch", "`directory` for logs and files of workers, which the nodes see too")
 	flags.StringVar(&at.passwordFile, "password-file", "", "`file` with the user's name and password in two lines, which only you may read")
@@ -61,7 +58,7 @@ End it with an interrupt: its workers continue. cl-worker-manager kill ends one.
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	s.addLocationFlags(flags)
+	s.addFindFlags(flags)
 	flags.StringVar(&s.job.NodeList, "nodelist", "", "`nodes` that the job has to have")
 	flags.StringVar(&s.job.Exclude, "exclude", "", "`nodes` on which no job runs")
 	flags.StringVar(&s.job.Partition, "partition", "", "`partition` (default: the site's)")
@@ -116,21 +113,32 @@ func (s *slurmBatch) manageWorkers(ctx context.Context) error {
 	backend.Tokens, backend.Credentials, backend.Logger = api, login.forWorker, s.Log(s.verbose)
 	backend.Worker.TakesToken = s.takesToken(ctx, backend.Worker.Executable)
 	found := s.record(server, login)
-	loop := found.manager(api, backend)
+	loop := found.manager(api, backend, s.Now)
 	if err := found.save(backend); err != nil {
 		return err
 	}
-	loop.NoFilter, loop.Min, loop.Max = s.noPrefilter, s.min, s.max
-	loop.Pause, loop.Spacing = time.Duration(max(s.sleepSeconds, 1))*time.Second, time.Duration(s.spaceSeconds)*time.Second
-	loop.MostFailed, loop.Log, loop.Now = s.mostFailed, s.Log(s.verbose), s.Now
+	s.bound(loop)
+	loop.MostFailed = s.mostFailed
 	if s.once {
 		return loop.Pass(ctx)
 	}
+	return s.run(ctx, loop, "cl-worker-manager")
+}
+
+// run makes passes until ctx ends. command is the command line that has status and kill.
+func (m *manager) run(ctx context.Context, loop *pilot.Manager, command string) error {
 	if err := loop.Run(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintln(s.Stderr, "the workers continue: cl-worker-manager status lists them, and kill ends one")
+	fmt.Fprintf(m.Stderr, "the workers continue: %s status lists them, and kill ends one\n", command)
 	return nil
+}
+
+// bound gives a loop the flags of the manager.
+func (m *manager) bound(loop *pilot.Manager) {
+	loop.NoFilter, loop.Min, loop.Max = m.noPrefilter, m.min, m.max
+	loop.Pause, loop.Spacing = time.Duration(max(m.sleepSeconds, 1))*time.Second, time.Duration(m.spaceSeconds)*time.Second
+	loop.Log = m.Log(m.verbose)
 }
 
 func (s *slurmBatch) check() (err error) {
@@ -201,7 +209,7 @@ func (s *slurmBatch) backend(ctx context.Context, slurm slurmbatch.Slurm, server
 	if err != nil {
 		return nil, err
 	}
-	worker := slurmbatch.Worker{Server: server, IdleSeconds: s.worker.idleSeconds, Arguments: s.worker.arguments()}
+	worker := slurmbatch.Worker{Worker: pilot.Worker{Server: server, IdleSeconds: s.worker.idleSeconds, Arguments: s.worker.arguments()}}
 	if worker.Executable, worker.Scripted, err = s.executable(); err != nil {
 		return nil, err
 	}
@@ -316,48 +324,4 @@ func (s *slurmBatch) printJob(b *slurmbatch.Backend) error {
 		words = append(words, word)
 	}
 	return s.Print(false, nil, strings.Join(words, " ")+"\n\n"+r.Script)
-}
-
-// record is the file that a manager writes to its work directory for cl-worker-manager status.
-type record struct {
-	Server       string      `json:"server"`
-	PasswordFile string      `json:"password_file"`
-	Everybody    bool        `json:"everybody"`
-	Search       []string    `json:"search"`
-	Shape        pilot.Shape `json:"shape"`
-	// Min and Max are the bounds on the number of workers.
-	Min int `json:"min_workers"`
-	Max int `json:"max_workers"`
-}
-
-// rootUser is the user who sees the bundles of all users (worker_manager.py: run_one_iteration).
-const rootUser = "codalab"
-
-func (s *slurmBatch) record(server string, l *login) record {
-	j := s.job
-	return record{
-		Server: server, PasswordFile: l.file, Everybody: l.User == rootUser, Search: s.search.List, Min: s.min, Max: s.max,
-		Shape: pilot.Shape{
-			CPUs: j.CPUs, GPUs: j.GPUs, Memory: j.MemoryMB << 20, Longest: slurmbatch.Longest(j.Time),
-			Tag: s.worker.tag, Exclusive: s.worker.tagExclusive, Runs: s.worker.exitAfterRuns,
-		},
-	}
-}
-
-// manager returns a manager that starts no pilots.
-func (r record) manager(api *client.Client, b *slurmbatch.Backend) *pilot.Manager {
-	return &pilot.Manager{
-		Server: api, Backend: b, Shape: r.Shape, Search: r.Search, Everybody: r.Everybody,
-		Log: slog.New(slog.DiscardHandler), MostFailed: -1, Now: b.Now,
-	}
-}
-
-func recordPath(b *slurmbatch.Backend) string { return filepath.Join(b.WorkDir, b.JobName+".json") }
-
-func (r record) save(b *slurmbatch.Backend) error {
-	data, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return fmt.Errorf("write the manager's record: %w", err)
-	}
-	return atomicfile.Write(recordPath(b), append(data, '\n'), 0o600)
 }

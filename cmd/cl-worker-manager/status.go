@@ -13,33 +13,37 @@ import (
 	"github.com/cl-slurm/cl-slurm/pilot"
 )
 
-const aboutStatus = `status lists the workers that have not ended, with the states of their jobs in Slurm and
-of their runs on the server. Below them are the staged bundles that no worker of the
-last manager's shape can run, with the reason. It starts and changes nothing.`
+const aboutStatus = `status lists the workers that have not ended, with their states in the batch system and
+those of their runs on the server. Below them are the staged bundles that no worker of
+the manager's shape can run, with the reason. It starts and changes nothing.`
 
-func (m *manager) statusCommand() *cobra.Command {
+func statusCommand(l *workersCommand) *cobra.Command {
 	var asJSON bool
-	cmd := m.newWorkersCommand("status", "List workers, and bundles that no worker can run", aboutStatus, cobra.NoArgs,
-		func(ctx context.Context, l *workersCommand, _ []string) error {
-			_, loop, r, known, err := l.open(ctx)
-			if err != nil {
-				return err
-			}
-			found, err := loop.Survey(ctx)
-			if err != nil && found.Pilots == nil {
-				return err
-			}
-			if !known { // no shape is known that bundles could fail to fit
-				found.Misfits = found.Misfits[:0]
-			}
-			text := workersText(l.Now(), found)
-			if err == nil {
-				text += bundlesText(found, r, known)
-			}
-			return errors.Join(l.Print(asJSON, found, text), err)
-		})
+	cmd := &cobra.Command{
+		Use: "status", Short: "List workers, and bundles that no worker can run", Long: aboutStatus, Args: exactly(0),
+		RunE: func(cmd *cobra.Command, _ []string) error { return l.status(cmd.Context(), asJSON) },
+	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+func (l *workersCommand) status(ctx context.Context, asJSON bool) error {
+	_, loop, s, err := l.open(ctx)
+	if err != nil {
+		return err
+	}
+	found, err := loop.Survey(ctx)
+	if err != nil && found.Pilots == nil {
+		return err
+	}
+	if !s.shaped { // no shape is known that bundles could fail to fit
+		found.Misfits = found.Misfits[:0]
+	}
+	text := workersText(l.Now(), found)
+	if err == nil {
+		text += bundlesText(found, s)
+	}
+	return errors.Join(l.Print(asJSON, found, text), err)
 }
 
 func workersText(now time.Time, s pilot.Survey) string {
@@ -53,10 +57,10 @@ func workersText(now time.Time, s pilot.Survey) string {
 	return termtext.Table(rows)
 }
 
-func bundlesText(s pilot.Survey, r record, known bool) string {
+func bundlesText(s pilot.Survey, r settings) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%d staged at %s", s.Staged, r.Server)
-	if known {
+	if r.shaped {
 		fmt.Fprintf(&text, ", %d to %d workers", r.Min, r.Max)
 	}
 	text.WriteString("\n")
@@ -66,11 +70,11 @@ func bundlesText(s pilot.Survey, r record, known bool) string {
 	return text.String()
 }
 
-// shortPart is the number of a name's digits that status prints.
+// shortPart is the number of an id's digits that status prints.
 const shortPart = 8
 
 func shortName(name string) string {
-	digits := name[strings.LastIndex(name, "-")+1:]
+	digits := pilot.ID(name)
 	return digits[:min(shortPart, len(digits))]
 }
 

@@ -67,6 +67,7 @@ func TestPilotsRunBundlesWithTokensThatEndWithThem(t *testing.T) {
 	testenv.Await(t, "the files of all tokens are gone", func() bool {
 		_, err := b.Pilots(t.Context())
 		testenv.Must(t, err)
+		testenv.Must(t, b.Tidy(t.Context()))
 		left = tokenFiles(t, dir)
 		return len(left) == 0
 	}, &left)

@@ -2,88 +2,96 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
-	"os"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/pilot"
-	"github.com/cl-slurm/cl-slurm/pilot/slurmbatch"
 )
+
+// finder finds the workers of a manager: in Slurm by the manager's work directory and the name of its jobs, in a cloud
+// by the manager's name.
+type finder interface {
+	// addFindFlags adds the flags for finding the workers.
+	addFindFlags(flags *pflag.FlagSet)
+	// openFound returns the backend with the workers. The backend need not be able to start any.
+	openFound(ctx context.Context) (pilot.Backend, error)
+	// settings returns the settings of the manager of these workers. server is the server that --server names;
+	// it may be empty.
+	settings(server string) (settings, error)
+}
+
+// settings are those of a manager.
+type settings struct {
+	record
+	// shaped is set if record has the manager's shape and bounds.
+	shaped bool
+	// passwordFile is the file with the user's name and password, and workDir the directory in which an earlier
+	// manager has kept them; each may be empty.
+	passwordFile, workDir string
+}
 
 // workersCommand is one call of a command that shows or kills the workers of a manager.
 type workersCommand struct {
 	*manager
-	location
+	finder
 	// address is the server in --server.
 	address string
 }
 
-// newWorkersCommand returns a command with the flags by which it finds a manager's workers.
-func (m *manager) newWorkersCommand(use, short, long string, args cobra.PositionalArgs, run func(ctx context.Context, l *workersCommand, args []string) error) *cobra.Command {
-	l := &workersCommand{manager: m}
-	cmd := &cobra.Command{
-		Use: use, Short: short, Long: long, Args: program.WrongUsage(args), ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, args []string) error {
+// workersCommands returns status, logs and kill. They have the finder's flags of their own, unless their parent has them
+// for them.
+func (m *manager) workersCommands(f finder, ownFlags bool) []*cobra.Command {
+	var all []*cobra.Command
+	for _, command := range []func(l *workersCommand) *cobra.Command{statusCommand, logsCommand, killCommand} {
+		l := &workersCommand{manager: m, finder: f}
+		cmd := command(l)
+		cmd.ValidArgsFunction = cobra.NoFileCompletions
+		cmd.PreRun = func(*cobra.Command, []string) {
 			if l.address != "" {
 				m.server = l.address
 			}
-			return run(cmd.Context(), l, args)
-		},
+		}
+		cmd.Flags().StringVar(&l.address, "server", "", "`address` of the server (default: the manager's, or the one that cl uses)")
+		if ownFlags {
+			f.addFindFlags(cmd.Flags())
+		}
+		all = append(all, cmd)
 	}
-	cmd.Flags().StringVar(&l.address, "server", "", "`address` of the server (default: the manager's, or the one that cl uses)")
-	l.addLocationFlags(cmd.Flags())
-	return cmd
+	return all
 }
 
-// open returns the backend, and a manager that starts nothing, with the settings that the last manager recorded in
-// the work directory. known is false if there is no record.
-func (l *workersCommand) open(ctx context.Context) (b *slurmbatch.Backend, m *pilot.Manager, r record, known bool, err error) {
-	if b, err = l.openBackend(l.Process, l.slurm()); err != nil {
-		return nil, nil, record{}, false, err
+// open returns the backend, and a manager that starts nothing, with the settings of the workers' manager. If only the
+// server or the login is not known, open returns the backend, the settings and the error.
+func (l *workersCommand) open(ctx context.Context) (b pilot.Backend, m *pilot.Manager, s settings, err error) {
+	if b, err = l.openFound(ctx); err != nil {
+		return nil, nil, settings{}, err
 	}
-	data, err := os.ReadFile(recordPath(b))
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		return nil, nil, record{}, false, err
-	default:
-		if err := json.Unmarshal(data, &r); err != nil {
-			return nil, nil, record{}, false, fmt.Errorf("read %s: %w", recordPath(b), err)
-		}
-		known = true
+	if s, err = l.settings(l.manager.server); err != nil {
+		return b, nil, s, err
 	}
-	if m, err = l.connectTo(ctx, b, &r, known); err != nil {
-		return b, nil, r, known, err
+	login, err := findLogin(ctx, l.Process, s.Server, s.passwordFile, s.workDir)
+	if err != nil {
+		return b, nil, s, err
 	}
-	return b, m, r, known, nil
+	api, err := login.connect(s.Server)
+	if err != nil {
+		return b, nil, s, err
+	}
+	s.Everybody = s.Everybody || login.User == rootUser
+	return b, s.manager(api, b, l.Now), s, nil
 }
 
-func (l *workersCommand) connectTo(ctx context.Context, b *slurmbatch.Backend, r *record, known bool) (*pilot.Manager, error) {
-	passwordFile := l.passwordFile
-	if l.manager.server != "" || !known {
-		server, err := l.manager.address()
-		if err != nil {
-			return nil, err
-		}
-		if server != r.Server {
-			r.Server, r.PasswordFile = server, ""
+func alive(pilots []pilot.Pilot) []pilot.Pilot {
+	var live []pilot.Pilot
+	for _, p := range pilots {
+		if p.Phase != pilot.Ended {
+			live = append(live, p)
 		}
 	}
-	if _, err := os.Stat(r.PasswordFile); err == nil && passwordFile == "" && l.Getenv("CODALAB_PASSWORD") == "" {
-		passwordFile = r.PasswordFile // else no worker has needed it yet
-	}
-	login, err := findLogin(ctx, l.Process, r.Server, passwordFile, b.WorkDir)
-	if err != nil {
-		return nil, err
-	}
-	api, err := login.connect(r.Server)
-	if err != nil {
-		return nil, err
-	}
-	return r.manager(api, b), nil
+	return live
 }
+
+// exactly returns a check for a number of arguments, whose error is one of the command line.
+func exactly(n int) cobra.PositionalArgs { return program.WrongUsage(cobra.ExactArgs(n)) }

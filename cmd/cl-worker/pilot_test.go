@@ -13,6 +13,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
+	"github.com/cl-slurm/cl-slurm/pilot"
 	"github.com/cl-slurm/cl-slurm/pilot/slurmbatch"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
@@ -59,8 +60,11 @@ func TestPilotRunsABundleWithItsToken(t *testing.T) {
 		Slurm: giving{slurmtest.NewCluster(t, slurmtest.NewSite()), u}, User: "ann", JobName: "pilot", WorkDir: filepath.Join(dir, "pilots"), Now: time.Now,
 		Job: slurmbatch.Job{CPUs: 1, MemoryMB: 2048, Time: time.Hour, Dir: dir},
 		Worker: slurmbatch.Worker{
-			Executable: worker, TakesToken: true, Server: address, WorkDir: filepath.Join(dir, "scratch"), IdleSeconds: 600,
-			Arguments: []string{"--exit-after-num-runs", "1", "--fetch-private", "127.0.0.1"},
+			TakesToken: true,
+			Worker: pilot.Worker{
+				Executable: worker, Server: address, WorkDir: filepath.Join(dir, "scratch"), IdleSeconds: 600,
+				Arguments: []string{"--exit-after-num-runs", "1", "--fetch-private", "127.0.0.1"},
+			},
 		},
 		Tokens: api,
 	}
@@ -76,7 +80,7 @@ func TestPilotRunsABundleWithItsToken(t *testing.T) {
 	testenv.Await(t, "the pilot has ended", func() bool {
 		_, err := b.Pilots(t.Context())
 		must(t, err)
-		log, err = os.ReadFile(b.Log(name))
+		log, err = os.ReadFile(b.LogFile(name))
 		must(t, err)
 		_, err = os.Stat(file)
 		return os.IsNotExist(err)

@@ -214,6 +214,16 @@ func (c *Client) WorkerToken(ctx context.Context, workerID string, life time.Dur
 	return out.Access, err
 }
 
+// EndWorkerTokens ends all tokens of one of the user's workers. It is no error if there are none, or if the server has no
+// such tokens.
+func (c *Client) EndWorkerTokens(ctx context.Context, workerID string) error {
+	err := c.do(ctx, call{method: "DELETE", path: path("workers", workerID, "token"), within: answerWithin}, nil)
+	if codalab.IsStatus(err, http.StatusNotFound, http.StatusMethodNotAllowed) {
+		return nil
+	}
+	return err
+}
+
 // RevokeToken ends a token. It needs no login, and is no error for a token that has ended already (RFC 7009).
 func (c *Client) RevokeToken(ctx context.Context, token string) error {
 	return c.do(ctx, call{

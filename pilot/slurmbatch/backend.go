@@ -1,21 +1,14 @@
 package slurmbatch
 
 import (
-	"bufio"
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
-
-	"github.com/google/uuid"
 
 	"github.com/cl-slurm/cl-slurm/pilot"
 	"github.com/cl-slurm/cl-slurm/sbatch"
@@ -55,18 +48,20 @@ type Backend struct {
 	Worker Worker
 	// Env has further variables for the jobs of other workers, as NAME=value. They must hold no secret.
 	Env []string
-	// Tokens makes a token for each pilot; nil for none. If it is set, Pilots ends the tokens of pilots that
-	// have ended.
+	// Tokens makes a token for each pilot; nil for none. If it is set, Tidy ends the tokens of pilots that have
+	// ended.
 	Tokens Tokens
 	// Credentials returns the arguments by which a worker logs in. It is called once for each pilot that has
 	// no token of its own.
 	Credentials func(ctx context.Context) ([]string, error)
-	// Logger gets messages about tokens; nil means no log.
+	// Logger gets the reason for which pilots have no tokens; nil means no log.
 	Logger *slog.Logger
 	Now    func() time.Time
 
-	issued                   map[string]time.Time // the times of the pilots' tokens, by name; nil before they are read
-	whyNoToken, tokenTrouble string               // the last logged reason, and error
+	jobs       []sbatch.Job         // Slurm's last answer
+	answered   bool                 // Slurm has answered
+	issued     map[string]time.Time // the times of the pilots' tokens, by name; nil before they are read
+	whyNoToken string               // the last logged reason
 }
 
 var _ pilot.Backend = (*Backend)(nil)
@@ -74,20 +69,13 @@ var _ pilot.Backend = (*Backend)(nil)
 func (b *Backend) prefix() string { return b.User + "-" + b.JobName + "-" }
 
 // NewName returns the name of a new pilot and its job (slurm_batch_worker_manager.py: start_worker_job).
-func (b *Backend) NewName() string {
-	id := uuid.New()
-	return b.prefix() + hex.EncodeToString(id[:])
-}
+func (b *Backend) NewName() string { return b.prefix() + pilot.NewID() }
 
 // IsPilot reports whether a job of this name is a pilot of this manager.
 func (b *Backend) IsPilot(name string) bool {
 	digits, ok := strings.CutPrefix(name, b.prefix())
-	id, err := hex.DecodeString(digits)
-	return ok && err == nil && len(id) == 16
+	return ok && pilot.IsID(digits)
 }
-
-// Log returns the path of a pilot's log.
-func (b *Backend) Log(name string) string { return filepath.Join(b.WorkDir, name, name+".out") }
 
 // jobFile returns the path of the file with the number of a pilot's job.
 func (b *Backend) jobFile(name string) string { return filepath.Join(b.WorkDir, name, "job") }
@@ -98,7 +86,7 @@ func (b *Backend) Request(name string, login []string) sbatch.Request {
 	r := sbatch.Request{
 		Name: name, Partition: j.Partition, Account: j.Account, Constraint: j.Constraint, Exclude: j.Exclude,
 		CPUs: j.CPUs, GPUs: j.GPUs, GPUType: j.GPUType, MemoryMiB: j.MemoryMB, Time: j.Time,
-		Dir: j.Dir, Output: b.Log(name), Script: b.Worker.script(name, j, login),
+		Dir: j.Dir, Output: b.LogFile(name), Script: b.Worker.script(name, j, login),
 		Env: b.Env, LoginEnvironment: b.Worker.Scripted,
 	}
 	if j.NodeList != "" {
@@ -165,8 +153,7 @@ func (b *Backend) prepare(ctx context.Context, name string) (sbatch.Request, err
 func (b *Backend) discard(ctx context.Context, name string) {
 	if b.Tokens != nil {
 		if err := b.dropToken(ctx, name); err != nil {
-			b.logTokenError(ctx, err)
-			return
+			return // Tidy tries again
 		}
 		delete(b.issued, name)
 	}
@@ -185,9 +172,7 @@ func (b *Backend) Pilots(ctx context.Context) ([]pilot.Pilot, error) {
 			pilots = append(pilots, pilotOf(j))
 		}
 	}
-	if b.Tokens != nil {
-		b.maintainTokens(ctx, snapshot.Jobs)
-	}
+	b.jobs, b.answered = snapshot.Jobs, true
 	return pilots, nil
 }
 
@@ -216,103 +201,4 @@ func (b *Backend) Stop(ctx context.Context, p pilot.Pilot) error {
 		return fmt.Errorf("end worker %s: its job is not known", p.Name)
 	}
 	return b.Slurm.Cancel(ctx, p.Name, id)
-}
-
-// ErrAmbiguous means that a text names several pilots.
-var ErrAmbiguous = errors.New("it names several workers")
-
-// FindLog tries the texts in order and returns the first pilot that one of them names; only pilots with files in
-// WorkDir count. A text names a pilot by its name or worker id, by its job's number, by the beginning of its
-// hexadecimal digits, or by a bundle's remote, which ends in a worker id. The error is ErrAmbiguous if a text
-// names several.
-func (b *Backend) FindLog(texts ...string) (name string, err error) {
-	entries, err := os.ReadDir(b.WorkDir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("find log: %w", err)
-	}
-	var pilots []pilot.Pilot
-	for _, e := range entries {
-		if b.IsPilot(e.Name()) {
-			job, _ := os.ReadFile(b.jobFile(e.Name())) // without the file its job is not known
-			pilots = append(pilots, pilot.Pilot{Name: e.Name(), Job: strings.TrimSpace(string(job))})
-		}
-	}
-	for _, text := range texts {
-		switch found := b.Named(pilots, text); len(found) {
-		case 0:
-		case 1:
-			return found[0].Name, nil
-		default:
-			return "", fmt.Errorf("%s: %w: %s, %s", text, ErrAmbiguous, found[0].Name, found[1].Name)
-		}
-	}
-	return "", fmt.Errorf("no worker of %s has files in %s", strings.Join(texts, ", "), b.WorkDir)
-}
-
-// FindPrinted returns the pilot whose log contains a text; of several, the one that printed last. It reads all
-// logs in the work directory, the newest first. It is for bundles that are staged again, because the server
-// forgets their workers.
-func (b *Backend) FindPrinted(text string) (name string, err error) {
-	logs, err := filepath.Glob(filepath.Join(b.WorkDir, "*", "*.out"))
-	if err != nil {
-		return "", fmt.Errorf("find log: %w", err)
-	}
-	ages := map[string]time.Time{}
-	logs = slices.DeleteFunc(logs, func(path string) bool {
-		info, err := os.Stat(path)
-		if err != nil || b.Log(filepath.Base(filepath.Dir(path))) != path {
-			return true
-		}
-		ages[path] = info.ModTime()
-		return false
-	})
-	slices.SortFunc(logs, func(a, c string) int { return ages[c].Compare(ages[a]) })
-	for _, path := range logs {
-		if found, err := contains(path, text); err != nil || found {
-			return filepath.Base(filepath.Dir(path)), err
-		}
-	}
-	return "", fmt.Errorf("no log in %s has %s in it", b.WorkDir, text)
-}
-
-// contains reports whether a file has a text in one of its lines.
-func contains(path, text string) (bool, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return false, fmt.Errorf("read log: %w", err)
-	}
-	defer func() { _ = file.Close() }() // only read
-	for lines := bufio.NewReader(file); ; {
-		line, err := lines.ReadString('\n')
-		if strings.Contains(line, text) {
-			return true, nil
-		}
-		if errors.Is(err, io.EOF) {
-			return false, nil
-		}
-		if err != nil {
-			return false, fmt.Errorf("read log: %w", err)
-		}
-	}
-}
-
-// leastPart is the least number of hexadecimal digits that can name a pilot.
-const leastPart = 4
-
-// Named returns the pilots among these that a text names, by the rules of FindLog.
-func (b *Backend) Named(pilots []pilot.Pilot, text string) []pilot.Pilot {
-	var whole, part []pilot.Pilot
-	for _, p := range pilots {
-		switch {
-		case text == "":
-		case p.Job == text, strings.HasSuffix(text, p.Name):
-			whole = append(whole, p)
-		case len(text) >= leastPart && strings.HasPrefix(strings.TrimPrefix(p.Name, b.prefix()), text):
-			part = append(part, p)
-		}
-	}
-	if len(whole) > 0 {
-		return whole
-	}
-	return part
 }

@@ -60,7 +60,7 @@ func newBackend(t *testing.T, s slurmbatch.Slurm) *slurmbatch.Backend {
 	return &slurmbatch.Backend{
 		Slurm: s, User: "ann", JobName: "worker", WorkDir: filepath.Join(dir, "work"), Now: time.Now,
 		Job:         slurmbatch.Job{CPUs: 1, MemoryMB: 2048, Time: time.Hour, Dir: dir},
-		Worker:      slurmbatch.Worker{Executable: worker, Scripted: true, Server: "http://server", WorkDir: "/w", IdleSeconds: 600},
+		Worker:      slurmbatch.Worker{Scripted: true, Worker: pilot.Worker{Executable: worker, Server: "http://server", WorkDir: "/w", IdleSeconds: 600}},
 		Credentials: func(context.Context) ([]string, error) { return []string{"--password-file", "/home/ann/password"}, nil },
 	}
 }
@@ -163,7 +163,7 @@ func TestJobsOfOthersAreNoPilots(t *testing.T) {
 	}
 }
 
-func TestOneIsFoundByAllItsNames(t *testing.T) {
+func TestLogsAreFoundAfterTheEndOfTheirJobs(t *testing.T) {
 	t.Parallel()
 	s := &slurm{}
 	b := newBackend(t, s)
@@ -175,39 +175,32 @@ func TestOneIsFoundByAllItsNames(t *testing.T) {
 		}
 		names = append(names, name)
 	}
-	digits := strings.TrimPrefix(names[1], "ann-worker-")
-	for _, texts := range [][]string{
-		{names[1]}, {"host-" + names[1]}, {digits}, {digits[:8]}, {"2"}, {"n1.cluster-host-" + names[1]}, {"", "host-" + names[1]}, {"elsewhere", "host-" + names[1], "host-" + names[0]},
-	} {
-		if got, err := b.FindLog(texts...); got != names[1] || err != nil {
-			t.Errorf("%q: %q, %v", texts, got, err)
-		}
-	}
 	uuid := codalab.NewUUID()
 	for i, name := range names {
 		lines := "a line\nthe worker takes " + uuid + "\n"
-		if err := os.WriteFile(b.Log(name), []byte(lines), 0o600); err != nil {
+		if err := os.WriteFile(b.LogFile(name), []byte(lines), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		at := time.Unix(int64(1_800_000_000+i), 0)
-		if err := os.Chtimes(b.Log(name), at, at); err != nil {
+		if err := os.Chtimes(b.LogFile(name), at, at); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got, err := b.FindPrinted(uuid); got != names[1] || err != nil {
-		t.Errorf("the last log with %s in it: %q, %v", uuid, got, err)
+	logged, err := b.Logged(t.Context())
+	if err != nil || len(logged) != 2 || logged[0].Name != names[1] || logged[0].Job != "2" || logged[1].Name != names[0] {
+		t.Fatal(logged, err)
 	}
-	if got, err := b.FindPrinted(codalab.NewUUID()); err == nil {
-		t.Errorf("a log that nothing has printed to: %q", got)
+	if got, err := pilot.FindPrinted(t.Context(), b, logged, uuid); got.Name != names[1] || err != nil {
+		t.Errorf("the last log with %s in it: %q, %v", uuid, got.Name, err)
 	}
-	if _, err := b.FindLog("n1"); err == nil {
-		t.Error("something is found by n1")
+	if got, err := pilot.FindPrinted(t.Context(), b, logged, codalab.NewUUID()); !errors.Is(err, pilot.ErrNotFound) {
+		t.Errorf("a log that nothing has printed to: %q, %v", got.Name, err)
 	}
 	pilots, err := b.Pilots(t.Context())
 	if err != nil || len(pilots) != 2 {
 		t.Fatal(pilots, err)
 	}
-	if err := b.Stop(t.Context(), b.Named(pilots, "2")[0]); err != nil || s.cancelled[0] != names[1]+" 2" {
+	if err := b.Stop(t.Context(), pilot.Named(pilots, "2")[0]); err != nil || s.cancelled[0] != names[1]+" 2" {
 		t.Error(s.cancelled, err)
 	}
 }
@@ -222,17 +215,17 @@ func TestScriptsAreAsWritten(t *testing.T) {
 		job    slurmbatch.Job
 		worker slurmbatch.Worker
 	}{
-		{slurmbatch.Job{CPUs: 1, MemoryMB: 2048, Dir: "/home/ann"}, slurmbatch.Worker{Executable: "/opt/bin/cl-worker", Server: "https://worksheets.codalab.org", WorkDir: "/w", IdleSeconds: 600}},
+		{slurmbatch.Job{CPUs: 1, MemoryMB: 2048, Dir: "/home/ann"}, slurmbatch.Worker{Worker: pilot.Worker{Executable: "/opt/bin/cl-worker", Server: "https://worksheets.codalab.org", WorkDir: "/w", IdleSeconds: 600}}},
 		{
 			slurmbatch.Job{
 				Partition: "gpu", Account: "nlp", Constraint: "a100", NodeList: "n3", Exclude: "n4", CPUs: 4, GPUs: 2, GPUType: "a100", MemoryMB: 16000,
 				Time: 10 * 24 * time.Hour, Dir: "/home/ann",
 			},
-			slurmbatch.Worker{Executable: "/opt/bin/cl-worker", Server: "http://s", WorkDir: "/juice/ann-codalab-SlurmBatchWorkerManager-scratch/workdir", IdleSeconds: 60, Arguments: []string{"--tag", "big one"}},
+			slurmbatch.Worker{Worker: pilot.Worker{Executable: "/opt/bin/cl-worker", Server: "http://s", WorkDir: "/juice/ann-codalab-SlurmBatchWorkerManager-scratch/workdir", IdleSeconds: 60, Arguments: []string{"--tag", "big one"}}},
 		},
 		{
 			slurmbatch.Job{CPUs: 1, GPUs: 1, MemoryMB: 2048, Time: 10 * time.Minute, Dir: "/home/ann"},
-			slurmbatch.Worker{Executable: "/venv/bin/cl-worker", Scripted: true, Server: "http://s", WorkDir: "/w", IdleSeconds: 600},
+			slurmbatch.Worker{Scripted: true, Worker: pilot.Worker{Executable: "/venv/bin/cl-worker", Server: "http://s", WorkDir: "/w", IdleSeconds: 600}},
 		},
 	} {
 		b.Job, b.Worker = test.job, test.worker
@@ -270,7 +263,7 @@ func TestWorkerGetsTermItsLogAndNothingOfTheLogin(t *testing.T) {
 		t.Helper()
 		var log []byte
 		testenv.Await(t, fmt.Sprintf("%q is in the log", text), func() bool {
-			log, _ = os.ReadFile(b.Log(p.Name)) // until it is there
+			log, _ = os.ReadFile(b.LogFile(p.Name)) // until it is there
 			return strings.Contains(string(log), text)
 		}, &log)
 		return string(log)

@@ -3,7 +3,6 @@ package slurmbatch
 import (
 	"fmt"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -11,22 +10,14 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// Worker is the command line of a worker. Our cl-worker and CodaLab's own both understand it.
+// Worker is the command line of a worker. Its Executable is an absolute path.
 type Worker struct {
-	// Executable is an absolute path.
-	Executable string
+	pilot.Worker
 	// Scripted is set for a program that is a script, like CodaLab's own cl-worker: it cannot find out by
 	// itself which GPUs Slurm has given it.
 	Scripted bool
 	// TakesToken is set for a program that has the flag --token-file, like our cl-worker.
 	TakesToken bool
-	Server     string
-	// WorkDir is the directory of the worker's files.
-	WorkDir string
-	// IdleSeconds is the time for which it waits for runs.
-	IdleSeconds int64
-	// Arguments are further arguments.
-	Arguments []string
 }
 
 // The worker takes no run that would not end in time, and gets TERM before Slurm's limit. Slurm sends the
@@ -49,18 +40,6 @@ func Longest(limit time.Duration) time.Duration {
 
 func warnBefore(limit time.Duration) time.Duration { return min(termBeforeLimit, limit/8) }
 
-// Command returns the command line of the pilot with this name. The words have the order of
-// worker_manager.py: build_command.
-func (w Worker) Command(name string, login []string) []string {
-	words := []string{
-		w.Executable, "--server", w.Server, "--verbose", "--exit-when-idle", "--idle-seconds", strconv.FormatInt(w.IdleSeconds, 10),
-		"--work-dir", w.WorkDir, "--id", pilot.WorkerID(name), "--network-prefix", "cl_worker_" + name + "_network",
-	}
-	words = append(words, w.Arguments...)
-	// slurm_batch_worker_manager.py: setup_codalab_worker
-	return append(append(words, "--pass-down-termination"), login...)
-}
-
 // script returns the batch script of a pilot.
 func (w Worker) script(name string, j Job, login []string) string {
 	var s strings.Builder
@@ -80,7 +59,7 @@ func (w Worker) script(name string, j Job, login []string) string {
 		gpus = "${gpus:-NONE}"
 	}
 	s.WriteString("exec")
-	for _, word := range w.Command(name, login) {
+	for _, word := range w.Command(name, login...) {
 		s.WriteString(" " + sbatch.Quote(word))
 	}
 	fmt.Fprintf(&s, " --gpuset \"%s\"\n", gpus)

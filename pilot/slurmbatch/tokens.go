@@ -13,7 +13,6 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 	"github.com/cl-slurm/cl-slurm/pilot"
-	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
 // Tokens makes tokens for single workers. *client.Client implements it.
@@ -134,15 +133,17 @@ func (b *Backend) findTokens() error {
 	return nil
 }
 
-// maintainTokens revokes and removes the tokens of pilots that have ended, and renews those of pilots that have
-// waited for long. It retries a failure after the next answer of Slurm.
-func (b *Backend) maintainTokens(ctx context.Context, jobs []sbatch.Job) {
+// Tidy revokes and removes the tokens of pilots that have ended, and renews those of pilots that have waited for long.
+// It follows the last answer of Pilots, and does nothing before the first.
+func (b *Backend) Tidy(ctx context.Context) error {
+	if b.Tokens == nil || !b.answered {
+		return nil
+	}
 	if err := b.findTokens(); err != nil {
-		b.logTokenError(ctx, err)
-		return
+		return err
 	}
 	shown := map[string]pilot.Pilot{}
-	for _, j := range jobs {
+	for _, j := range b.jobs {
 		if p := pilotOf(j); shown[j.Name].Phase == "" || p.Phase != pilot.Ended {
 			shown[j.Name] = p
 		}
@@ -163,17 +164,5 @@ func (b *Backend) maintainTokens(ctx context.Context, jobs []sbatch.Job) {
 			failed = errors.Join(failed, b.renewToken(ctx, name))
 		}
 	}
-	b.logTokenError(ctx, failed)
-}
-
-// logTokenError logs a failure with tokens, unless it is the same as the last one.
-func (b *Backend) logTokenError(ctx context.Context, err error) {
-	text := ""
-	if err != nil {
-		text = err.Error()
-	}
-	if text != "" && text != b.tokenTrouble {
-		b.log().WarnContext(ctx, "tokens of workers were not renewed or revoked", slog.String("error", text))
-	}
-	b.tokenTrouble = text
+	return failed
 }

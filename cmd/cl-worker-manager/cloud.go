@@ -1,0 +1,251 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/internal/background"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
+	"github.com/cl-slurm/cl-slurm/pilot"
+)
+
+// service is a batch system in a cloud. It is a command of the program, and its flags are those of one call.
+type service interface {
+	// describe returns the name of the command, and its texts.
+	describe() (name, short, long string)
+	// addFlags adds the flags that only this service has.
+	addFlags(flags *pflag.FlagSet)
+	// open returns the backend. It fails for flags that contradict each other or have invalid values. It asks the
+	// service nothing.
+	open(ctx context.Context, w cloudWorkers) (cloudBackend, error)
+	// refresh returns the interval at which an idle manager asks the service for its workers.
+	refresh() time.Duration
+}
+
+// services returns the clouds, with the flags of one call each.
+func services() []service { return nil }
+
+// cloudBackend is the backend of a cloud.
+type cloudBackend interface {
+	pilot.Backend
+	// Preview returns the request by which Start would start a pilot, as a text without secrets.
+	Preview(name string) (string, error)
+	// Check tries the needs of a manager: the service's answer, the login, each permission, the queue. It
+	// changes nothing.
+	Check(ctx context.Context) []pilot.Finding
+}
+
+// watcher is a backend that watches its pilots. Its Run blocks until ctx ends, and fails if it cannot watch at all. Without
+// Run, Pilots asks the service each time.
+type watcher interface {
+	Run(ctx context.Context) error
+}
+
+// cloudWorkers are the flags that all clouds have, for a backend.
+type cloudWorkers struct {
+	// Mark is the manager's name, by which its workers are recognized.
+	Mark string
+	// Image is the workers' image.
+	Image string
+	// Worker is the command line without a work directory. WorkDirPrefix may be empty.
+	Worker        pilot.Worker
+	WorkDirPrefix string
+	// CPUs, GPUs and MemoryMB are the capacity of a worker.
+	CPUs, GPUs, MemoryMB int64
+	// Credentials is nil for a command that starts nothing.
+	Credentials *pilot.Credentials
+	Log         *slog.Logger
+	Now         func() time.Time
+	Getenv      func(string) string
+}
+
+// cloud is one call of a cloud's command.
+type cloud struct {
+	*manager
+	service
+	mark, passwordFile string
+	shape              pilot.Shape
+	memoryMB           int64
+	dryRun, check      bool
+	mostFailed         int
+}
+
+func (m *manager) cloudCommand(s service) *cobra.Command {
+	c := &cloud{manager: m, service: s}
+	name, short, long := s.describe()
+	cmd := &cobra.Command{
+		Use: name, Short: short, Args: program.WrongUsage(cobra.NoArgs),
+		Long: long + `
+
+End it with an interrupt: its workers continue. The same command line with status,
+logs WORKER or kill WORKER at its end shows or ends them.`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.manageWorkers(cmd.Context()) },
+	}
+	cmd.TraverseChildren = true
+	flags := cmd.PersistentFlags()
+	flags.SortFlags = false
+	s.addFlags(flags)
+	c.addFindFlags(flags)
+	flags.Int64Var(&c.shape.CPUs, "cpus", 1, "`number` of CPUs of a worker")
+	flags.Int64Var(&c.shape.GPUs, "gpus", 0, "`number` of GPUs of a worker")
+	flags.Int64Var(&c.memoryMB, "memory-mb", 2048, "memory of a worker in `MiB`")
+	flags.BoolVar(&c.dryRun, "dry-run", false, "print the request for a worker, send nothing, and end")
+	flags.BoolVar(&c.check, "check", false, "try all that the manager needs of the service, change nothing, and end")
+	flags.IntVar(&c.mostFailed, "exit-after-num-failed", -1, "end when more than this `number` of workers have failed to start (default: never)")
+	flags.Lookup("exit-after-num-failed").DefValue = "0" // -1 means nothing to people
+	cmd.AddCommand(m.workersCommands(c, false)...)
+	return cmd
+}
+
+// longestMark leaves room for the digits of a worker in the 64 characters of an Azure task.
+const longestMark = 20
+
+func (c *cloud) addFindFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&c.mark, "manager-name", "codalab", "`name` by which this manager recognizes its workers; managers in the same place need different ones")
+	flags.StringVar(&c.passwordFile, "password-file", "", "`file` with the user's name and password in two lines, which only you may read")
+}
+
+func (c *cloud) checkFlags() error {
+	if err := c.manager.check(); err != nil {
+		return err
+	}
+	switch {
+	case c.shape.CPUs < 1 || c.shape.GPUs < 0 || c.memoryMB < 1:
+		return program.Usage(errors.New("--cpus and --memory-mb must be above 0, and --gpus not below"))
+	case !regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`).MatchString(c.mark) || len(c.mark) > longestMark:
+		return program.Usage(fmt.Errorf("--manager-name %q: want up to %d small letters, digits and dashes, with no dash at an end", c.mark, longestMark))
+	}
+	return nil
+}
+
+// openBackend returns the backend.
+func (c *cloud) openBackend(ctx context.Context, server string, credentials *pilot.Credentials) (cloudBackend, error) {
+	if err := c.checkFlags(); err != nil {
+		return nil, err
+	}
+	w := &c.worker
+	return c.open(ctx, cloudWorkers{
+		Mark: c.mark, Image: cmp.Or(w.image, c.Getenv("CL_WORKER_IMAGE"), defaultImage), WorkDirPrefix: w.workDirPrefix, CPUs: c.shape.CPUs, GPUs: c.shape.GPUs, MemoryMB: c.memoryMB,
+		Worker: pilot.Worker{
+			Executable: w.executable, Server: server, IdleSeconds: w.idleSeconds, Arguments: c.arguments(),
+		},
+		Credentials: credentials, Log: c.Log(c.verbose), Now: c.Now, Getenv: c.Getenv,
+	})
+}
+
+// arguments are those of a worker in a cloud. A cloud may take its machine at any time, so that the worker tells the
+// server that it is preemptible: the server stages the runs of such a worker again when it has gone.
+func (c *cloud) arguments() []string {
+	w := c.worker
+	w.preemptible = true
+	return w.arguments()
+}
+
+func (c *cloud) openFound(ctx context.Context) (pilot.Backend, error) {
+	return c.openBackend(ctx, "", nil)
+}
+
+func (c *cloud) settings(string) (settings, error) {
+	server, err := c.address()
+	shape := c.shape
+	shape.Memory, shape.Tag, shape.Exclusive, shape.Runs = c.memoryMB<<20, c.worker.tag, c.worker.tagExclusive, c.worker.exitAfterRuns
+	return settings{
+		record: record{Server: server, Search: c.search.List, Shape: shape, Min: c.min, Max: c.max}, shaped: true, passwordFile: c.passwordFile,
+	}, err
+}
+
+func (c *cloud) manageWorkers(ctx context.Context) error {
+	if err := c.checkFlags(); err != nil {
+		return err
+	}
+	s, err := c.settings("")
+	if err != nil {
+		return err
+	}
+	if c.dryRun || c.check {
+		b, err := c.openBackend(ctx, s.Server, nil)
+		if err != nil {
+			return err
+		}
+		return c.show(ctx, b)
+	}
+	login, err := findLogin(ctx, c.Process, s.Server, c.passwordFile, "")
+	if err != nil {
+		return err
+	}
+	api, err := login.connect(s.Server)
+	if err != nil {
+		return err
+	}
+	b, err := c.openBackend(ctx, s.Server, &pilot.Credentials{Tokens: api, User: login.User, Password: login.Password})
+	if err != nil {
+		return err
+	}
+	s.Everybody = login.User == rootUser
+	loop := s.manager(api, b, c.Now)
+	c.bound(loop)
+	loop.MostFailed, loop.Refresh = c.mostFailed, c.refresh()
+	if c.once {
+		return loop.Pass(ctx)
+	}
+	return c.watch(ctx, b, loop)
+}
+
+// watch runs the loop, and the watch of a backend that has one.
+func (c *cloud) watch(ctx context.Context, b cloudBackend, loop *pilot.Manager) error {
+	name, _, _ := c.describe()
+	command := "cl-worker-manager " + name + " …"
+	w, watches := b.(watcher)
+	if !watches {
+		return c.run(ctx, loop, command)
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	ended := background.Go(func() {
+		if err := w.Run(ctx); err != nil && ctx.Err() == nil {
+			stop(err)
+		}
+	})
+	err := c.run(ctx, loop, command)
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+		err = cause
+	}
+	stop(nil)
+	<-ended
+	return err
+}
+
+// show prints the request for a worker, or the findings of a check.
+func (c *cloud) show(ctx context.Context, b cloudBackend) error {
+	if c.dryRun {
+		text, err := b.Preview(b.NewName())
+		if err != nil {
+			return err
+		}
+		return c.Print(false, nil, strings.TrimRight(text, "\n")+"\n")
+	}
+	found := b.Check(ctx)
+	rows, failed := [][]string{}, 0
+	for _, f := range found {
+		verdict := "yes"
+		if !f.OK {
+			verdict = "no"
+			failed++
+		}
+		rows = append(rows, []string{f.Name, verdict, termtext.OneLine(f.Text)})
+	}
+	if err := c.Print(false, nil, termtext.Table(rows)); err != nil || failed == 0 {
+		return err
+	}
+	return fmt.Errorf("%d of %d needs are not met", failed, len(found))
+}

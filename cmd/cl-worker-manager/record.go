@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+	"github.com/cl-slurm/cl-slurm/pilot"
+	"github.com/cl-slurm/cl-slurm/pilot/slurmbatch"
+)
+
+// record is the file that a manager writes to its work directory for cl-worker-manager status.
+type record struct {
+	Server       string      `json:"server"`
+	PasswordFile string      `json:"password_file"`
+	Everybody    bool        `json:"everybody"`
+	Search       []string    `json:"search"`
+	Shape        pilot.Shape `json:"shape"`
+	// Min and Max are the bounds on the number of workers.
+	Min int `json:"min_workers"`
+	Max int `json:"max_workers"`
+}
+
+// rootUser is the user who sees the bundles of all users (worker_manager.py: run_one_iteration).
+const rootUser = "codalab"
+
+func (s *slurmBatch) record(server string, l *login) record {
+	j := s.job
+	return record{
+		Server: server, PasswordFile: l.file, Everybody: l.User == rootUser, Search: s.search.List, Min: s.min, Max: s.max,
+		Shape: pilot.Shape{
+			CPUs: j.CPUs, GPUs: j.GPUs, Memory: j.MemoryMB << 20, Longest: slurmbatch.Longest(j.Time),
+			Tag: s.worker.tag, Exclusive: s.worker.tagExclusive, Runs: s.worker.exitAfterRuns,
+		},
+	}
+}
+
+// manager returns a manager that starts no pilots.
+func (r record) manager(api *client.Client, b pilot.Backend, now func() time.Time) *pilot.Manager {
+	return &pilot.Manager{
+		Server: api, Backend: b, Shape: r.Shape, Search: r.Search, Everybody: r.Everybody,
+		Log: slog.New(slog.DiscardHandler), MostFailed: -1, Now: now,
+	}
+}
+
+func recordPath(b *slurmbatch.Backend) string { return filepath.Join(b.WorkDir, b.JobName+".json") }
+
+func (r record) save(b *slurmbatch.Backend) error {
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write the manager's record: %w", err)
+	}
+	return atomicfile.Write(recordPath(b), append(data, '\n'), 0o600)
+}
+
+// slurmFinder finds the workers of slurm-batch.
+type slurmFinder struct {
+	*manager
+	location
+}
+
+func (f *slurmFinder) openFound(context.Context) (pilot.Backend, error) {
+	return f.openBackend(f.Process, f.slurm())
+}
+
+// settings returns those that the last manager has recorded in the work directory.
+func (f *slurmFinder) settings(server string) (s settings, err error) {
+	b, err := f.openBackend(f.Process, nil)
+	if err != nil {
+		return s, err
+	}
+	s.passwordFile, s.workDir = f.passwordFile, b.WorkDir
+	data, err := os.ReadFile(recordPath(b))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return s, err
+	default:
+		if err := json.Unmarshal(data, &s.record); err != nil {
+			return s, fmt.Errorf("read %s: %w", recordPath(b), err)
+		}
+		s.shaped = true
+	}
+	if server != "" || !s.shaped {
+		address, err := f.address()
+		if err != nil {
+			return s, err
+		}
+		if address != s.Server {
+			s.Server, s.PasswordFile = address, ""
+		}
+	}
+	if _, err := os.Stat(s.PasswordFile); err == nil && s.passwordFile == "" && f.Getenv("CODALAB_PASSWORD") == "" {
+		s.passwordFile = s.PasswordFile // else no worker has needed it yet
+	}
+	return s, nil
+}

@@ -1,0 +1,350 @@
+// Package pilottest tests the promises of [pilot.Backend] on any batch system. Each backend runs the suite on its real
+// batch system, or on a double that has the rules of the real one.
+package pilottest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+	"github.com/cl-slurm/cl-slurm/pilot"
+)
+
+// The lines that a worker of a site prints when it begins and before it ends.
+const (
+	Begun = "pilottest: the worker has begun"
+	Done  = "pilottest: the worker ends"
+)
+
+// Site is a batch system for the suite. Its workers print Begun, and go on until Finish, or until TERM; then they print
+// Done. A site belongs to one test.
+type Site interface {
+	// Open returns a new backend of the manager of this name, as after a restart of the manager. The manager's
+	// pilots get their tokens from Tokens. If the batch system answers in pages, a page has at most PageSize pilots.
+	Open(manager string) pilot.Backend
+	// LoseAnswer makes the next request that starts a pilot lose its answer: the pilot starts, and the backend
+	// sees a broken connection.
+	LoseAnswer()
+	// Vanish removes a pilot without a word to the backend, as a person or the loss of a machine does.
+	Vanish(t *testing.T, name string)
+	// Finish lets the worker of a running pilot end by itself.
+	Finish(t *testing.T, name string)
+}
+
+// Troubled is a Site with pilots that cannot start.
+type Troubled interface {
+	// OpenTroubled returns a backend whose pilots cannot start, and a part of the batch system's words about it.
+	OpenTroubled(manager string) (b pilot.Backend, words string)
+}
+
+// PageSize is the number of pilots on a page of a site's answers.
+const PageSize = 2
+
+// Tokens is a server that gives out worker tokens.
+type Tokens struct {
+	mu    sync.Mutex
+	valid map[string]int // by worker id
+}
+
+const tokenPrefix = "token-of-"
+
+// WorkerToken returns a token that no server knows.
+func (s *Tokens) WorkerToken(_ context.Context, workerID string, _ time.Duration) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.valid == nil {
+		s.valid = map[string]int{}
+	}
+	s.valid[workerID]++
+	return tokenPrefix + workerID, nil
+}
+
+// RevokeToken ends a token.
+func (s *Tokens) RevokeToken(ctx context.Context, token string) error {
+	return s.EndWorkerTokens(ctx, strings.TrimPrefix(token, tokenPrefix))
+}
+
+// EndWorkerTokens ends the tokens of a worker.
+func (s *Tokens) EndWorkerTokens(_ context.Context, workerID string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.valid, workerID)
+	return nil
+}
+
+// Valid returns the number of tokens of a worker that have not ended.
+func (s *Tokens) Valid(workerID string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.valid[workerID]
+}
+
+// Run runs the suite. open makes a site for one test, and ends it with the test. tokens is the server of the site's
+// managers.
+func Run(t *testing.T, open func(t *testing.T, tokens *Tokens) Site) {
+	t.Helper()
+	for name, test := range map[string]func(t *testing.T, s Site, tokens *Tokens){
+		"started pilots are shown at once and by the next manager": showsStarted,
+		"pilots of another manager are not shown":                  showsNoOthers,
+		"lost answer leaves one pilot":                             adoptsLostStart,
+		"vanished pilot is not live":                               forgetsVanished,
+		"stop ends running and waiting pilots":                     stops,
+		"answers of several pages are complete":                    readsAllPages,
+		"log is followed and stays after the end":                  writesLogs,
+		"token ends with its pilot":                                endsTokens,
+		"trouble is told in the words of the batch system":         tellsTrouble,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tokens := &Tokens{}
+			test(t, open(t, tokens), tokens)
+		})
+	}
+}
+
+// start starts pilots.
+func start(t *testing.T, b pilot.Backend, n int) []string {
+	t.Helper()
+	var names []string
+	for range n {
+		name := b.NewName()
+		if p, err := b.Start(t.Context(), name); err != nil || p.Name != name || p.Phase == pilot.Ended {
+			t.Fatalf("start: %+v, %v", p, err)
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// live returns the sorted names of the pilots that have not ended.
+func live(t *testing.T, b pilot.Backend) []string {
+	t.Helper()
+	pilots, err := b.Pilots(t.Context())
+	testenv.Must(t, err)
+	var names []string
+	for _, p := range pilots {
+		if p.Phase != pilot.Ended {
+			names = append(names, p.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func sorted(names []string) []string { return slices.Sorted(slices.Values(names)) }
+
+// find returns a pilot as the backend shows it; an ended one if it does not.
+func find(t *testing.T, b pilot.Backend, name string) pilot.Pilot {
+	t.Helper()
+	pilots, err := b.Pilots(t.Context())
+	testenv.Must(t, err)
+	for _, p := range pilots {
+		if p.Name == name {
+			return p
+		}
+	}
+	return pilot.Pilot{Name: name, Phase: pilot.Ended}
+}
+
+func await(t *testing.T, b pilot.Backend, name string, phase pilot.Phase) pilot.Pilot {
+	t.Helper()
+	var p pilot.Pilot
+	testenv.Await(t, name+" is "+string(phase), func() bool {
+		p = find(t, b, name)
+		return p.Phase == phase
+	}, &p)
+	return p
+}
+
+func showsStarted(t *testing.T, s Site, _ *Tokens) {
+	t.Helper()
+	b := s.Open("a")
+	names := sorted(start(t, b, PageSize))
+	for _, b := range []pilot.Backend{b, s.Open("a")} {
+		if got := live(t, b); !slices.Equal(got, names) {
+			t.Errorf("shown are %q, want %q", got, names)
+		}
+	}
+}
+
+func showsNoOthers(t *testing.T, s Site, _ *Tokens) {
+	t.Helper()
+	a, b := s.Open("a"), s.Open("a-2")
+	of, other := start(t, a, 1), start(t, b, 1)
+	if got := live(t, a); !slices.Equal(got, of) {
+		t.Errorf("the pilots of a are %q, want %q", got, of)
+	}
+	if got := live(t, b); !slices.Equal(got, other) {
+		t.Errorf("the pilots of a-2 are %q, want %q", got, other)
+	}
+}
+
+func adoptsLostStart(t *testing.T, s Site, _ *Tokens) {
+	t.Helper()
+	b := s.Open("a")
+	s.LoseAnswer()
+	name := b.NewName()
+	_, err := b.Start(t.Context(), name)
+	var doubt pilot.Uncertain
+	if err != nil && (!errors.As(err, &doubt) || !doubt.Uncertain()) {
+		t.Fatalf("the error is certain: %v", err)
+	}
+	var got []string
+	testenv.Await(t, "the pilot is shown", func() bool {
+		got = live(t, b)
+		return len(got) > 0
+	}, &got)
+	if !slices.Equal(got, []string{name}) {
+		t.Errorf("shown are %q, want %q", got, name)
+	}
+}
+
+func forgetsVanished(t *testing.T, s Site, _ *Tokens) {
+	t.Helper()
+	b := s.Open("a")
+	names := start(t, b, 2)
+	await(t, b, names[0], pilot.Active)
+	s.Vanish(t, names[0])
+	await(t, b, names[0], pilot.Ended)
+	if got := live(t, b); !slices.Equal(got, names[1:]) {
+		t.Errorf("shown are %q, want %q", got, names[1:])
+	}
+}
+
+func stops(t *testing.T, s Site, _ *Tokens) {
+	t.Helper()
+	b := s.Open("a")
+	names := start(t, b, 2)
+	first := await(t, b, names[0], pilot.Active)
+	for _, p := range []pilot.Pilot{first, first, find(t, b, names[1])} {
+		if err := b.Stop(t.Context(), p); err != nil {
+			t.Errorf("stop %+v: %v", p, err)
+		}
+	}
+	for _, name := range names {
+		await(t, b, name, pilot.Ended)
+	}
+	if err := b.Stop(t.Context(), first); err != nil {
+		t.Errorf("stop an ended pilot: %v", err)
+	}
+}
+
+func readsAllPages(t *testing.T, s Site, _ *Tokens) {
+	t.Helper()
+	b := s.Open("a")
+	names := sorted(start(t, b, 2*PageSize+1))
+	if got := live(t, s.Open("a")); !slices.Equal(got, names) {
+		t.Errorf("shown are %q, want %q", got, names)
+	}
+}
+
+// log is a writer that several goroutines may use.
+type log struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *log) Write(data []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text.Write(data) // a strings.Builder takes all
+	return len(data), nil
+}
+
+func (l *log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func writesLogs(t *testing.T, s Site, _ *Tokens) {
+	t.Helper()
+	b := s.Open("a")
+	name := start(t, b, 1)[0]
+	p := await(t, b, name, pilot.Active)
+	var followed log
+	done := make(chan error, 1)
+	reader := s.Open("a")
+	go func() { done <- reader.WriteLog(t.Context(), &followed, p, true) }()
+	var text string
+	testenv.Await(t, "the log has the first line", func() bool {
+		text = followed.String()
+		return strings.Contains(text, Begun)
+	}, &text)
+	select {
+	case err := <-done:
+		t.Fatalf("the log ends before the worker: %v", err)
+	default:
+	}
+	s.Finish(t, name)
+	if err := <-done; err != nil {
+		t.Errorf("follow: %v", err)
+	}
+	await(t, b, name, pilot.Ended)
+	logged, err := s.Open("a").Logged(t.Context())
+	testenv.Must(t, err)
+	p, err = pilot.Find(logged, pilot.WorkerID(name))
+	testenv.Must(t, err)
+	var whole log
+	if err := b.WriteLog(t.Context(), &whole, p, false); err != nil {
+		t.Error(err)
+	}
+	for _, text := range []string{followed.String(), whole.String()} {
+		if strings.Count(text, Begun) != 1 || strings.Count(text, Done) != 1 {
+			t.Errorf("the log is %q", text)
+		}
+	}
+	gone := p
+	gone.Name = b.NewName()
+	gone.Job = ""
+	if err := b.WriteLog(t.Context(), &log{}, gone, false); !errors.Is(err, pilot.ErrNoLog) {
+		t.Errorf("the log of a pilot that never was: %v", err)
+	}
+}
+
+func endsTokens(t *testing.T, s Site, tokens *Tokens) {
+	t.Helper()
+	b := s.Open("a")
+	names := start(t, b, 2)
+	p := await(t, b, names[0], pilot.Active)
+	if tokens.Valid(pilot.WorkerID(names[0])) == 0 {
+		t.Skip("the pilots of this site have no worker tokens")
+	}
+	testenv.Must(t, b.Tidy(t.Context()))
+	for _, name := range names {
+		if n := tokens.Valid(pilot.WorkerID(name)); n != 1 {
+			t.Fatalf("%s has %d tokens, want 1", name, n)
+		}
+	}
+	testenv.Must(t, b.Stop(t.Context(), p))
+	await(t, b, names[0], pilot.Ended)
+	testenv.Must(t, b.Tidy(t.Context()))
+	if first, second := tokens.Valid(pilot.WorkerID(names[0])), tokens.Valid(pilot.WorkerID(names[1])); first != 0 || second != 1 {
+		t.Errorf("the ended pilot has %d tokens and the other %d, want 0 and 1", first, second)
+	}
+}
+
+func tellsTrouble(t *testing.T, s Site, _ *Tokens) {
+	t.Helper()
+	troubled, ok := s.(Troubled)
+	if !ok {
+		t.Skip("the pilots of this site have no trouble")
+	}
+	b, words := troubled.OpenTroubled("a")
+	name := start(t, b, 1)[0]
+	var p pilot.Pilot
+	testenv.Await(t, "the trouble is told", func() bool {
+		p = find(t, b, name)
+		return strings.Contains(p.Trouble, words)
+	}, &p)
+	if p.Phase != pilot.Pending || p.Patience <= 0 {
+		t.Errorf("the pilot is %+v", p)
+	}
+	testenv.Must(t, b.Stop(t.Context(), p))
+	await(t, b, name, pilot.Ended)
+}
