@@ -68,6 +68,12 @@ func (c *Capacity) largeEnough(run *Waiting) bool {
 	return slices.ContainsFunc(c.sizes(), func(size codalab.Resources) bool { return fits(run.Resources, size) })
 }
 
+// mayBeLargeEnough reports whether a closed worker is large enough for a run, or does not tell its size: a closed queue
+// of a bridge tells none, and a worker manager that of its workers.
+func (c *Capacity) mayBeLargeEnough(run *Waiting) bool {
+	return c.Closed && (c.Total.CPUs == 0 || c.largeEnough(run))
+}
+
 // hasRoom reports whether the worker can take a run now.
 func (c *Capacity) hasRoom(run *Waiting) bool {
 	return c.RunsLeft > 0 && c.largeEnough(run) && fits(run.Resources, c.Free) && c.lasts(run)

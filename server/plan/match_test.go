@@ -32,6 +32,8 @@ func TestChoose(t *testing.T) {
 	paused.Closed, paused.RunsLeft, paused.WhyClosed = true, 0, "the disk is full"
 	pausedToo := worker("me", "paused too", "half", true, 4, 0)
 	pausedToo.Closed, pausedToo.RunsLeft, pausedToo.WhyClosed = true, 0, "the disk is full"
+	managed := worker("me", "manager", "managed", true, 4, 0)
+	managed.Closed, managed.RunsLeft, managed.WhyClosed = true, 0, "a worker does not start"
 	halfBusy := worker("me", "half", "half", true, 4, 0)
 	halfBusy.Free.CPUs = 0
 	cached := worker("me", "cached", "twins", true, 4, 0)
@@ -45,7 +47,7 @@ func TestChoose(t *testing.T) {
 		nodes, small, worker("me", "large", "mixed", true, 128, 0),
 		worker("me", "cpu", "cpu", true, 4, 0), worker("me", "open", "open", false, 8, 0), worker("me", "gpu", "gpu", true, 4, 2),
 		worker("0", "shared", "shared", true, 64, 0), worker("you", "yours", "yours", true, 4, 0),
-		busy, spent, full, paused, pausedToo, halfBusy, worker("me", "bare", "twins", true, 4, 0), cached,
+		busy, spent, full, paused, pausedToo, halfBusy, worker("me", "bare", "twins", true, 4, 0), cached, managed,
 	}
 	for name, test := range map[string]struct {
 		queue  string
@@ -57,14 +59,16 @@ func TestChoose(t *testing.T) {
 		"by tag=":          {"tag=gpu", codalab.Resources{CPUs: 1, GPUs: 2}, "gpu", ""},
 		"no queue":         {"", codalab.Resources{CPUs: 1}, "open", ""},
 		"root's worker":    {"shared", codalab.Resources{CPUs: 64}, "shared", ""},
-		"another's worker": {"yours", codalab.Resources{CPUs: 1}, "", "No worker serves queue yours (queues now served: busy, cpu, full, gpu, half, mixed, nodes, open, paused, shared, spent, twins)."},
+		"another's worker": {"yours", codalab.Resources{CPUs: 1}, "", "No worker serves queue yours (queues now served: busy, cpu, full, gpu, half, managed, mixed, nodes, open, paused, shared, spent, twins)."},
 		"too large":        {"cpu", codalab.Resources{CPUs: 5, Memory: 9 << 30}, "", "No worker of queue cpu is large enough for 5 CPUs, 0 GPUs, 9g memory. Available resources: 4 CPUs, 0 GPUs, 8g memory. Queues with larger workers: nodes."},
 		"busy":             {"busy", codalab.Resources{CPUs: 1}, "", "No worker of queue busy has room now; the bundle runs when one has."},
 		"no runs left":     {"spent", codalab.Resources{CPUs: 1}, "", "No worker of queue spent has room now; the bundle runs when one has."},
 		"takes none now":   {"full", codalab.Resources{CPUs: 9}, "", "No worker of queue full has room now; the bundle runs when one has."},
 		"says why":         {"paused", codalab.Resources{CPUs: 1}, "", "Queue paused takes no new bundles now: the disk is full."},
 		"one says why":     {"half", codalab.Resources{CPUs: 1}, "", "No worker of queue half has room now; the bundle runs when one has."},
-		"too large now":    {"half", codalab.Resources{CPUs: 5}, "", "Queue half takes no new bundles now: the disk is full."},
+		"too large now":    {"paused", codalab.Resources{CPUs: 5}, "", "Queue paused takes no new bundles now: the disk is full."},
+		"manager waits":    {"managed", codalab.Resources{CPUs: 4}, "", "Queue managed takes no new bundles now: a worker does not start."},
+		"manager's worker": {"managed", codalab.Resources{CPUs: 5}, "", "No worker of queue managed is large enough for 5 CPUs, 0 GPUs, 0 memory. Available resources: 4 CPUs, 0 GPUs, 8g memory. Queues with larger workers: mixed, nodes, open, shared."},
 		"with its inputs":  {"twins", codalab.Resources{CPUs: 1}, "cached", ""},
 		"a node is large":  {"nodes", codalab.Resources{CPUs: 64, Memory: 250 << 30}, "nodes", ""},
 		"not at once":      {"nodes", codalab.Resources{CPUs: 64, GPUs: 4}, "nodes", ""}, // it refuses the run: no node has both

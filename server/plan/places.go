@@ -77,7 +77,7 @@ func (v *places) choose(run *Waiting) (*Capacity, string) {
 			best = c
 		}
 	}
-	if best == nil && !slices.ContainsFunc(served, func(c *Capacity) bool { return c.Closed || c.largeEnough(run) }) {
+	if best == nil && !slices.ContainsFunc(served, func(c *Capacity) bool { return c.mayBeLargeEnough(run) || c.largeEnough(run) }) {
 		// The run would wait without end. It fails at once if a worker takes and refuses it.
 		if i := slices.IndexFunc(served, func(c *Capacity) bool { return c.refusesItself(run) && mine(c) }); i >= 0 {
 			best = served[i]

@@ -30,13 +30,13 @@ func (v *places) whyWaiting(run *Waiting, tag string, served []*Capacity) string
 		worker += " of queue " + tag
 	}
 	largeEnough := func(c *Capacity) bool { return c.largeEnough(run) }
-	if why := whyClosed(served); why != "" && !slices.ContainsFunc(served, func(c *Capacity) bool { return largeEnough(c) && !c.Closed }) {
+	if why := whyClosed(run, served); why != "" && !slices.ContainsFunc(served, func(c *Capacity) bool { return largeEnough(c) && !c.Closed }) {
 		if tag != "" {
 			return fmt.Sprintf("Queue %s takes no new bundles now: %s.", tag, why)
 		}
 		return fmt.Sprintf("The workers take no new bundles now: %s.", why)
 	}
-	large := slices.DeleteFunc(slices.Clone(served), func(c *Capacity) bool { return !largeEnough(c) && !c.Closed })
+	large := slices.DeleteFunc(slices.Clone(served), func(c *Capacity) bool { return !largeEnough(c) && !c.mayBeLargeEnough(run) })
 	if len(large) > 0 && !slices.ContainsFunc(large, func(c *Capacity) bool { return c.lasts(run) }) {
 		return fmt.Sprintf("%s runs for as long as %s: they end before that.", worker, codalab.FormatDuration(time.Duration(run.Resources.Time)*time.Second))
 	}
@@ -50,12 +50,12 @@ func (v *places) whyWaiting(run *Waiting, tag string, served []*Capacity) string
 	return why
 }
 
-// whyClosed returns why some of these workers take no runs now; empty if none says so. Of several reasons it
-// is always the same one, so that match need not write it at each pass.
-func whyClosed(workers []*Capacity) string {
+// whyClosed returns why some of these workers, which may be large enough for a run, take no runs now; empty if none says
+// so. Of several reasons it is always the same one, so that match need not write it at each pass.
+func whyClosed(run *Waiting, workers []*Capacity) string {
 	var reasons []string
 	for _, c := range workers {
-		if c.Closed && c.WhyClosed != "" {
+		if c.mayBeLargeEnough(run) && c.WhyClosed != "" {
 			reasons = append(reasons, c.WhyClosed)
 		}
 	}
