@@ -5,16 +5,19 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/backoff"
 	"github.com/cl-slurm/cl-slurm/internal/pause"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
 const (
@@ -62,8 +65,10 @@ type Manager struct {
 	Refresh time.Duration
 	// MostFailed is the number of failed pilots after which Run ends; negative for never.
 	MostFailed int
-	Log        *slog.Logger
-	Now        func() time.Time
+	// Presence, if not nil, shows the manager to the server. The caller runs it together with Run.
+	Presence *Presence
+	Log      *slog.Logger
+	Now      func() time.Time
 
 	tracked  map[string]*tracked
 	workers  map[string]codalab.WorkerInfo // the server's, by worker id
@@ -73,7 +78,8 @@ type Manager struct {
 
 	answeredAt, started, blocked time.Time // answeredAt is the time of the backend's last answer
 	streak, failed               int
-	worked                       bool // a pass has succeeded
+	startError                   string // the last error of Start; empty after a start
+	worked                       bool   // a pass has succeeded
 }
 
 // tracked is a pilot that has not ended.
@@ -126,8 +132,15 @@ func transient(err error) bool {
 
 // Pass starts the pilots that are missing. It never waits for a time.
 func (m *Manager) Pass(ctx context.Context) error {
-	now := m.Now()
 	m.prepare()
+	err := m.pass(ctx, m.Now())
+	if m.Presence != nil {
+		m.Presence.Tell(m.whyBundlesWait())
+	}
+	return err
+}
+
+func (m *Manager) pass(ctx context.Context, now time.Time) error {
 	staged, err := m.staged(ctx)
 	if err != nil {
 		return err
@@ -152,10 +165,35 @@ func (m *Manager) Pass(ctx context.Context) error {
 	}
 	d := m.decide(ctx, now, staged)
 	m.logChange(ctx, "decision", d.Why)
-	if d.Start == 0 || now.Before(m.blocked) {
+	if d.Start == 0 || now.Before(m.blocked) || m.Presence != nil && m.Presence.Conflict(ctx) != "" {
 		return nil
 	}
 	return m.start(ctx, now, d.Start)
+}
+
+// whyBundlesWait returns the reason for which a staged bundle waits, for its owner. The text is the same as long as the
+// reason is: the server writes a new one to each staged bundle.
+func (m *Manager) whyBundlesWait() string {
+	var trouble, pending []string
+	for _, t := range m.tracked {
+		if t.Phase == Pending {
+			pending = append(pending, t.Reason)
+		}
+		if t.Trouble != "" {
+			trouble = append(trouble, t.Trouble)
+		}
+	}
+	switch {
+	case len(trouble) > 0:
+		return "a worker does not start: " + slices.Min(trouble)
+	case m.startError != "":
+		return "no worker can be started: " + m.startError
+	case len(pending) > 0:
+		return strings.TrimRight("a worker waits for its start: "+slices.Min(pending), ": ")
+	case m.Max > 0 && len(m.tracked) >= m.Max:
+		return fmt.Sprintf("there may be no more than %s", termtext.Count(m.Max, "worker"))
+	}
+	return "a worker is started when a bundle needs one"
 }
 
 func (m *Manager) prepare() {
@@ -500,10 +538,11 @@ func (m *Manager) start(ctx context.Context, now time.Time, n int) error {
 				m.failed++
 			}
 			m.backOff(now, time.Second, longestBackOff)
+			m.startError = err.Error()
 			m.Log.WarnContext(ctx, "cannot start a worker", slog.Any("error", err), slog.Time("again", m.blocked))
 			return nil
 		}
-		m.tracked[name], m.started = &tracked{Pilot: p}, now
+		m.tracked[name], m.started, m.startError = &tracked{Pilot: p}, now, ""
 		m.Log.InfoContext(ctx, "started a worker", slog.String("worker", name), slog.String("job", p.Job))
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/background"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/pilot"
@@ -198,16 +199,16 @@ func (c *cloud) manageWorkers(ctx context.Context) error {
 	if c.once {
 		return loop.Pass(ctx)
 	}
-	return c.watch(ctx, b, loop)
+	return c.watch(ctx, api, b, loop)
 }
 
 // watch runs the loop, and the watch of a backend that has one.
-func (c *cloud) watch(ctx context.Context, b cloudBackend, loop *pilot.Manager) error {
+func (c *cloud) watch(ctx context.Context, api *client.Client, b cloudBackend, loop *pilot.Manager) error {
 	name, _, _ := c.describe()
 	command := "cl-worker-manager " + name + " …"
 	w, watches := b.(watcher)
 	if !watches {
-		return c.run(ctx, loop, command)
+		return c.run(ctx, api, loop, name+"-"+c.mark, command)
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -216,7 +217,7 @@ func (c *cloud) watch(ctx context.Context, b cloudBackend, loop *pilot.Manager) 
 			stop(err)
 		}
 	})
-	err := c.run(ctx, loop, command)
+	err := c.run(ctx, api, loop, name+"-"+c.mark, command)
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 		err = cause
 	}
