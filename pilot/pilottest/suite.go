@@ -5,6 +5,7 @@ package pilottest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -41,6 +42,17 @@ type Troubled interface {
 	// OpenTroubled returns a backend whose pilots cannot start, and a part of the batch system's words about it.
 	OpenTroubled(manager string) (b pilot.Backend, words string)
 }
+
+// Cutter is a Site whose backends can lose the batch system in the middle of a start, as a killed manager does.
+type Cutter interface {
+	// Cut lets the batch system answer n further requests of backends that change something. The next such request
+	// takes effect, but its answer is lost, and then no request arrives until Mend.
+	Cut(n int)
+	Mend()
+}
+
+// mostRequests is more than the number of requests by which any backend starts a pilot.
+const mostRequests = 4
 
 // PageSize is the number of pilots on a page of a site's answers.
 const PageSize = 2
@@ -97,6 +109,7 @@ func Run(t *testing.T, open func(t *testing.T, tokens *Tokens) Site) {
 		"answers of several pages are complete":                    readsAllPages,
 		"log is followed and stays after the end":                  writesLogs,
 		"token ends with its pilot":                                endsTokens,
+		"pilot of a killed manager starts or is not there":         survivesKills,
 		"trouble is told in the words of the batch system":         tellsTrouble,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -347,4 +360,34 @@ func tellsTrouble(t *testing.T, s Site, _ *Tokens) {
 	}
 	testenv.Must(t, b.Stop(t.Context(), p))
 	await(t, b, name, pilot.Ended)
+}
+
+func survivesKills(t *testing.T, s Site, _ *Tokens) {
+	t.Helper()
+	cutter, ok := s.(Cutter)
+	if !ok {
+		t.Skip("the requests of this site's backends are not cut: one request starts a pilot")
+	}
+	for n := range mostRequests {
+		killed := s.Open("a")
+		name := killed.NewName()
+		cutter.Cut(n)
+		_, err := killed.Start(t.Context(), name)
+		cutter.Mend()
+		next := s.Open("a")
+		shown := []string{}
+		testenv.Await(t, fmt.Sprintf("the pilot whose manager was killed after %d requests runs, or is not there", n), func() bool {
+			shown = live(t, next)
+			testenv.Must(t, next.Tidy(t.Context()))
+			return len(shown) == 0 && err != nil || len(shown) == 1 && find(t, next, shown[0]).Phase == pilot.Active
+		}, &shown, &err)
+		for _, shown := range shown {
+			if shown != name {
+				t.Errorf("%s is shown, want %s", shown, name)
+			}
+			testenv.Must(t, next.Stop(t.Context(), find(t, next, shown)))
+			await(t, next, shown, pilot.Ended)
+		}
+		testenv.Must(t, next.Tidy(t.Context()))
+	}
 }
