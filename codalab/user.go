@@ -47,6 +47,8 @@ type TokenAnswer struct {
 	// Seconds is the validity of Access.
 	Seconds float64 `json:"expires_in"`
 	Scope   string  `json:"scope"`
+	// LatestSeconds is the time after which no renewal of a worker token is valid.
+	LatestSeconds float64 `json:"latest_expires_in,omitempty"`
 }
 
 // UserEdit is a change of a user: the attributes of PATCH /user and PATCH /users. Nil fields stay as they

@@ -72,8 +72,9 @@ type WorkerInfo struct {
 
 // WorkerTokenRequest requests a worker token: POST /workers/ID/token. CodaLab's own server has no such route.
 type WorkerTokenRequest struct {
-	// Seconds is the token's validity.
-	Seconds int64 `json:"seconds"`
+	// Seconds is the token's validity. A worker that renews its token leaves it out: the new token is valid
+	// for as long as the old one was.
+	Seconds int64 `json:"seconds,omitempty"`
 }
 
 // UnlimitedRuns is the ExitAfterNumRuns of a worker that does not exit.

@@ -66,7 +66,12 @@ func (s *Server) takeTurn(ctx context.Context, u store.User) (leave func(), err 
 // audit writes a line about a request that may have changed something. It leaves out the query, in
 // which an upload's URL may have a password.
 func (s *Server) audit(r *http.Request, u store.User, objects []string, status int) {
-	s.Log.LogAttrs(r.Context(), slog.LevelInfo, "audit",
+	attributes := []slog.Attr{
 		slog.String("user", u.Name), slog.String("user_id", u.ID), slog.String("address", rest.ClientAddress(r, s.BehindProxy)),
-		slog.String("request", r.Method+" "+r.URL.Path), slog.Any("objects", objects), slog.Int("status", status))
+		slog.String("request", r.Method+" "+r.URL.Path), slog.Any("objects", objects), slog.Int("status", status),
+	}
+	if u.OnlyWorker != "" {
+		attributes = append(attributes, slog.String("token_of_worker", u.OnlyWorker))
+	}
+	s.Log.LogAttrs(r.Context(), slog.LevelInfo, "audit", attributes...)
 }

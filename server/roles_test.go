@@ -35,6 +35,7 @@ func tokenStatuses() map[string]int {
 		"GET /bundles/{uuid}/contents/info/{path...}": no, "GET /bundles/{uuid}/contents/blob/{path...}": no,
 		"PUT /bundles/{uuid}/contents/blob/{$}": no,
 		"POST /workers/{worker}/checkin":        ok, "POST /workers/{worker}/start_bundle/{uuid}": ok, // the answer is false
+		"POST /workers/{worker}/token":          http.StatusBadRequest, // a renewal has no seconds
 		"POST /workers/{worker}/reply/{socket}": no, "POST /workers/{worker}/reply_data/{socket}": no,
 	}
 }
@@ -193,6 +194,7 @@ func routeRows() []row {
 			return "/workers/w/start_bundle/" + s.run, codalab.StartBundle{}
 		}},
 		{"POST /workers/{worker}/token", users, at("/workers/w/token", codalab.WorkerTokenRequest{Seconds: 60})},
+		{"DELETE /workers/{worker}/token", [5]int{login, none, none, none, none}, at("/workers/other/token", nil)},
 		{"POST /workers/{worker}/reply/{socket}", [5]int{login, no, no, no, no}, at("/workers/w/reply/1", codalab.ReadReply{ErrorCode: 404})}, // nobody asked
 		{"POST /workers/{worker}/reply_data/{socket}", [5]int{login, no, no, no, no}, at("/workers/w/reply_data/1?header_message={}", "x")},
 	}...)

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"encoding/json"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -9,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server"
@@ -25,6 +28,19 @@ func (s *site) addWorkerToken(user, worker string) (role string) {
 	role = user + "'s worker"
 	s.tokens[role] = a.text("access_token")
 	return role
+}
+
+// renewWorkerToken renews the token of a role for the worker w with itself. The role has the new one then.
+func (s *site) renewWorkerToken(role string) (life, latest time.Duration) {
+	s.t.Helper()
+	a := s.call(role, http.MethodPost, "/workers/w/token", codalab.WorkerTokenRequest{}).ok()
+	var answer codalab.TokenAnswer
+	must(s.t, json.Unmarshal([]byte(a.body), &answer))
+	if answer.Access == s.tokens[role] || answer.Refresh != "" || answer.Scope != "worker" || a.header.Get("Cache-Control") != "no-store" {
+		s.t.Errorf("%v %s", a.header, a.body)
+	}
+	s.tokens[role] = answer.Access
+	return time.Duration(answer.Seconds) * time.Second, time.Duration(answer.LatestSeconds) * time.Second
 }
 
 // revokeToken revokes the token of a role.
@@ -84,7 +100,7 @@ func TestWorkerTokenAllowsWhatTheRunsOfItsWorkerNeed(t *testing.T) {
 				}
 			}
 			s.call(role, "POST", "/workers/second/checkin", codalab.CheckIn{}).says(http.StatusForbidden, "This token is for worker host-(1) alone, and not for worker second.")
-			s.call(role, "POST", "/workers/host-(1)/token", codalab.WorkerTokenRequest{Seconds: 1}).says(http.StatusForbidden, "it may only run bundles")
+			s.call(role, "DELETE", "/workers/host-(1)/token", nil).says(http.StatusForbidden, "it may only run bundles")
 			for uuid, want := range map[string]int{mine: http.StatusOK, others: http.StatusForbidden, input: http.StatusForbidden, other: http.StatusForbidden} {
 				s.call(role, "PUT", "/bundles/"+uuid+"/contents/blob/?filename=x&unpack=0&finalize_on_success=0", "result").is(want)
 			}
@@ -184,13 +200,33 @@ func TestWorkerTokensAreBounded(t *testing.T) {
 	}
 }
 
-func TestAuditLogHasWhoAskedForAWorkerToken(t *testing.T) {
+func TestAuditLogHasWhoAskedForAWorkerTokenAndWhoEndedIt(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder
 	s := newSite(t, func(c *server.Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	log.Reset()
 	role := s.addWorkerToken("alice", "w")
-	if text := log.String(); !strings.Contains(text, `msg=audit user=alice`) || !strings.Contains(text, `request="POST /rest/workers/w/token"`) ||
-		strings.Contains(text, s.tokens[role]) {
-		t.Errorf("the log is %s", text)
+	first := s.tokens[role]
+	s.renewWorkerToken(role)
+	s.call("alice", "DELETE", "/workers/w/token", nil).is(http.StatusNoContent)
+	var lines []string
+	for line := range strings.Lines(log.String()) {
+		if _, line, ok := strings.Cut(line, " address="); ok {
+			_, line, _ = strings.Cut(line, " ")
+			lines = append(lines, strings.TrimSpace(line))
+		}
+		for _, secret := range []string{first, s.tokens[role]} {
+			if strings.Contains(line, secret) {
+				t.Errorf("a token is in the log: %s", line)
+			}
+		}
+	}
+	want := []string{
+		`request="POST /rest/workers/w/token" objects=[] status=200`,
+		`request="POST /rest/workers/w/token" objects=[] status=200 token_of_worker=w`,
+		`request="DELETE /rest/workers/w/token" objects=[] status=204`,
+	}
+	if diff := cmp.Diff(want, lines); diff != "" || strings.Count(log.String(), "msg=audit user=alice ") != len(want) {
+		t.Error(diff)
 	}
 }

@@ -214,12 +214,37 @@ func (c *Client) WorkerToken(ctx context.Context, workerID string, life time.Dur
 	return out.Access, err
 }
 
-// EndWorkerTokens ends all tokens of one of the user's workers. It is no error if there are none, or if the server has no
-// such tokens.
+// TokenLife is the validity of a worker token, from now.
+type TokenLife struct {
+	// Left is the time until the token ends.
+	Left time.Duration
+	// Latest is the time until the last of its renewals ends: then the worker needs a token that a program
+	// gets with a login.
+	Latest time.Duration
+}
+
+// RenewWorkerToken replaces the client's token, which is one of the worker with this id, by a new one. The client
+// uses the new one from now on, and keeps it in memory only. After an error it goes on with the old one.
+func (c *Client) RenewWorkerToken(ctx context.Context, workerID string) (TokenLife, error) {
+	in := call{method: "POST", path: path("workers", workerID, "token"), json: codalab.WorkerTokenRequest{}, within: answerWithin}
+	var out codalab.TokenAnswer
+	if err := c.do(ctx, in, &out); err != nil {
+		return TokenLife{}, err
+	}
+	left := time.Duration(out.Seconds * float64(time.Second))
+	if out.Access == "" || left <= 0 {
+		return TokenLife{}, c.noServer(in, http.StatusOK, errors.New("it has no token"))
+	}
+	c.auth.set(Token{Access: out.Access, Renew: c.auth.now().Add(neverRenew)})
+	return TokenLife{Left: left, Latest: max(left, time.Duration(out.LatestSeconds*float64(time.Second)))}, nil
+}
+
+// EndWorkerTokens ends all tokens of the user's worker with this id, also those that the worker has renewed. It is
+// no error if there are none. It fails with errors.ErrUnsupported if the server has no such tokens.
 func (c *Client) EndWorkerTokens(ctx context.Context, workerID string) error {
 	err := c.do(ctx, call{method: "DELETE", path: path("workers", workerID, "token"), within: answerWithin}, nil)
 	if codalab.IsStatus(err, http.StatusNotFound, http.StatusMethodNotAllowed) {
-		return nil
+		return fmt.Errorf("end worker tokens: %w", errors.ErrUnsupported)
 	}
 	return err
 }

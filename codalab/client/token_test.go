@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
 
@@ -196,5 +197,102 @@ func TestServerWithoutWorkerTokensIsToldApart(t *testing.T) {
 		if errors.Is(err, errors.ErrUnsupported) != want || err == nil {
 			t.Errorf("%d: %v", status, err)
 		}
+	}
+}
+
+// renewing is a server that renews worker tokens, and stores the tokens of the requests.
+type renewing struct {
+	*site
+	valid  map[string]bool
+	used   []string
+	renew  string // the answer to a renewal; empty for a failure
+	status int    // of a failure
+}
+
+func newRenewing(t *testing.T) *renewing {
+	t.Helper()
+	s := &renewing{valid: map[string]bool{"first": true}, status: http.StatusBadGateway}
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+		s.used = append(s.used, r.Method+" "+r.URL.EscapedPath()+" "+token)
+		switch {
+		case !s.valid[token]:
+			http.Error(w, "User is not authenticated.", http.StatusUnauthorized)
+		case r.Method == http.MethodGet:
+			say(w, `{"data": {}}`)
+		case s.renew == "":
+			http.Error(w, "no", s.status)
+		default:
+			say(w, "%s", s.renew)
+		}
+	}))
+	t.Cleanup(web.Close)
+	s.site = &site{Server: web}
+	return s
+}
+
+func TestRenewedTokenReplacesTheGivenOneInMemory(t *testing.T) {
+	t.Parallel()
+	s := newRenewing(t)
+	var has atomic.Pointer[string]
+	first := "first"
+	has.Store(&first)
+	c := s.client(t, given(&has))
+	s.renew = `{"access_token": "second", "token_type": "Bearer", "expires_in": 90.5, "scope": "worker", "latest_expires_in": 3600}`
+	life, err := c.RenewWorkerToken(t.Context(), "w/1")
+	if want := (client.TokenLife{Left: 90500 * time.Millisecond, Latest: time.Hour}); err != nil || life != want {
+		t.Errorf("%+v, %v, want %+v", life, err, want)
+	}
+	s.valid["second"] = true
+	ask := func() {
+		t.Helper()
+		if _, err := c.User(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	ask()
+	delete(s.valid, "second") // the server has lost it: the given one is valid still
+	ask()
+	want := []string{"POST /rest/workers/w%2F1/token first", "GET /rest/user second", "GET /rest/user second", "GET /rest/user first"}
+	if diff := cmp.Diff(want, s.used); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestTokenIsUsedOnAfterAFailedRenewal(t *testing.T) {
+	t.Parallel()
+	for _, answer := range []string{"", "<html>", "{}", `{"access_token": "x"}`, `{"expires_in": 5}`} {
+		s := newRenewing(t)
+		var has atomic.Pointer[string]
+		first := "first"
+		has.Store(&first)
+		c := s.client(t, given(&has))
+		s.renew = answer
+		if life, err := c.RenewWorkerToken(t.Context(), "w"); err == nil {
+			t.Errorf("%q: %+v", answer, life)
+		}
+		if _, err := c.User(t.Context()); err != nil || s.used[len(s.used)-1] != "GET /rest/user first" {
+			t.Errorf("%q: %v, %q", answer, err, s.used)
+		}
+	}
+}
+
+func TestEndOfAWorkersTokensIsAskedFor(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[int]error{204: nil, 404: errors.ErrUnsupported, 405: errors.ErrUnsupported} {
+		s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+			if got := r.Method + " " + r.URL.EscapedPath(); got != "DELETE /rest/workers/host-%281%29/token" {
+				t.Error(got)
+			}
+			w.WriteHeader(status)
+		})
+		if err := s.client(t, nil).EndWorkerTokens(t.Context(), "host-(1)"); !errors.Is(err, want) {
+			t.Errorf("%d: %v, want %v", status, err, want)
+		}
+	}
+	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusBadGateway) })
+	var failed *codalab.Error
+	if err := s.client(t, nil).EndWorkerTokens(t.Context(), "w"); !errors.As(err, &failed) || !failed.Transient() {
+		t.Error(err)
 	}
 }

@@ -28,6 +28,15 @@ func hashToken(token string) string {
 	return hex.EncodeToString(sum[:])
 }
 
+// bearer returns the token of a request; empty if it has none.
+func bearer(r *http.Request) string {
+	kind, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(kind, "Bearer") {
+		return ""
+	}
+	return token
+}
+
 // Authenticate returns the user of the request. On a public route a request without a valid token
 // is that of a user who has not signed in (codalab/server/auth.py: OAuth2Authenticator).
 func (s *SignIns) Authenticate(r *http.Request, public bool) (store.User, error) {
@@ -35,8 +44,8 @@ func (s *SignIns) Authenticate(r *http.Request, public bool) (store.User, error)
 	if public {
 		nobody = nil
 	}
-	kind, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if !strings.EqualFold(kind, "Bearer") || token == "" {
+	token := bearer(r)
+	if token == "" {
 		return store.User{}, nobody
 	}
 	u, err := s.config.Store.UserOfToken(r.Context(), hashToken(token), s.config.Now())
