@@ -22,6 +22,8 @@ type Tokens interface {
 	WorkerToken(ctx context.Context, workerID string, life time.Duration) (token string, err error)
 	// RevokeToken ends a token. It is no error if the token has ended.
 	RevokeToken(ctx context.Context, token string) error
+	// EndWorkerTokens ends all tokens of a worker, also those that it has renewed. It is no error if there are none.
+	EndWorkerTokens(ctx context.Context, workerID string) error
 }
 
 // A token is valid for the time limit of the pilot's job and the time that the job may wait in Slurm's queue.
@@ -84,15 +86,12 @@ func (b *Backend) issueToken(ctx context.Context, name string) error {
 	return nil
 }
 
-// dropToken revokes a pilot's token and removes its file. It does nothing if the pilot has none.
+// dropToken ends a pilot's tokens and removes the file of the first one. It does nothing if the pilot has none.
 func (b *Backend) dropToken(ctx context.Context, name string) error {
-	data, err := os.ReadFile(b.tokenFile(name))
-	if errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(b.tokenFile(name)); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err == nil {
-		err = b.Tokens.RevokeToken(ctx, strings.TrimSpace(string(data)))
-	}
+	err := b.Tokens.EndWorkerTokens(ctx, pilot.WorkerID(name))
 	if err == nil {
 		err = os.Remove(b.tokenFile(name))
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,6 +39,13 @@ func (s *tokens) WorkerToken(_ context.Context, worker string, life time.Duratio
 func (s *tokens) RevokeToken(_ context.Context, token string) error {
 	if s.err == nil {
 		delete(s.valid, token)
+	}
+	return s.err
+}
+
+func (s *tokens) EndWorkerTokens(_ context.Context, worker string) error {
+	if s.err == nil {
+		maps.DeleteFunc(s.valid, func(_, of string) bool { return strings.HasPrefix(of, worker+" for ") })
 	}
 	return s.err
 }
@@ -179,14 +187,19 @@ func TestTokenEndsWithItsPilot(t *testing.T) {
 			s := &slurm{}
 			b, given, now := withTokens(t, s)
 			pilotName := start(t, b)
+			given.valid["renewed"] = pilot.WorkerID(pilotName) + " for the worker itself"
+			given.valid["other"] = pilot.WorkerID(b.NewName()) + " for another worker"
 			test.change(s)
 			*now = now.Add(test.after)
 			again := *b // the manager was started again
 			for _, b := range []*slurmbatch.Backend{b, &again} {
 				look(t, b)
 			}
-			if ended := tokenOf(t, b, pilotName) == "" && len(given.valid) == 0; ended != test.ends {
+			if ended := tokenOf(t, b, pilotName) == "" && len(given.valid) == 1; ended != test.ends {
 				t.Errorf("ended: %v; valid are %v", ended, given.valid)
+			}
+			if given.valid["other"] == "" {
+				t.Error("the token of another pilot has ended, too")
 			}
 		})
 	}
