@@ -94,6 +94,7 @@ func run(ctx context.Context, p program.Process) error {
 // newRoot builds the command line.
 func newRoot(p program.Process) *cobra.Command {
 	var f flags
+	p, f.token = takeToken(p)
 	root := program.Root(p, "cl-worker", "Run bundles of a CodaLab server on this host", about)
 	root.Annotations = map[string]string{manual.Alone: ""}
 	root.RunE = func(cmd *cobra.Command, _ []string) error { return work(cmd.Context(), p, f) }

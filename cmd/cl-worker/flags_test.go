@@ -66,7 +66,7 @@ func others() []original {
 		{"bundle-network", "", "ours: the network of runs that request one: `request`, the default, one of their own; `host`, that of the host; `never`, none ([containers.md](containers.md#networks))"},
 		{"stop-after", "", "ours: the worker ends within so many seconds, gives its runs back, and takes none that may last longer. The default is `$CL_WORKER_STOP_AFTER`, or the end of the Slurm job around the worker"},
 		{"fetch-private", "", "ours: images come from registries at public addresses only; others, such as `localhost:5000`, have to be named here, by host or network"},
-		{"token-file", "", "ours: a worker token of cl-server instead of a password; `cl-worker-manager` makes one for each pilot ([worker-manager.md](worker-manager.md#credentials))"},
+		{"token-file", "", "ours: a worker token of cl-server instead of a password ([Login](#login)). The default is `$CODALAB_WORKER_TOKEN`"},
 	}
 }
 
@@ -82,6 +82,7 @@ func variables() []variable {
 	return []variable{
 		{"CODALAB_USERNAME", honoured, "the user name, without `--password-file`"},
 		{"CODALAB_PASSWORD", honoured, "the password, without `--password-file`"},
+		{"CODALAB_WORKER_TOKEN", honoured, "ours: a worker token of cl-server, without `--token-file` and `--password-file` ([Login](#login))"},
 		{"CODALAB_SERVER", honoured, "the server, without `--server`. CodaLab's worker does not read it; its `docker-compose` file does"},
 		{"CODALAB_HOME", honoured, "the directory in which `cl` keeps the server that it uses, and aliases"},
 		{"CODALAB_SESSION", honoured, "the session of `cl` whose server is used"},

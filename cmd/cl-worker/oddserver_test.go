@@ -21,11 +21,15 @@ import (
 // workFor is a stand-alone worker for a server, in this process, with a work directory of its own.
 func workFor(ctx context.Context, t *testing.T, address string, now func() time.Time, args ...string) (code int, err error) {
 	t.Helper()
+	return workWith(ctx, t, map[string]string{"CODALAB_USERNAME": "ann", "CODALAB_PASSWORD": scriptPassword}, address, now, args...)
+}
+
+// workWith is workFor with another login, which is in variables.
+func workWith(ctx context.Context, t *testing.T, env map[string]string, address string, now func() time.Time, args ...string) (code int, err error) {
+	t.Helper()
 	testenv.Containers(t) //nolint:contextcheck // it is for programs that it calls
 	dir := t.TempDir()
-	env := map[string]string{
-		"CODALAB_USERNAME": "ann", "CODALAB_PASSWORD": scriptPassword, "HOME": dir, "PATH": os.Getenv("PATH"),
-	}
+	env["HOME"], env["PATH"] = dir, os.Getenv("PATH")
 	var log bytes.Buffer
 	err = run(ctx, program.Process{
 		Args:  append([]string{"--server", address, "--work-dir", filepath.Join(dir, "work")}, args...),

@@ -183,6 +183,12 @@ func startTestServer(t *testing.T, dir string) string {
 
 func startServer(t *testing.T, dir string) (address string, end func()) {
 	t.Helper()
+	return startChangedServer(t, dir, server.Config{Now: time.Now}, func(h http.Handler) http.Handler { return h })
+}
+
+// startChangedServer is startServer with a configuration, and with a handler in front.
+func startChangedServer(t *testing.T, dir string, config server.Config, front func(http.Handler) http.Handler) (address string, end func()) {
+	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	data, err := store.Open(ctx, dir)
 	must(t, err)
@@ -197,10 +203,11 @@ func startServer(t *testing.T, dir string) (address string, end func()) {
 		}
 		must(t, data.AddUser(ctx, u))
 	}
-	s := server.New(server.Config{Store: data, Now: time.Now, PasswordCost: cost})
+	config.Store, config.PasswordCost = data, cost
+	s := server.New(config)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.Run(ctx) }()
-	web := httptest.NewServer(s.Handler())
+	web := httptest.NewServer(front(s.Handler()))
 	return web.URL, func() {
 		stop()
 		web.CloseClientConnections()

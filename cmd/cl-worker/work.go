@@ -52,6 +52,7 @@ type standalone struct {
 	// keepTrimmed removes images from Docker's store until ctx ends; adjust sets it.
 	keepTrimmed func(ctx context.Context)
 	until       time.Time
+	renewal     renewal
 }
 
 // work is cl-worker, stand-alone.
@@ -97,6 +98,11 @@ func (w *standalone) setUp(ctx context.Context) (err error) {
 	if w.dirs, err = search.Find(ctx, of, w.id); err != nil {
 		return w.explain(err)
 	}
+	if source, _ := w.tokenSource(); source != nil {
+		if err := w.beginToken(ctx); err != nil {
+			return err
+		}
+	}
 	if err := w.findEngine(ctx); err != nil {
 		return program.Usage(err)
 	}
@@ -115,9 +121,8 @@ func (w *standalone) setUp(ctx context.Context) (err error) {
 // connect finds the login, and makes the client. It sends nothing yet.
 func (w *standalone) connect(ctx context.Context) (err error) {
 	o := client.Options{ClientID: client.WorkerClient, Log: w.log}
-	if w.tokenFile != "" {
-		o.Token = func(context.Context) (string, error) { return account.ReadToken(w.tokenFile) }
-		_, err = account.ReadToken(w.tokenFile)
+	if o.Token, _ = w.tokenSource(); o.Token != nil {
+		_, err = o.Token(ctx)
 	} else {
 		w.login, err = account.Find(ctx, w.Process, w.passwordFile)
 		o.Credentials = w.login.Credentials
@@ -135,13 +140,17 @@ func (w *standalone) connect(ctx context.Context) (err error) {
 // whose a token is: it may hold a Slurm job.
 const loginWithin = 5 * time.Minute
 
+// giveUp returns the time at which a worker that has just begun stops waiting for the server; zero for never.
+func (w *standalone) giveUp(now time.Time) time.Time {
+	if latest := now.Add(loginWithin); w.exitWhenIdle && (w.until.IsZero() || latest.Before(w.until)) {
+		return latest
+	}
+	return w.until
+}
+
 // tryLogin signs in once.
 func (w *standalone) tryLogin(ctx context.Context) error {
-	giveUp := w.until
-	if latest := w.Now().Add(loginWithin); w.exitWhenIdle && (giveUp.IsZero() || latest.Before(giveUp)) {
-		giveUp = latest
-	}
-	s := account.SignIn{Client: w.client, Server: w.server, User: w.login.User, GiveUp: giveUp, Now: w.Now, Log: w.log}
+	s := account.SignIn{Client: w.client, Server: w.server, User: w.login.User, GiveUp: w.giveUp(w.Now()), Now: w.Now, Log: w.log}
 	user, err := s.Try(ctx)
 	if err != nil {
 		return w.explain(err)
@@ -173,11 +182,7 @@ func (w *standalone) explain(err error) error {
 	case errors.As(err, &refused) && w.group != "" && refused.Status != http.StatusConflict && strings.HasSuffix(refused.Path, "/checkin"):
 		return program.Usage(fmt.Errorf("--group %s: %s", w.group, refused.Message))
 	case codalab.IsStatus(err, http.StatusUnauthorized, http.StatusForbidden):
-		who := "the user " + w.login.User
-		if w.tokenFile != "" {
-			who = "the token in " + w.tokenFile
-		}
-		return &program.Error{Code: program.ExitDenied, Err: fmt.Errorf("%s refuses %s: %w", w.server, who, err)}
+		return &program.Error{Code: program.ExitDenied, Err: fmt.Errorf("%s refuses %s: %w", w.server, w.whose(), err)}
 	}
 	return err
 }
@@ -200,6 +205,9 @@ func (w *standalone) serve(ctx context.Context) error {
 	}
 	if w.engine != nil {
 		a.Beside = append(a.Beside, func(ctx context.Context) { w.keepTrimmed(ctx) })
+	}
+	if w.renewal.renew != nil {
+		a.Beside = append(a.Beside, w.renewal.Run)
 	}
 	if w.passDown {
 		signalled := ctx
