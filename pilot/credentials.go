@@ -12,7 +12,8 @@ type Tokens interface {
 	// WorkerToken returns a token with which only the worker of this id can log in, valid for life. It fails
 	// with errors.ErrUnsupported if the server has no such tokens.
 	WorkerToken(ctx context.Context, workerID string, life time.Duration) (token string, err error)
-	// EndWorkerTokens ends all tokens of a worker. It is no error if it has none.
+	// EndWorkerTokens ends all tokens of a worker. It is no error if it has none. It fails with
+	// errors.ErrUnsupported if the server has no such tokens.
 	EndWorkerTokens(ctx context.Context, workerID string) error
 }
 
@@ -47,7 +48,15 @@ func (c *Credentials) Issue(ctx context.Context, name string) (Credential, error
 
 // Discard ends the token of a pilot that certainly does not start.
 func (c *Credentials) Discard(ctx context.Context, name string) error {
-	return c.Tokens.EndWorkerTokens(ctx, WorkerID(name))
+	return c.end(ctx, name)
+}
+
+func (c *Credentials) end(ctx context.Context, name string) error {
+	err := c.Tokens.EndWorkerTokens(ctx, WorkerID(name))
+	if errors.Is(err, errors.ErrUnsupported) {
+		return nil
+	}
+	return err
 }
 
 // Settle ends the tokens of pilots that have ended: the backend shows their end, or no longer shows them. pilots is a
@@ -78,7 +87,7 @@ func (c *Credentials) Settle(ctx context.Context, pilots []Pilot) error {
 	}
 	var failed error
 	for _, name := range due {
-		if err := c.Tokens.EndWorkerTokens(ctx, WorkerID(name)); err != nil {
+		if err := c.end(ctx, name); err != nil {
 			failed = errors.Join(failed, err)
 			continue
 		}

@@ -27,6 +27,9 @@ func (s *tokens) WorkerToken(_ context.Context, workerID string, _ time.Duration
 }
 
 func (s *tokens) EndWorkerTokens(_ context.Context, workerID string) error {
+	if s.none {
+		return errors.ErrUnsupported
+	}
 	if s.err == nil {
 		s.ended = append(s.ended, workerID)
 	}
@@ -71,4 +74,6 @@ func TestTokensEndWithTheirPilots(t *testing.T) {
 	settle([]string{"host-a"}, p("a", pilot.Ended))
 	settle(nil)
 	settle([]string{"host-d"}, p("d", pilot.Ended)) // it ended while no manager was there
+	server.none = true
+	settle(nil, p("e", pilot.Ended))
 }
