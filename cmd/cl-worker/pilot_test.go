@@ -80,6 +80,7 @@ func TestPilotRunsABundleWithItsToken(t *testing.T) {
 	testenv.Await(t, "the pilot has ended", func() bool {
 		_, err := b.Pilots(t.Context())
 		must(t, err)
+		must(t, b.Tidy(t.Context()))
 		log, err = os.ReadFile(b.LogFile(name))
 		must(t, err)
 		_, err = os.Stat(file)
