@@ -1,0 +1,117 @@
+package awstest
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"strings"
+	"sync"
+)
+
+// Gate stands before a service and makes faults. It counts the requests.
+type Gate struct {
+	// Service answers the requests.
+	Service http.Handler
+
+	mu     sync.Mutex
+	counts map[string]int
+	faults map[string][]fault // by operation; the next one comes first
+}
+
+// fault is what happens to one request. answer is nil for an answer of the service that is lost on its way.
+type fault struct {
+	answer func(w http.ResponseWriter)
+	held   <-chan struct{} // closed when the service may get the request
+}
+
+// operation returns the name of a request's operation in small letters: of Batch in the path, of CloudWatch in a header.
+func operation(r *http.Request) string {
+	if target := r.Header.Get("X-Amz-Target"); target != "" {
+		return strings.ToLower(target[strings.LastIndex(target, ".")+1:])
+	}
+	return strings.ToLower(path.Base(r.URL.Path))
+}
+
+// ServeHTTP passes a request on, unless a fault is due.
+func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	name := operation(r)
+	g.mu.Lock()
+	if g.counts == nil {
+		g.counts = map[string]int{}
+	}
+	g.counts[name]++
+	var due *fault
+	if list := g.faults[name]; len(list) > 0 {
+		due, g.faults[name] = &list[0], list[1:]
+	}
+	g.mu.Unlock()
+	switch {
+	case due == nil:
+		g.Service.ServeHTTP(w, r)
+	case due.held != nil:
+		select {
+		case <-due.held:
+			g.Service.ServeHTTP(w, r)
+		case <-r.Context().Done():
+		}
+	case due.answer != nil:
+		due.answer(w)
+	default:
+		g.Service.ServeHTTP(httptest.NewRecorder(), r)
+		panic(http.ErrAbortHandler) // the client sees a closed connection
+	}
+}
+
+func (g *Gate) add(name string, f fault) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.faults == nil {
+		g.faults = map[string][]fault{}
+	}
+	name = strings.ToLower(name)
+	g.faults[name] = append(g.faults[name], f)
+}
+
+// LoseAnswer makes the next request of an operation have its effect, and breaks the connection before the answer.
+func (g *Gate) LoseAnswer(operation string) { g.add(operation, fault{}) }
+
+// Refuse makes the next request of an operation fail with a status and an error of AWS.
+func (g *Gate) Refuse(operation string, status int, code, message string) {
+	g.add(operation, fault{answer: func(w http.ResponseWriter) { refuse(w, status, code, message) }})
+}
+
+// Hold keeps the next request of an operation until the returned function is called.
+func (g *Gate) Hold(operation string) (release func()) {
+	held := make(chan struct{})
+	g.add(operation, fault{held: held})
+	return sync.OnceFunc(func() { close(held) })
+}
+
+// Requests returns the number of requests of an operation; with an empty name, of all.
+func (g *Gate) Requests(operation string) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if operation != "" {
+		return g.counts[strings.ToLower(operation)]
+	}
+	all := 0
+	for _, n := range g.counts {
+		all += n
+	}
+	return all
+}
+
+// refuse answers with an error of AWS (restJson1 and awsJson1_1 both have the code in a header or in the body).
+func refuse(w http.ResponseWriter, status int, code, message string) {
+	w.Header().Set("X-Amzn-Errortype", code)
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]string{"__type": code, "message": message}) // the client may have gone
+}
+
+// reply answers with a value.
+func reply(w http.ResponseWriter, value any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(value) // the client may have gone
+}

@@ -1,0 +1,67 @@
+package awsbatch_test
+
+import (
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/batch"
+
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+	"github.com/cl-slurm/cl-slurm/pilot/awsbatch"
+	"github.com/cl-slurm/cl-slurm/pilot/pilottest"
+)
+
+// TestFailuresAreOneSentence is the table of AWS's refusals. Each says what failed, AWS's words, and the remedy.
+func TestFailuresAreOneSentence(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		status              int
+		code, message, want string
+	}{
+		{403, "ExpiredTokenException", "The security token included in the request is expired", "ExpiredTokenException: The security token included in the request is expired; the session of AWS has ended: log in again (aws sso login), or renew the keys"},
+		{403, "UnrecognizedClientException", "The security token included in the request is invalid.", "UnrecognizedClientException: The security token included in the request is invalid.; AWS does not know this access key: check AWS_PROFILE and the keys"},
+		{403, "InvalidSignatureException", "Signature expired: 20261127T220000Z is now earlier than 20261127T230000Z", "InvalidSignatureException: Signature expired: 20261127T220000Z is now earlier than 20261127T230000Z; set this machine's clock"},
+		{403, "InvalidSignatureException", "The request signature we calculated does not match the signature you provided.", "InvalidSignatureException: The request signature we calculated does not match the signature you provided.; check the secret access key"},
+		{403, "AccessDeniedException", "User: ann is not authorized to perform: batch:ListJobs", "AccessDeniedException: User: ann is not authorized to perform: batch:ListJobs; docs/aws-batch.md lists the permissions that a manager needs"},
+		{400, "ClientException", "JobQueue codalab-batch-cpu not found.", "ClientException: JobQueue codalab-batch-cpu not found.; check --job-queue and --region us-east-1"},
+	} {
+		c, b := openCloud(t)
+		c.Refuse("ListJobs", test.status, test.code, test.message)
+		_, err := b.Pilots(t.Context())
+		if want := "list the workers in the job queue codalab-batch-cpu: " + test.want; err == nil || err.Error() != want {
+			t.Errorf("the error is\n%v, want\n%s", err, want)
+		}
+		if got := kindOf(err); got.Transient {
+			t.Errorf("%s is transient", test.code)
+		}
+	}
+}
+
+func TestServiceThatDoesNotAnswerIsTransient(t *testing.T) {
+	t.Parallel()
+	b := open("http://127.0.0.1:1", "codalab", &pilottest.Tokens{})
+	b.Batch = batch.New(b.Batch.Options(), func(o *batch.Options) { o.Retryer = aws.NopRetryer{} })
+	_, err := b.Pilots(t.Context())
+	if want := `list the workers in the job queue codalab-batch-cpu: AWS does not answer: Post "http://127.0.0.1:1/v1/listjobs": dial tcp 127.0.0.1:1: connect: connection refused`; err == nil || err.Error() != want || !kindOf(err).Transient {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+func TestMissingCredentialsAreNamed(t *testing.T) { //nolint:paralleltest // it sets the environment
+	for name, value := range map[string]string{
+		"AWS_EC2_METADATA_DISABLED": "true", "AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_PROFILE": "",
+		"AWS_CONFIG_FILE": "/nowhere", "AWS_SHARED_CREDENTIALS_FILE": "/nowhere", "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
+		"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI": "", "AWS_CONTAINER_CREDENTIALS_FULL_URI": "", "AWS_WEB_IDENTITY_TOKEN_FILE": "",
+	} {
+		t.Setenv(name, value)
+	}
+	client, err := awsbatch.Connect(t.Context(), "eu-west-1")
+	testenv.Must(t, err)
+	b := open("", "codalab", &pilottest.Tokens{})
+	b.Client = client
+	_, err = b.Pilots(t.Context())
+	want := "list the workers in the job queue codalab-batch-cpu: no credentials of AWS work here: access disabled to EC2 IMDS via client option, or \"AWS_EC2_METADATA_DISABLED\" environment variable; run aws configure or aws sso login, set AWS_PROFILE, or give this machine a role"
+	if err == nil || err.Error() != want || kindOf(err) != (kind{}) {
+		t.Errorf("the error is\n%v, want\n%s", err, want)
+	}
+}
