@@ -73,6 +73,19 @@ func slurmFlags() []original {
 	}
 }
 
+// awsFlags are those of codalab/worker_manager/aws_batch_worker_manager.py.
+func awsFlags() []original {
+	return []original{
+		{"region", "us-east-1", ""},
+		{"job-definition-name", "codalab-worker", "a new revision only if none has the same content; CodaLab's registers one for each worker"},
+		{"user", "root", ""},
+		{"job-queue", "codalab-batch-cpu", ""},
+		{"job-filter", "", "changes nothing: only jobs count that are named `cl_worker_<manager's name>_<32 digits>`; without the flag CodaLab's counts all jobs of the queue"},
+		{"worker-secret", "", "ours: the login of workers of servers without worker tokens; CodaLab's writes the password into the job definition"},
+		{"execution-role", "", "ours: for `--worker-secret`, and for images in a private registry"},
+	}
+}
+
 // flagTable is a table of flags. command is the command whose flags they are, empty for the program itself.
 type flagTable struct {
 	title, command string
@@ -84,6 +97,7 @@ func allFlags() []flagTable {
 	return []flagTable{
 		{"before the name of a manager", "", managerFlags()},
 		{"after `slurm-batch`", "slurm-batch", slurmFlags()},
+		{"after `aws-batch`", "aws-batch", append(awsFlags(), cloudFlags()...)},
 	}
 }
 

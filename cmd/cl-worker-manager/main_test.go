@@ -21,6 +21,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
+	"github.com/cl-slurm/cl-slurm/pilot/awsbatch/awstest"
 	"github.com/cl-slurm/cl-slurm/server"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
@@ -45,7 +46,7 @@ func runHere(t *testing.T, env map[string]string, args ...string) (string, error
 // TestHelpIsAsWritten compares the output of --help with testdata/help.
 func TestHelpIsAsWritten(t *testing.T) {
 	t.Parallel()
-	for _, verb := range []string{"", "slurm-batch", "status", "logs", "kill"} {
+	for _, verb := range []string{"", "slurm-batch", "aws-batch", "status", "logs", "kill"} {
 		name := strings.TrimSuffix("cl-worker-manager-"+verb, "-")
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -181,6 +182,13 @@ func TestScripts(t *testing.T) {
 			stage(t, api, 1, codalab.Metadata{"request_cpus": int64(8)})
 			if filepath.Base(env.WorkDir) == "script-kill" {
 				env.Setenv("SLEEPER", stage(t, api, 1, codalab.Metadata{"name": "sleep"})[0])
+			}
+			if filepath.Base(env.WorkDir) == "script-aws-batch" {
+				cloud := awstest.New(t, time.Now)
+				cloud.Begun, cloud.Done = "the worker has begun", "the worker has ended"
+				env.Setenv("AWS", cloud.URL)
+				env.Setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
+				env.Setenv("AWS_SECRET_ACCESS_KEY", "example")
 			}
 			bin := filepath.Join(env.WorkDir, "slurm")
 			writeSlurmCommands(t, bin)

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/pilot/awsbatch"
+)
+
+// awsBatch has the flags of one call of aws-batch (aws_batch_worker_manager.py: add_arguments_to_subparser).
+type awsBatch struct {
+	region, definition, user, queue, secret, role string
+}
+
+func (*awsBatch) describe() (name, short, long string) {
+	return "aws-batch", "Run workers in jobs of AWS Batch", `aws-batch runs each worker in a job of AWS Batch. It takes the credentials that AWS's own
+programs would take: of the environment, a profile, or the role of this machine.
+
+A worker of cl-server gets a token of its own. For other servers, put the user's name
+and password into a secret of AWS Secrets Manager, and name it with --worker-secret.`
+}
+
+func (a *awsBatch) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&a.region, "region", "us-east-1", "`region` of the job queue")
+	flags.StringVar(&a.queue, "job-queue", "codalab-batch-cpu", "`name` of the job queue")
+	flags.StringVar(&a.definition, "job-definition-name", "codalab-worker", "`name` of the job definition, which managers may share")
+	flags.StringVar(&a.user, "user", "root", "`user` of the worker in its container")
+	flags.String("job-filter", "", "accepted: only jobs count whose names begin with cl_worker_ and the manager's name (`regexp`)")
+	flags.StringVar(&a.secret, "worker-secret", "", "`ARN` of a secret with the keys username and password, for workers of servers without worker tokens")
+	flags.StringVar(&a.role, "execution-role", "", "`ARN` of the role with which ECS reads the secret and the image")
+}
+
+func (*awsBatch) refresh() time.Duration { return 20 * time.Second }
+
+func (a *awsBatch) open(ctx context.Context, w cloudWorkers) (cloudBackend, error) {
+	switch {
+	case a.secret != "" && a.role == "":
+		return nil, program.Usage(errors.New("--worker-secret needs --execution-role: ECS reads the secret with that role"))
+	case w.WorkDirPrefix != "" && !filepath.IsAbs(w.WorkDirPrefix):
+		return nil, program.Usage(fmt.Errorf("--worker-work-dir-prefix %s: want an absolute path on the instances", w.WorkDirPrefix))
+	}
+	client, err := awsbatch.Connect(ctx, a.region)
+	if err != nil {
+		return nil, program.Usage(err)
+	}
+	definition := awsbatch.Definition{
+		Name: a.definition, Image: w.Image, User: a.user, CPUs: w.CPUs, GPUs: w.GPUs, MemoryMB: w.MemoryMB, Secret: a.secret, ExecutionRole: a.role,
+	}
+	if w.WorkDirPrefix != "" {
+		definition.HostDir = filepath.Join(w.WorkDirPrefix, "cl_worker_"+w.Mark+"_work_dir")
+	}
+	w.Worker.WorkDir = awsbatch.WorkDir
+	return &awsbatch.Backend{
+		Client: client, Queue: a.queue, Mark: w.Mark, Definition: definition, Worker: w.Worker, Credentials: w.Credentials, Now: w.Now,
+	}, nil
+}
