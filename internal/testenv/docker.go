@@ -74,7 +74,8 @@ func (d *Docker) start(client string) error {
 		"--data-root", at("root"), "--exec-root", at("exec"), "--pidfile", at("pid"), "--host", d.host,
 	}
 	if d.In == nil {
-		args = append(args, "--iptables=false", "--ip6tables=false", "--ip-masq=false", "--bridge=none")
+		// Without a bridge, Docker cannot find out by itself which address host-gateway is.
+		args = append(args, "--iptables=false", "--ip6tables=false", "--ip-masq=false", "--bridge=none", "--host-gateway-ip=127.0.0.1")
 	}
 	daemon := exec.Command(dockerd, args...)
 	daemon.Stdout, daemon.Stderr, daemon.Dir = log, log, "/"

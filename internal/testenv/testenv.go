@@ -2,7 +2,7 @@
 //
 // One rule holds for all of them: if something is missing, the test is skipped with a reason. If the
 // environment variable CLTEST_REQUIRE, a comma-separated list, names it, the test fails instead. The names
-// are slurm, containers, fuse, researcher, postgres, mariadb, docker, packages and site; containers includes
+// are slurm, containers, fuse, researcher, postgres, mariadb, docker, moto, packages and site; containers includes
 // fuse. Under -short everything counts as missing.
 //
 // scripts/setup, scripts/slurm-cluster, scripts/postgres and scripts/site provide everything.
@@ -36,6 +36,7 @@ const (
 	packages   = "packages"
 	mariadb    = "mariadb"
 	docker     = "docker"
+	moto       = "moto"
 	realSite   = "site"
 )
 
