@@ -17,6 +17,7 @@ type Gate struct {
 	mu     sync.Mutex
 	counts map[string]int
 	faults map[string][]fault // by operation; the next one comes first
+	cut    *int               // the changes that are answered until the service is cut off; nil for no cut
 }
 
 // fault is what happens to one request. answer is nil for an answer of the service that is lost on its way.
@@ -45,10 +46,21 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if list := g.faults[name]; len(list) > 0 {
 		due, g.faults[name] = &list[0], list[1:]
 	}
+	lost := false // the answer
+	if g.cut != nil && changes(name) {
+		*g.cut--
+		lost = *g.cut == -1
+	}
+	unreachable := g.cut != nil && *g.cut < 0 && !lost
 	g.mu.Unlock()
 	switch {
-	case due == nil:
+	case unreachable:
+		panic(http.ErrAbortHandler) // the client sees a closed connection
+	case due == nil && !lost:
 		g.Service.ServeHTTP(w, r)
+	case due == nil:
+		g.Service.ServeHTTP(httptest.NewRecorder(), r)
+		panic(http.ErrAbortHandler)
 	case due.held != nil:
 		select {
 		case <-due.held:
@@ -59,8 +71,28 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		due.answer(w)
 	default:
 		g.Service.ServeHTTP(httptest.NewRecorder(), r)
-		panic(http.ErrAbortHandler) // the client sees a closed connection
+		panic(http.ErrAbortHandler)
 	}
+}
+
+// changes reports whether an operation changes something.
+func changes(operation string) bool {
+	return operation == "submitjob" || operation == "registerjobdefinition" || operation == "terminatejob"
+}
+
+// Cut lets the service answer n further requests that change something. The next such request takes effect, but its
+// answer is lost, and then no request arrives until Mend.
+func (g *Gate) Cut(n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.cut = &n
+}
+
+// Mend ends a cut.
+func (g *Gate) Mend() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.cut = nil
 }
 
 func (g *Gate) add(name string, f fault) {
