@@ -59,9 +59,7 @@ func (d Definition) Input() (*batch.RegisterJobDefinitionInput, error) {
 		LinuxParameters: &types.LinuxParameters{
 			// The first process of the container removes zombies.
 			InitProcessEnabled: aws.Bool(true),
-			Devices: []types.Device{{HostPath: aws.String("/dev/fuse"), Permissions: []types.DeviceCgroupPermission{
-				types.DeviceCgroupPermissionRead, types.DeviceCgroupPermissionWrite,
-			}}},
+			Devices:            []types.Device{device("/dev/fuse"), device("/dev/net/tun")}, // for images, and networks of runs
 		},
 	}
 	if d.User != "" {
@@ -91,6 +89,11 @@ func (d Definition) Input() (*batch.RegisterJobDefinitionInput, error) {
 
 func requirement(kind types.ResourceType, n int64) types.ResourceRequirement {
 	return types.ResourceRequirement{Type: kind, Value: aws.String(strconv.FormatInt(n, 10))}
+}
+
+// device returns a device of the instance that the container may open.
+func device(path string) types.Device {
+	return types.Device{HostPath: &path, Permissions: []types.DeviceCgroupPermission{types.DeviceCgroupPermissionRead, types.DeviceCgroupPermissionWrite}}
 }
 
 // contentHash returns a hash of what a registration says.
