@@ -96,7 +96,7 @@ func TestMisuseIsSaidInALine(t *testing.T) {
 		`unknown command "run" for "cl-worker"`:              {"run"},
 		`unexpected argument "exec"`:                         {"--verbose", "exec"},
 		"there is no option --sever: did you mean --server?": {"--sever", "x"},
-		"--max may be --max-work-dir-size or --max-image-cache-size or --max-image-size or --max-memory or --max-processes: write more of it": {"--max", "3g"},
+		"--max may be --max-work-dir-size or --max-image-cache-size or --max-image-size or --max-memory or --max-cpus or --max-processes: write more of it": {"--max", "3g"},
 		"--server needs a value":                                                         {"--server"},
 		`--idle-seconds needs a whole number, not "soon"`:                                {"--idle-sec", "soon"},
 		"--max-processes 3: want 64 or more, or 0 for no limit":                          {addressed, "--max-processes", "3"},

@@ -41,7 +41,7 @@ type flags struct {
 	verbose                   bool
 	slots                     int
 	fetchPrivate              []string
-	maxProcesses              int
+	maxProcesses, maxCPUs     int
 	stopAfter                 int64
 	kubernetes                [4]string
 }
@@ -74,6 +74,7 @@ func (f *flags) add(s *pflag.FlagSet) {
 	s.Var(&f.maxImages, "max-image-cache-size", "most bytes of images that are kept (`size`; default: no bound)")
 	s.Var(&f.maxImage, "max-image-size", "most bytes of an image's download (`size`; default: no bound)")
 	s.Var(&f.maxMemory, "max-memory", "memory for all runs together (`size`; default: that of the host)")
+	s.IntVar(&f.maxCPUs, "max-cpus", 0, "`number` of CPUs for all runs together (default: $CL_WORKER_MAX_CPUS, or those of the host)")
 	s.IntVar(&f.maxProcesses, "max-processes", config.DefaultMaxProcesses, "most processes and threads of a run (`number`; 0 for no limit)")
 	s.StringVar(&f.cpuset, "cpuset", allCPUs, "`list` of the CPUs for runs, such as 0,2,3")
 	s.StringVar(&f.gpuset, "gpuset", "ALL", "`list` of the GPUs for runs, by index or UUID, such as 0,1; NONE for none")
@@ -152,8 +153,8 @@ func (f *flags) check() error {
 		return errors.New("--work-dir: want a directory")
 	case f.exitAfterRuns < 1:
 		return errors.New("--exit-after-num-runs: want 1 or more")
-	case f.downloadRetries < 0, f.slots < 0:
-		return errors.New("--download-dependencies-max-retries and --slots: want 0 or more")
+	case f.downloadRetries < 0, f.slots < 0, f.maxCPUs < 0:
+		return errors.New("--download-dependencies-max-retries, --slots and --max-cpus: want 0 or more")
 	case f.maxProcesses < 0 || f.maxProcesses > 0 && f.maxProcesses < config.LeastProcesses:
 		return fmt.Errorf("--max-processes %d: want %d or more, or 0 for no limit", f.maxProcesses, config.LeastProcesses)
 	case f.idleSeconds < 0, f.checkInSeconds < 0, f.stopAfter < 0, f.shmGB < 0:

@@ -62,6 +62,7 @@ func others() []original {
 		{"slots", "", "of CodaLab's workers until 2018: most runs at a time. The default was 1; here CPUs and memory are the limit"},
 		{"bundle-service-url", "", "older name of `--server`"},
 		{"max-dependencies-serialized-length", "", "of CodaLab's workers until 2019: changes nothing"},
+		{"max-cpus", "", "ours: the CPUs for all runs together, where a container sees more than its own, as in AWS Batch. The default is `$CL_WORKER_MAX_CPUS`, or all"},
 		{"max-processes", "", "ours: the most processes and threads of a run, 4096 by default, and 0 for no limit ([security.md](security.md#processes))"},
 		{"bundle-network", "", "ours: the network of runs that request one: `request`, the default, one of their own; `host`, that of the host; `never`, none ([containers.md](containers.md#networks))"},
 		{"stop-after", "", "ours: the worker ends within so many seconds, gives its runs back, and takes none that may last longer. The default is `$CL_WORKER_STOP_AFTER`, or the end of the Slurm job around the worker"},

@@ -95,6 +95,7 @@ func TestScripts(t *testing.T) {
 			must(t, err)
 			env.Setenv("WORKER_SH", old)
 			env.Setenv("RESEARCHER", strconv.Itoa(u.UID))
+			env.Setenv("METADATA", serveSpotNotice(env))
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"as": asUser, "soon": soon, "smalldisk": smallDisk(t), "exits": exits, "token": workerToken(u), "pulled-once": pulledOnce},
@@ -109,6 +110,20 @@ func TestScripts(t *testing.T) {
 			return true, f.Close()
 		},
 	})
+}
+
+// serveSpotNotice is the metadata service of an instance of EC2. Its notice is the file "notice" of the script.
+func serveSpotNotice(env *testscript.Env) (address string) {
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		notice, err := os.ReadFile(filepath.Join(env.WorkDir, "notice"))
+		if err != nil || r.URL.Path != "/latest/meta-data/spot/instance-action" {
+			http.NotFound(w, r)
+			return
+		}
+		_, _ = w.Write(notice)
+	}))
+	env.Defer(web.Close)
+	return web.URL
 }
 
 // endJobs ends the jobs that a failed script has left: jobs outlive their worker.

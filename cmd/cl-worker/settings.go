@@ -119,8 +119,28 @@ func (w *standalone) findMachine() error {
 	if w.machine.GPUs, err = local.ParseGPUSet(w.gpuset, found.GPUs); err != nil {
 		return program.Usage(fmt.Errorf("--gpuset: %w", err))
 	}
+	if err := w.boundCPUs(); err != nil {
+		return err
+	}
 	if most := w.maxMemory.bytes; most > 0 {
 		w.machine.Memory = min(w.machine.Memory, most)
+	}
+	return nil
+}
+
+// boundCPUs takes no more CPUs than --max-cpus. A container of AWS Batch may use all CPUs of its instance while the
+// others rest, and does not see the number that its job has asked for.
+func (w *standalone) boundCPUs() error {
+	most := w.maxCPUs
+	if text := w.Getenv("CL_WORKER_MAX_CPUS"); most == 0 && text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n <= 0 {
+			return program.Usage(fmt.Errorf("CL_WORKER_MAX_CPUS=%q: want a number of CPUs", text))
+		}
+		most = n
+	}
+	if most > 0 && most < len(w.machine.CPUs) {
+		w.machine.CPUs, w.machine.Unbound = w.machine.CPUs[:most], w.machine.Unbound || w.cpuset == allCPUs
 	}
 	return nil
 }
@@ -155,8 +175,8 @@ func (w *standalone) adjust(made assembly.Parts, giveBack <-chan struct{}) {
 	}
 }
 
-// A worker that gives its runs back has to end before it is killed: in a Slurm job 30 s after TERM
-// (slurm.conf(5): KillWait), elsewhere after a minute and a half (systemd-system.conf(5):
+// A worker that gives its runs back has to end before it is killed: in a job of Slurm (slurm.conf(5): KillWait) or of
+// AWS Batch 30 s after TERM, elsewhere after a minute and a half (systemd-system.conf(5):
 // DefaultTimeoutStopSec).
 const (
 	patienceInJob = 24 * time.Second
@@ -164,7 +184,7 @@ const (
 )
 
 func (w *standalone) patience() time.Duration {
-	if w.Getenv("SLURM_JOB_ID") != "" {
+	if w.Getenv("SLURM_JOB_ID") != "" || w.Getenv(awsJobVariable) != "" {
 		return patienceInJob
 	}
 	return patience

@@ -70,7 +70,9 @@ func work(ctx context.Context, p program.Process, f flags) error {
 		return err
 	}
 	w.log.InfoContext(ctx, "Worker started!", slog.String("id", w.dirs.ID), slog.String("server", w.server), slog.String("work_dir", w.dirs.WorkDir))
+	ctx, forget := w.heedSpotNotice(ctx)
 	err := w.serve(ctx)
+	forget()
 	w.cleanUp(context.WithoutCancel(ctx), err)
 	return w.explain(err)
 }
