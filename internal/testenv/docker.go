@@ -1,6 +1,7 @@
 package testenv
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,8 @@ type Docker struct {
 	// In, if not nil, is the namespace of this engine, in which it makes Docker's usual network. The tests then
 	// use this engine in any case.
 	In *NetNS
+	// Settings is the engine's configuration, as JSON; empty for none. It does not hold for another engine.
+	Settings string
 
 	once sync.Once
 	err  error
@@ -60,7 +63,7 @@ func (d *Docker) start(client string) error {
 		return err
 	}
 	at := func(name string) string { return filepath.Join(d.dir, name) }
-	if err := errors.Join(os.Chmod(d.dir, 0o711), os.WriteFile(at("settings"), []byte("{}"), 0o600)); err != nil {
+	if err := errors.Join(os.Chmod(d.dir, 0o711), os.WriteFile(at("settings"), []byte(cmp.Or(d.Settings, "{}")), 0o600)); err != nil {
 		return err
 	}
 	log, err := os.Create(at("log"))
