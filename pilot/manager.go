@@ -99,27 +99,34 @@ type tracked struct {
 var ErrTooManyFailed = errors.New("too many workers failed to start")
 
 // Run makes passes until ctx ends, and then returns nil; its pilots go on. It waits for a server and a backend
-// that do not answer. It fails if the server refuses the login, or the very first request.
+// that do not answer, and asks them less and less often, at least once in Refresh. It fails if the server refuses the login, or the very first request.
 func (m *Manager) Run(ctx context.Context) error {
-	for {
+	for failures := 0; ; {
 		err := m.Pass(ctx)
+		failures++
 		switch {
 		case ctx.Err() != nil:
 			m.Log.InfoContext(ctx, "ended: workers go on", slog.Int("workers", len(m.tracked)))
 			return nil //nolint:nilerr // the caller ended it
 		case err == nil:
-			m.worked = true
+			m.worked, failures = true, 0
 			m.logChange(ctx, "outage", "")
 		case errors.Is(err, ErrTooManyFailed), refusesLogin(err), !m.worked && !transient(err):
 			return err
 		default:
 			m.logChange(ctx, "outage", err.Error())
 		}
-		if err := pause.For(ctx, m.Pause); err != nil {
+		wait := m.Pause
+		if failures > 0 {
+			wait = backoff.Spread(backoff.After(failures, m.Pause, max(m.Pause, m.refresh())), nil)
+		}
+		if err := pause.For(ctx, wait); err != nil {
 			continue // the next pass ends at once
 		}
 	}
 }
+
+func (m *Manager) refresh() time.Duration { return cmp.Or(m.Refresh, defaultRefresh) }
 
 func refusesLogin(err error) bool {
 	return errors.Is(err, client.ErrCredentials) || codalab.IsStatus(err, http.StatusUnauthorized, http.StatusForbidden)
@@ -145,7 +152,7 @@ func (m *Manager) pass(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	due := now.Sub(m.answeredAt) >= cmp.Or(m.Refresh, defaultRefresh)
+	due := now.Sub(m.answeredAt) >= m.refresh()
 	if len(staged) == 0 && !due {
 		return nil
 	}
@@ -153,8 +160,9 @@ func (m *Manager) pass(ctx context.Context, now time.Time) error {
 		return err
 	}
 	m.dropRequests(staged)
-	// Only a fresh answer of the backend may start pilots, but an old one may show that none are needed.
-	if !due && m.decide(ctx, now, staged).Start == 0 {
+	// Only a fresh answer of the backend may start pilots, but an old one may show that none are needed. After
+	// failures none may be started for a while.
+	if !due && (now.Before(m.blocked) || m.decide(ctx, now, staged).Start == 0) {
 		return nil
 	}
 	if err := m.askBackend(ctx, now); err != nil {

@@ -154,6 +154,24 @@ func TestTenBundlesStartTenPilotsInOnePassWithOneLook(t *testing.T) {
 	s.pass(time.Minute, 0)
 }
 
+// TestManagerThatMayStartNoneAsksNoMoreOften counts the looks at the backend while starts are refused for half an hour.
+func TestManagerThatMayStartNoneAsksNoMoreOften(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.Refresh = 20 * time.Second
+	s.startErr = errors.New("the quota is used up")
+	s.stage(1, nil)
+	for range 1800 {
+		s.now = s.now.Add(time.Second)
+		if err := s.Pass(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if most := 1800/20 + s.started + 1; s.looks > most {
+		t.Errorf("%d looks at the backend, and %d starts; want at most %d looks", s.looks, s.started, most)
+	}
+}
+
 func TestSearchIsThatOfCodaLabsManagerWithoutItsLimit(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -390,6 +408,23 @@ func TestRunWaitsForAnOutageAndSaysItOnce(t *testing.T) {
 		s.logged("waiting for an answer", 1)
 		s.logged("server and batch system answer again", 1)
 		s.logged("ended: workers go on", 1)
+	})
+}
+
+func TestRunAsksAServiceThatDoesNotAnswerLessAndLessOften(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		s.Now, s.Refresh = time.Now, 20*time.Second
+		s.backendErr = &codalab.Error{Status: 503}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if err := s.Run(ctx); err != nil {
+			t.Error(err)
+		}
+		if most := 3600/20 + 10; s.looks > most || s.looks < most/2 {
+			t.Errorf("%d looks at the backend in an hour, want at most %d", s.looks, most)
+		}
 	})
 }
 
