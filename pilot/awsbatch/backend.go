@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/batch"
 	"github.com/aws/aws-sdk-go-v2/service/batch/types"
@@ -57,10 +58,14 @@ type Client struct {
 	Logs   *cloudwatchlogs.Client
 }
 
+// requestWithin bounds one request. AWS answers within seconds, and its library would wait for ever.
+const requestWithin = 30 * time.Second
+
 // Connect returns a client for a region, with the credentials and settings that AWS's own programs would use. It sends
 // nothing yet.
 func Connect(ctx context.Context, region string) (Client, error) {
-	settings, err := config.LoadDefaultConfig(ctx, config.WithRegion(region))
+	settings, err := config.LoadDefaultConfig(ctx, config.WithRegion(region),
+		config.WithHTTPClient(awshttp.NewBuildableClient().WithTimeout(requestWithin)))
 	if err != nil {
 		return Client{}, fmt.Errorf("read the settings of AWS: %w", err)
 	}

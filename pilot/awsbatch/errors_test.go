@@ -1,9 +1,12 @@
 package awsbatch_test
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/service/batch"
 
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
@@ -44,6 +47,26 @@ func TestServiceThatDoesNotAnswerIsTransient(t *testing.T) {
 	_, err := b.Pilots(t.Context())
 	if want := `list the workers in the job queue codalab-batch-cpu: AWS does not answer: Post "http://127.0.0.1:1/v1/listjobs": dial tcp 127.0.0.1:1: connect: connection refused`; err == nil || err.Error() != want || !kindOf(err).Transient {
 		t.Errorf("the error is %v", err)
+	}
+}
+
+func TestServiceThatHangsIsTransientAndTheStartUncertain(t *testing.T) {
+	t.Parallel()
+	client, err := awsbatch.Connect(t.Context(), "us-east-1")
+	testenv.Must(t, err)
+	bounded, ok := client.Batch.Options().HTTPClient.(interface{ GetTimeout() time.Duration })
+	if !ok || bounded.GetTimeout() != 30*time.Second {
+		t.Errorf("requests are not bounded")
+	}
+	c, b := openCloud(t)
+	start(t, b) // so that the definition is known
+	defer c.Hold("SubmitJob")()
+	b.Batch = batch.New(b.Batch.Options(), func(o *batch.Options) {
+		o.HTTPClient = awshttp.NewBuildableClient().WithTimeout(10 * time.Millisecond)
+	})
+	_, err = b.Start(t.Context(), b.NewName())
+	if got := kindOf(err); got != (kind{true, true}) || !strings.Contains(err.Error(), "AWS does not answer") {
+		t.Errorf("%v is %+v", err, got)
 	}
 }
 
