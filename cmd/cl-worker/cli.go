@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -78,6 +79,10 @@ Exit codes, which sacct shows:
          record has the reason`
 
 func run(ctx context.Context, p program.Process) error {
+	// AWS Batch passes a whole command line to the entry point of the worker's image, which is this program.
+	if len(p.Args) > 0 && filepath.Base(p.Args[0]) == "cl-worker" {
+		p.Args = p.Args[1:]
+	}
 	root := newRoot(p) //nolint:contextcheck // the commands take theirs from ExecuteContext
 	args, err := normalizeArgs(root, p.Args)
 	if err != nil {

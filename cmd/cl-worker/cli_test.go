@@ -88,6 +88,17 @@ func TestExitCodeSaysWhatBecameOfTheBundle(t *testing.T) {
 	}
 }
 
+func TestEntryPointOfAnImageMayBeNamedAgain(t *testing.T) {
+	t.Parallel()
+	want, _, err := call(t, "--help")
+	must(t, err)
+	for _, name := range []string{"cl-worker", "/usr/bin/cl-worker"} {
+		if got, code, err := call(t, name, "--help"); err != nil || code != 0 || got != want {
+			t.Errorf("%s --help: %d, %v: %s", name, code, err, got)
+		}
+	}
+}
+
 func TestMisuseIsSaidInALine(t *testing.T) {
 	t.Parallel()
 	const addressed = "--server=http://127.0.0.1:1"
