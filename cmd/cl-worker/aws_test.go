@@ -2,23 +2,26 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
+	"github.com/cl-slurm/cl-slurm/pilot/awsbatch/awstest"
 )
 
-// TestLaunchTemplateOfThePageLetsWorkersRunContainers asks cl-worker in containers of Docker: in one as ECS makes it, in one
-// without a filter of system calls, and in one of the runtime that docs/aws-batch.md gives to instances.
-func TestLaunchTemplateOfThePageLetsWorkersRunContainers(t *testing.T) {
-	t.Parallel()
-	testenv.Containers(t)
-	testenv.Root(t)
+// instanceRuntime writes the runtime that docs/aws-batch.md gives to the Docker of instances, and returns its path.
+func instanceRuntime(t *testing.T) string {
+	t.Helper()
 	if _, err := exec.LookPath("python3"); err != nil || os.Getenv("CLTEST_DOCKER_HOST") != "" {
 		t.Skip("needs python3, and an engine of its own")
 	}
@@ -28,25 +31,43 @@ func TestLaunchTemplateOfThePageLetsWorkersRunContainers(t *testing.T) {
 	if script == nil {
 		t.Fatal("docs/aws-batch.md has no runtime")
 	}
-	runtime := filepath.Join(t.TempDir(), "runc-codalab")
-	testenv.WriteProgram(t, runtime, script[1])
+	path := filepath.Join(t.TempDir(), "runc-codalab")
+	testenv.WriteProgram(t, path, script[1])
+	return path
+}
+
+// importWorkers makes an image with the programs that a worker needs.
+func importWorkers(t *testing.T, host, client, name string) {
+	t.Helper()
+	programs := []string{"sh", "bwrap", "squashfuse_ll", "unsquashfs", "mksquashfs"}
+	libraries, err := filepath.Glob("/lib/*/libgcc_s.so.1") // mksquashfs opens it when it ends a thread
+	must(t, err)
+	var layer bytes.Buffer
+	must(t, writeLayer(&layer, append(programs, libraries...)...))
+	load := exec.Command(client, "import", "--change", "ENV PATH=/bin", "-", name)
+	load.Env, load.Stdin = append(os.Environ(), "DOCKER_HOST="+host), &layer
+	if said, err := load.CombinedOutput(); err != nil {
+		t.Fatalf("docker import: %v: %s", err, said)
+	}
+}
+
+// TestLaunchTemplateOfThePageLetsWorkersRunContainers asks cl-worker in containers of Docker: in one as ECS makes it, in one
+// without a filter of system calls, and in one of the runtime that docs/aws-batch.md gives to instances.
+func TestLaunchTemplateOfThePageLetsWorkersRunContainers(t *testing.T) {
+	t.Parallel()
+	testenv.Containers(t)
+	testenv.Root(t)
+	runtime := instanceRuntime(t)
 	engine := testenv.Docker{Settings: fmt.Sprintf(`{"runtimes": {"codalab": {"path": %q}}}`, runtime)}
 	host, client := engine.Host(t)
 	t.Cleanup(func() { must(t, engine.Remove()) })
-	docker := func(input []byte, args ...string) string {
-		cmd := exec.Command(client, args...)
-		cmd.Env, cmd.Stdin = append(os.Environ(), "DOCKER_HOST="+host), bytes.NewReader(input)
-		said, _ := cmd.CombinedOutput() // a probe that finds no way fails
-		return string(said)
-	}
-	var layer bytes.Buffer
-	must(t, writeLayer(&layer, "sh", "bwrap", "squashfuse_ll", "unsquashfs"))
-	if said := docker(layer.Bytes(), "import", "--change", "ENV PATH=/bin", "-", "worker:1"); !strings.HasPrefix(said, "sha256:") {
-		t.Fatal(said)
-	}
+	importWorkers(t, host, client, "worker:1")
 	probe := func(args ...string) string {
 		words := append([]string{"run", "--rm", "--network=host", "--device=/dev/fuse", "--tmpfs=/tmp:exec", "-v", shipped.Path(t) + ":/bin/cl-worker:ro"}, args...)
-		return docker(nil, append(words, "worker:1", "cl-worker", "probe")...)
+		cmd := exec.Command(client, append(words, "worker:1", "cl-worker", "probe")...)
+		cmd.Env = append(os.Environ(), "DOCKER_HOST="+host)
+		said, _ := cmd.CombinedOutput() // a probe that finds no way fails
+		return string(said)
 	}
 	for want, args := range map[string][]string{
 		`(?m)^this node can run no container: .*(make|forbids) user namespaces: `:         nil,
@@ -56,5 +77,98 @@ func TestLaunchTemplateOfThePageLetsWorkersRunContainers(t *testing.T) {
 		if said := probe(args...); !regexp.MustCompile(want).MatchString(said) {
 			t.Errorf("%v: the probe says, and not %s:\n%s", args, want, said)
 		}
+	}
+}
+
+// awsRuns is the number of runs, and so of workers, of the test.
+const awsRuns = 3
+
+// TestWorkersInJobsOfAWSBatchRunBundles is the whole way: cl-worker-manager aws-batch starts a worker for each of some runs.
+// Each worker is cl-worker in a container of an engine that is set up as an instance of docs/aws-batch.md, with no login but
+// its token. It runs its bundle in the built-in runtime. Then no worker is left.
+func TestWorkersInJobsOfAWSBatchRunBundles(t *testing.T) {
+	t.Parallel()
+	testenv.Containers(t)
+	testenv.Root(t)
+	moto := testenv.Moto{Docker: testenv.Docker{
+		Settings: fmt.Sprintf(`{"default-runtime": "codalab", "runtimes": {"codalab": {"path": %q}}}`, instanceRuntime(t)),
+	}}
+	t.Cleanup(func() { must(t, moto.Remove()) })
+	aws := awstest.NewMoto(t, &moto, answering.Path(t), "codalab-batch-cpu")
+	host, docker := moto.Docker.Host(t)
+	importWorkers(t, host, docker, "lab/cl-worker:1")
+	shared := filepath.Join(aws.Dir, "cl_worker_codalab_work_dir")
+	must(t, os.Mkdir(shared, 0o755))
+	worker, err := os.ReadFile(shipped.Path(t))
+	must(t, err)
+	testenv.WriteProgram(t, filepath.Join(shared, "cl-worker"), worker)
+	address := startTestServer(t, filepath.Join(aws.Dir, "server"))
+	api, err := client.New(address, client.Options{
+		Credentials: func(context.Context) (string, string, error) { return "ann", scriptPassword, nil },
+	})
+	must(t, err)
+	image := imagetest.Start(t).Push(t, "lab/tools:1", scriptImage(t))
+	manages := testenv.Program{Package: "../cl-worker-manager"}
+	t.Cleanup(manages.Remove)
+	manager := func(words ...string) *exec.Cmd {
+		c := exec.Command(manages.Path(t), append([]string{
+			"--server", address, "--min-workers", "0", "--max-workers", "8", "--worker-image", "lab/cl-worker:1", "--worker-executable", "/work/cl-worker",
+			"--worker-fetch-private", "127.0.0.1", "--worker-idle-seconds", "5", "--worker-exit-after-num-runs", "1",
+			"--worker-work-dir-prefix", aws.Dir, "aws-batch",
+		}, words...)...)
+		c.Env = append(os.Environ(), "CODALAB_USERNAME=ann", "CODALAB_PASSWORD="+scriptPassword,
+			"AWS_ENDPOINT_URL="+aws.URL, "AWS_ACCESS_KEY_ID=AKIAEXAMPLE", "AWS_SECRET_ACCESS_KEY=example")
+		return c
+	}
+	call := func(words ...string) string {
+		out, err := manager(words...).CombinedOutput()
+		if err != nil {
+			t.Errorf("%q: %v", words, err)
+		}
+		t.Logf("$ cl-worker-manager … aws-batch %s\n%s", strings.Join(words, " "), out)
+		return string(out)
+	}
+	call("--check")
+	var uuids []string
+	for range awsRuns {
+		uuids = append(uuids, createRun(t, api, image))
+	}
+	running := manager()
+	var log bytes.Buffer
+	running.Stdout, running.Stderr = &log, &log
+	must(t, running.Start())
+	end := sync.OnceFunc(func() {
+		_ = running.Process.Signal(os.Interrupt)
+		_ = running.Wait()
+		t.Log(log.String())
+	})
+	t.Cleanup(end)
+	remotes := map[string]bool{}
+	for _, uuid := range uuids {
+		var b client.BundleInfo
+		testenv.Await(t, "the run has ended", func() bool {
+			b, err = api.Bundle(t.Context(), uuid)
+			must(t, err)
+			return b.State.Final()
+		}, &b.State, &b.Metadata)
+		if b.State != codalab.StateReady {
+			t.Errorf("the run is %s: %v", b.State, b.Metadata)
+		}
+		remotes[b.Metadata.String("remote")] = true
+	}
+	if len(remotes) != awsRuns {
+		t.Errorf("the runs were in %v", remotes)
+	}
+	var status string
+	testenv.Await(t, "all workers have ended", func() bool {
+		status = call("status")
+		return strings.Contains(status, "no workers")
+	}, &status)
+	if out := call("logs", uuids[0]); !strings.Contains(out, "Worker started!") || !strings.Contains(out, uuids[0]) {
+		t.Errorf("the log of the worker is %s", out)
+	}
+	end()
+	if n := strings.Count(log.String(), "started a worker"); n != awsRuns || strings.Contains(log.String(), scriptPassword) {
+		t.Errorf("%d workers were started: %s", n, log.String())
 	}
 }

@@ -106,10 +106,14 @@ func diffIDs(img v1.Image) []v1.Hash {
 	return config.RootFS.DiffIDs
 }
 
-// writeLayer packs programs into /bin, with the libraries that they need.
+// writeLayer packs programs into /bin, with the libraries that they need. Absolute paths are files that stay at their place.
 func writeLayer(w io.Writer, programs ...string) error {
 	files := map[string]string{} // in the image, from the host
 	for _, p := range programs {
+		if filepath.IsAbs(p) {
+			files[p[1:]] = p
+			continue
+		}
 		host, err := filepath.EvalSymlinks("/bin/" + p)
 		if err != nil {
 			return err
