@@ -28,7 +28,7 @@ const (
 
 // Notice is the notice.
 type Notice struct {
-	// Action is what becomes of the instance: terminate, stop or hibernate.
+	// Action is the fate of the instance: terminate, stop or hibernate.
 	Action string    `json:"action"`
 	Time   time.Time `json:"time"`
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/batch/types"
 )
 
-// Definition is what all workers of a manager have in common.
+// Definition is the common part of all workers of a manager.
 type Definition struct {
 	// Name is the name of the job definition, which managers may share.
 	Name  string
@@ -96,7 +96,7 @@ func device(path string) types.Device {
 	return types.Device{HostPath: &path, Permissions: []types.DeviceCgroupPermission{types.DeviceCgroupPermissionRead, types.DeviceCgroupPermissionWrite}}
 }
 
-// contentHash returns a hash of what a registration says.
+// contentHash returns a hash of a registration.
 func contentHash(input *batch.RegisterJobDefinitionInput) (string, error) {
 	content, err := plain(input)
 	if err != nil {

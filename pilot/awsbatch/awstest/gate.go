@@ -20,7 +20,7 @@ type Gate struct {
 	cut    *int               // the changes that are answered until the service is cut off; nil for no cut
 }
 
-// fault is what happens to one request. answer is nil for an answer of the service that is lost on its way.
+// fault is the fate of one request. answer is nil for an answer of the service that is lost on its way.
 type fault struct {
 	answer func(w http.ResponseWriter)
 	held   <-chan struct{} // closed when the service may get the request
