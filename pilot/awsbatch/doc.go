@@ -9,11 +9,10 @@
 // SubmitJob has no client token, and the SDK sends a request again whose answer is lost. Start therefore sends
 // one request only, and its error says whether a job may exist. Pilots finds that job by its name.
 //
-// What all workers have in common is in a job definition. The backend registers a revision only if no active one has
-// the same content; a parameter of the definition has the hash of the content. Jobs name a revision, so that managers
-// with different workers may share a definition's name. What one worker has for itself, its command and its token, is
-// in the job.
+// A job definition has the common part of all workers. The backend registers a revision only if no active one has the
+// same content; a parameter of the definition has the hash of the content. Jobs name a revision, so that managers
+// with different workers may share a definition's name. A job has its worker's own part, the command and the token.
 //
-// The package follows codalab/worker_manager/aws_batch_worker_manager.py of CodaLab where it can: a container of ours
-// is never privileged and never gets the socket of the Docker engine.
+// The package follows codalab/worker_manager/aws_batch_worker_manager.py of CodaLab. Other than CodaLab's, a
+// container is never privileged and never gets the socket of the Docker engine.
 package awsbatch

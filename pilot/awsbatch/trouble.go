@@ -121,6 +121,8 @@ func (d Definition) misfit(e types.ComputeEnvironmentDetail) string {
 		return "is DISABLED"
 	case e.Status == types.CEStatusInvalid:
 		return "is INVALID: " + aws.ToString(e.StatusReason)
+	case e.ContainerOrchestrationType == types.OrchestrationTypeEks:
+		return "is of EKS, and workers need one of ECS"
 	case r == nil: // an UNMANAGED one: its instances are the owner's
 		return ""
 	case r.Type == types.CRTypeFargate || r.Type == types.CRTypeFargateSpot:

@@ -64,6 +64,12 @@ func TestQueueIsAskedAboutAJobThatWaitsForLong(t *testing.T) {
 			func(c *awstest.Cloud, _ *awsbatch.Backend) { computeResources(c)["type"] = "FARGATE" },
 			"the compute environment cpu is of type FARGATE, and workers need instances of EC2",
 		},
+		"EKS": {
+			func(c *awstest.Cloud, _ *awsbatch.Backend) {
+				c.Environments["cpu"]["containerOrchestrationType"] = "EKS"
+			},
+			"the compute environment cpu is of EKS, and workers need one of ECS",
+		},
 		"the account may not ask": {func(c *awstest.Cloud, _ *awsbatch.Backend) {
 			c.Queues["codalab-batch-cpu"]["status"], c.Denied["describejobqueues"] = "INVALID", true
 		}, ""},
