@@ -99,7 +99,8 @@ type tracked struct {
 var ErrTooManyFailed = errors.New("too many workers failed to start")
 
 // Run makes passes until ctx ends, and then returns nil; its pilots go on. It waits for a server and a backend
-// that do not answer, and asks them less and less often, at least once in Refresh. It fails if the server refuses the login, or the very first request.
+// that do not answer, and asks them less and less often, at least once in Refresh. It fails if the server refuses
+// the login, or the very first request.
 func (m *Manager) Run(ctx context.Context) error {
 	for failures := 0; ; {
 		err := m.Pass(ctx)
