@@ -89,6 +89,10 @@ test-release: setup ## build a release twice, compare, install and remove its pa
 release: ## build archives, packages, SBOM and digests of a release into dist/; VERSION=v1.2.3 instead of git's tag
 	cd scripts/release && go run . -source ../.. -out ../../dist $(if $(VERSION),-version $(VERSION)) $(if $(PLATFORMS),-platforms $(PLATFORMS))
 
+.PHONY: worker-image
+worker-image: ## build the workers' container image into dist/cl-worker-image.tar, an OCI archive; PUSH=registry/name:tag pushes it, PLATFORMS=linux/amd64 limits it
+	go run -buildvcs=false ./scripts/workerimage -out dist/cl-worker-image.tar $(if $(VERSION),-version $(VERSION)) $(if $(PLATFORMS),-platforms $(PLATFORMS)) $(if $(PUSH),-push $(PUSH)) $(if $(SUITE),-suite $(SUITE)) $(if $(MIRROR),-mirror $(MIRROR)) $(if $(SECURITY_MIRROR),-security-mirror $(SECURITY_MIRROR))
+
 .PHONY: race
 race: ## run the unit tests under the race detector (needs a C compiler)
 	CGO_ENABLED=1 $(unit_test) -race ./...

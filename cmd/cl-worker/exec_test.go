@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	}
 	imageDir = dir
 	code := m.Run()
-	for _, p := range []*testenv.Program{&shipped, &researchers, &answering} {
+	for _, p := range []*testenv.Program{&shipped, &researchers, &answering, &imageBuilder} {
 		p.Remove()
 	}
 	if err := engine.Remove(); err != nil {

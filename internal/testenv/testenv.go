@@ -13,6 +13,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"os/user"
@@ -130,6 +131,26 @@ func Packages(tb testing.TB) {
 		_, err := exec.LookPath(program)
 		need(tb, packages, err)
 	}
+}
+
+// DebianMirror checks that apt-get can be used here, and that Debian's mirror answers.
+func DebianMirror(tb testing.TB) {
+	tb.Helper()
+	need(tb, packages, nil)
+	for _, program := range []string{"apt-get", "dpkg-deb"} {
+		_, err := exec.LookPath(program)
+		need(tb, packages, err)
+	}
+	request, err := http.NewRequestWithContext(tb.Context(), http.MethodHead, "http://deb.debian.org/debian/dists/stable/InRelease", nil)
+	Must(tb, err)
+	answer, err := http.DefaultClient.Do(request)
+	if err == nil {
+		_ = answer.Body.Close() // it is empty
+		if answer.StatusCode != http.StatusOK {
+			err = fmt.Errorf("%s: %s", request.URL, answer.Status)
+		}
+	}
+	need(tb, packages, err)
 }
 
 // User is an ordinary user of this machine.
