@@ -89,6 +89,7 @@ type frontDesk struct {
 	mu      sync.Mutex
 	open    bool
 	later   time.Duration // how much later it is at the server
+	last    float64       // the seconds until the last renewal ends; 0 for those of the server
 	away    int           // so many renewals do not reach the server
 	renewed int
 	checked map[string]int // successful check-ins, by token
@@ -147,6 +148,9 @@ func (f *frontDesk) before(h http.Handler) http.Handler {
 				var given codalab.TokenAnswer
 				_ = json.Unmarshal(body, &given) // the worker says what is wrong
 				given.Seconds = 0.2
+				if f.last > 0 {
+					given.LatestSeconds = f.last
+				}
 				body, _ = json.Marshal(given)
 			case answer.Code == http.StatusOK:
 				f.checked[strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")]++
@@ -214,6 +218,26 @@ func TestWorkerOutlivesItsTokenUntilTheTokensAreEnded(t *testing.T) {
 			t.Errorf("the worker checks in with an ended token: %v", desk.checked)
 		}
 	})
+}
+
+// A manager starts another worker then.
+func TestWorkerEndsBeforeItsLastTokenDoes(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.WaitLimit)
+	defer cancel()
+	desk := &frontDesk{checked: map[string]int{}, last: 1}
+	address, stop := startChangedServer(t, t.TempDir(), server.Config{Now: desk.now}, desk.before)
+	t.Cleanup(stop)
+	api, err := client.New(address, client.Options{
+		Credentials: func(context.Context) (string, string, error) { return "ann", scriptPassword, nil },
+	})
+	must(t, err)
+	token, err := api.WorkerToken(ctx, "w", time.Hour)
+	must(t, err)
+	desk.change(func() { desk.open = true })
+	if code, err := workWith(ctx, t, map[string]string{loginVariable: token}, address, time.Now, "--id", "w"); code != 0 || err != nil {
+		t.Errorf("%d, %v", code, err)
+	}
 }
 
 func TestTokenOfAnotherWorkerEndsTheWorkerAtOnce(t *testing.T) {
