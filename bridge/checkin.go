@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -66,6 +67,10 @@ type checkIns struct {
 	// check-in: if it refuses the first one, the operator has to act.
 	failures int
 	answered bool
+	// denied is the time since which the server refuses the login; zero while it does not. After deniedFor the
+	// bridge ends, unless that is 0.
+	denied    time.Time
+	deniedFor time.Duration
 }
 
 // run keeps the queue checked in until ctx ends: the server holds a check-in until it has a
@@ -221,7 +226,7 @@ func (c *checkIns) handleAnswer(ctx context.Context, a answer) error {
 	for _, m := range a.messages {
 		c.startReply(ctx, m)
 	}
-	c.failures, c.answered = 0, true
+	c.failures, c.answered, c.denied = 0, true, time.Time{}
 	c.contact.noteAnswer(c.now())
 	switch {
 	case newest && len(a.messages) == 0 && c.answerPause > 0:
@@ -240,7 +245,7 @@ func (c *checkIns) handleAnswer(ctx context.Context, a answer) error {
 func (c *checkIns) failed(ctx context.Context, err error) error {
 	c.failures++
 	c.contact.failing.Store(true)
-	if refused, ok := errors.AsType[*codalab.Error](err); ok && !refused.Transient() && !c.answered {
+	if refused, ok := errors.AsType[*codalab.Error](err); ok && !refused.Transient() && (!c.answered || c.isDenied(refused)) {
 		return fmt.Errorf("check in queue %s: %w", c.queue.Name, err)
 	}
 	if c.failures == 1 {
@@ -248,6 +253,17 @@ func (c *checkIns) failed(ctx context.Context, err error) error {
 	}
 	c.checkInWithin(min(time.Second<<min(c.failures-1, 5), maxPause))
 	return nil
+}
+
+// isDenied reports whether the server has refused the login for deniedFor.
+func (c *checkIns) isDenied(refused *codalab.Error) bool {
+	if c.deniedFor == 0 || refused.Status != http.StatusUnauthorized {
+		return false
+	}
+	if c.denied.IsZero() {
+		c.denied = c.now()
+	}
+	return c.now().Sub(c.denied) >= c.deniedFor
 }
 
 // startReply replies to a message that asks for a bundle's files, in the background.

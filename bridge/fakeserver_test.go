@@ -20,6 +20,7 @@ type fakeServer struct {
 	concurrent bool // a newer check-in ends the older ones
 	hold       time.Duration
 	down       bool
+	denies     bool            // check-ins
 	failures   int             // that many check-ins fail
 	deaf       bool            // acknowledgements are lost
 	restored   map[string]bool // bundles that it does not know any more
@@ -52,6 +53,8 @@ func newFakeServer() *fakeServer {
 
 var errDown = &codalab.Error{Method: "POST", Path: "/workers", Message: "connection refused"}
 
+var errDenied = &codalab.Error{Method: "POST", Path: "/workers", Status: http.StatusUnauthorized, Message: "User is not authenticated."}
+
 func (s *fakeServer) CheckIn(ctx context.Context, _ string, in codalab.CheckIn) ([]codalab.Message, error) {
 	s.mu.Lock()
 	s.checkIns++
@@ -59,6 +62,10 @@ func (s *fakeServer) CheckIn(ctx context.Context, _ string, in codalab.CheckIn) 
 		s.failures--
 		s.mu.Unlock()
 		return nil, errDown
+	}
+	if s.denies {
+		s.mu.Unlock()
+		return nil, errDenied
 	}
 	if s.last = in; s.checkIns == 1 {
 		s.first = in

@@ -35,6 +35,9 @@ type Standalone struct {
 	// Until is the time by which the worker has to have ended; zero for none. It takes no run that asks for
 	// more time than is left.
 	Until time.Time
+	// DeniedFor ends a worker when the server has refused its login for so long; 0 for never. It is for a login that
+	// nobody can repair: the worker can report no end of a run, and may hold a machine that costs money.
+	DeniedFor time.Duration
 	// GiveBack is closed to make the worker give its runs back and end.
 	GiveBack <-chan struct{}
 	// Patience bounds the time that a worker takes to give its runs back: half of it to collect results, and the

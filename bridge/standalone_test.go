@@ -201,6 +201,40 @@ func TestIdleWorkerThatTheServerNeverAnswersEnds(t *testing.T) {
 	})
 }
 
+// Nobody can repair its login, and its machine may cost money. A login that may be repaired is tried on.
+func TestWorkerThatTheServerDeniesForLongEnds(t *testing.T) {
+	t.Parallel()
+	for _, bound := range []time.Duration{10 * time.Minute, 0} {
+		atSite(t, func(s *site) {
+			s.standalone(func(w *bridge.Standalone) { w.DeniedFor = bound })
+			s.startWith("sleep 100000", plan.Running)
+			deny := func(denies bool) { s.server.change(func() { s.server.denies = denies }) }
+			deny(true)
+			time.Sleep(9 * time.Minute)
+			deny(false)
+			time.Sleep(time.Minute)
+			deny(true)
+			time.Sleep(9 * time.Minute)
+			select {
+			case err := <-s.ended:
+				t.Fatalf("it has ended: %v", err)
+			default:
+			}
+			if bound > 0 {
+				s.ends = errDenied
+				s.stopsItself()
+				return
+			}
+			time.Sleep(time.Hour)
+			deny(false)
+			time.Sleep(time.Minute)
+			if run := s.run(bundleID(1)); run.State != codalab.StateRunning {
+				t.Errorf("the run is %s", run.State)
+			}
+		})
+	}
+}
+
 // It counts only the time in which the server could have given it runs.
 func TestOutageIsNoIdleTime(t *testing.T) {
 	t.Parallel()

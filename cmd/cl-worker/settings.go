@@ -170,6 +170,9 @@ func (w *standalone) adjust(made assembly.Parts, giveBack <-chan struct{}) {
 		Local: w.slurm == nil, Patience: w.patience(), Remote: w.remote(), Preemptible: w.preemptible, CheckInPause: seconds(w.checkInSeconds),
 		ExitWhenIdle: w.exitWhenIdle, IdleFor: seconds(w.idleSeconds), Until: w.until, GiveBack: giveBack,
 	}
+	if _, place := w.tokenSource(); place == loginVariable {
+		b.Standalone.DeniedFor = deniedFor
+	}
 	if w.exitAfterRuns < codalab.UnlimitedRuns {
 		b.Standalone.MostRuns = w.exitAfterRuns
 	}
@@ -182,6 +185,10 @@ const (
 	patienceInJob = 24 * time.Second
 	patience      = 80 * time.Second
 )
+
+// deniedFor is the time for which the server may refuse the token of a worker that has it from a variable, before the
+// worker ends. Nobody can give it another one.
+const deniedFor = 10 * time.Minute
 
 func (w *standalone) patience() time.Duration {
 	if w.Getenv("SLURM_JOB_ID") != "" || w.Getenv(awsJobVariable) != "" {
