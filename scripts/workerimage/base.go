@@ -37,7 +37,10 @@ func base(ctx context.Context, architecture string, packages []pkg) (tree, error
 		"tmp":        {kind: tar.TypeDir, mode: 0o1777},
 		"var/tmp":    {kind: tar.TypeDir, mode: 0o1777},
 		// OpenShift gives a container any user, of the group root.
-		home[1:]:                            {kind: tar.TypeDir, mode: 0o775, uid: userID},
+		home[1:]: {kind: tar.TypeDir, mode: 0o775, uid: userID},
+		// Root is the user of a pod that has a user namespace. Its ids are no ids of the node.
+		"etc/subuid":                        text("root:1:65535\n"),
+		"etc/subgid":                        text("root:1:65535\n"),
 		"etc/passwd":                        text("root:x:0:0:root:/root:/bin/sh\ncodalab:x:1000:1000:CodaLab worker:" + home + ":/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n"),
 		"etc/group":                         text("root:x:0:\ncodalab:x:1000:\nnogroup:x:65534:\n"),
 		"etc/ssl/certs/ca-certificates.crt": {kind: tar.TypeReg, mode: 0o644, content: t.certificates()},

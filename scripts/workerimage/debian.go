@@ -25,9 +25,15 @@ func whole() []string {
 }
 
 // parts are packages of which the image has some files only. The worker starts its runs by a shell, reaches their
-// ports by nsenter, and unpacks layers by xz. Scanners read Debian's version.
+// ports by nsenter, and unpacks layers by xz. Root's runs have more than one user id by newuidmap and newgidmap, which
+// need four libraries. Scanners read Debian's version.
 func parts() map[string][]string {
 	return map[string][]string{
+		"libaudit1":       {"usr/lib/"},
+		"libbsd0":         {"usr/lib/"},
+		"libcap-ng0":      {"usr/lib/"},
+		"libmd0":          {"usr/lib/"},
+		"uidmap":          {"usr/bin/newuidmap", "usr/bin/newgidmap"},
 		"base-files":      {"usr/lib/os-release", "etc/os-release", "etc/debian_version"},
 		"ca-certificates": {"usr/share/ca-certificates/mozilla/"},
 		"dash":            {"usr/bin/dash"},

@@ -183,12 +183,12 @@ func TestImageHasAllLibrariesOfItsPrograms(t *testing.T) {
 				}
 			}
 		}
-		for _, need := range []string{"cl-worker", "squashfuse_ll", "bwrap", "slirp4netns", "mksquashfs", "unsquashfs", "nsenter", "xz", "sh"} {
+		for _, need := range []string{"cl-worker", "squashfuse_ll", "bwrap", "slirp4netns", "mksquashfs", "unsquashfs", "newuidmap", "newgidmap", "nsenter", "xz", "sh"} {
 			if at, known := all.resolve("usr/bin/" + need); !known || all[at].mode&0o777 != 0o755 {
 				t.Errorf("%s: there is no program %s", architecture, need)
 			}
 		}
-		if programs < 9 {
+		if programs < 11 {
 			t.Errorf("%s: %d programs", architecture, programs)
 		}
 	}
