@@ -77,6 +77,7 @@ func TestWorkersImageRunsABundle(t *testing.T) {
 		ids      string // what probe says of the ids of its runs
 	}{
 		{[]string{"--cap-drop", "ALL", "--security-opt", "no-new-privileges"}, `no .*no_new_privs`},
+		{[]string{"--user", "12345:0", "--cap-drop", "ALL"}, `no .*/etc/subuid`}, // a user without a name, as on OpenShift
 		{[]string{"--user", "root"}, `yes +1-65535 +/usr/bin/newuidmap`},
 	} {
 		probe, err := image.run(user.settings, "probe").CombinedOutput()
