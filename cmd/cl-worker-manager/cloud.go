@@ -136,7 +136,7 @@ func (c *cloud) openBackend(ctx context.Context, server string, credentials *pil
 	}
 	w := &c.worker
 	return c.open(ctx, cloudWorkers{
-		Mark: c.mark, Image: cmp.Or(w.image, c.Getenv("CL_WORKER_IMAGE"), defaultImage), WorkDirPrefix: w.workDirPrefix, CPUs: c.shape.CPUs, GPUs: c.shape.GPUs, MemoryMB: c.memoryMB,
+		Mark: c.mark, Image: cmp.Or(w.image, c.Getenv("CL_WORKER_IMAGE"), ownImage+":"+program.ImageTag()), WorkDirPrefix: w.workDirPrefix, CPUs: c.shape.CPUs, GPUs: c.shape.GPUs, MemoryMB: c.memoryMB,
 		Worker: pilot.Worker{
 			Executable: w.executable, Server: server, IdleSeconds: w.idleSeconds, Arguments: c.arguments(),
 		},

@@ -93,7 +93,7 @@ func (b *build) compile(ctx context.Context, architecture string) (program, erro
 	if err != nil {
 		return program{}, err
 	}
-	p := program{version: cmp.Or(b.version, info.Main.Version), time: b.time}
+	p := program{version: cmp.Or(b.version, info.Main.Version, "(devel)"), time: b.time}
 	for _, s := range info.Settings {
 		switch s.Key {
 		case "vcs.revision":
@@ -182,8 +182,11 @@ func (t tree) layer(at time.Time) (v1.Layer, error) {
 		tarball.WithMediaType(types.OCILayer), tarball.WithCompressionLevel(9), tarball.WithCompressedCaching)
 }
 
-// tag returns the version as a tag of an image may be.
-func (m *made) tag() string { return strings.ReplaceAll(m.version, "+", "-") }
+// tag returns the version as the tag by which cl-worker-manager of the same version finds the image
+// (cmd/internal/program: ImageTag).
+func (m *made) tag() string {
+	return strings.Trim(strings.NewReplacer("+", "-", "(", "-", ")", "-").Replace(m.version), "-")
+}
 
 // write writes the image into an OCI archive. containerd and podman take its name from the annotations.
 func (m *made) write(to string) error {

@@ -21,6 +21,22 @@ func Version() string {
 	return strings.TrimSpace(version+" "+revision) + " (CodaLab " + codalab.Version + ")"
 }
 
+// ImageTag returns the build's version as the tag of an image. `make worker-image` gives the workers' image this tag.
+func ImageTag() string {
+	version, _ := build()
+	return imageTag(version)
+}
+
+// imageTag drops the characters of a version that no tag may have (OCI distribution-spec: <reference>).
+func imageTag(version string) string {
+	return strings.Trim(strings.Map(func(r rune) rune {
+		if strings.ContainsRune("+()", r) {
+			return '-'
+		}
+		return r
+	}, version), "-")
+}
+
 // build returns the version and, if it is known, the beginning of the commit.
 func build() (version, revision string) {
 	info, ok := debug.ReadBuildInfo()
