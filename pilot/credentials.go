@@ -17,8 +17,9 @@ type Tokens interface {
 	EndWorkerTokens(ctx context.Context, workerID string) error
 }
 
-// tokenLife is the time in which a pilot of a cloud has to reach the server. The worker renews its token from then on.
-const tokenLife = 48 * time.Hour
+// tokenLife is the time in which a pilot of a cloud has to reach the server: it may wait for days for a machine. The worker
+// renews its token from then on.
+const tokenLife = 7 * 24 * time.Hour
 
 // Credential is a login of one pilot: a token of its own, or else the user's name and password.
 type Credential struct{ Token, User, Password string }

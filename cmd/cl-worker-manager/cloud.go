@@ -136,12 +136,24 @@ func (c *cloud) openBackend(ctx context.Context, server string, credentials *pil
 	}
 	w := &c.worker
 	return c.open(ctx, cloudWorkers{
-		Mark: c.mark, Image: cmp.Or(w.image, c.Getenv("CL_WORKER_IMAGE"), ownImage+":"+program.ImageTag()), WorkDirPrefix: w.workDirPrefix, CPUs: c.shape.CPUs, GPUs: c.shape.GPUs, MemoryMB: c.memoryMB,
+		Mark: c.mark, Image: c.image(), WorkDirPrefix: w.workDirPrefix, CPUs: c.shape.CPUs, GPUs: c.shape.GPUs, MemoryMB: c.memoryMB,
 		Worker: pilot.Worker{
 			Executable: w.executable, Server: server, IdleSeconds: w.idleSeconds, Arguments: c.arguments(),
 		},
 		Credentials: credentials, Log: c.Log(c.verbose), Now: c.Now, Getenv: c.Getenv,
 	})
+}
+
+// keeper is a service whose machines may keep an image that no registry has.
+type keeper interface{ keepsImages() }
+
+// image returns the workers' image; empty if there is none.
+func (c *cloud) image() string {
+	kept := ""
+	if _, ok := c.service.(keeper); ok {
+		kept = ownImage + ":" + program.ImageTag()
+	}
+	return cmp.Or(c.worker.image, c.Getenv("CL_WORKER_IMAGE"), kept)
 }
 
 // arguments are those of a worker in a cloud. A cloud may take its machine at any time, so that the worker tells the
@@ -168,6 +180,9 @@ func (c *cloud) settings(string) (settings, error) {
 func (c *cloud) manageWorkers(ctx context.Context) error {
 	if err := c.checkFlags(); err != nil {
 		return err
+	}
+	if c.image() == "" {
+		return program.Usage(errors.New("no image for the workers: name one with --worker-image or CL_WORKER_IMAGE; make worker-image PUSH=REGISTRY/NAME:TAG makes it"))
 	}
 	s, err := c.settings("")
 	if err != nil {

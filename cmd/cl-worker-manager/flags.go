@@ -67,7 +67,7 @@ func (m *manager) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&w.tagExclusive, "worker-tag-exclusive", false, "workers run only bundles that ask for their tag")
 	flags.StringVar(&w.group, "worker-group", "", "workers run bundles of this `group`")
 	flags.StringVar(&w.executable, "worker-executable", "cl-worker", "the worker's `program`; without a slash it is searched in this program's directory, then in PATH")
-	flags.StringVar(&w.image, "worker-image", "", "`image` of workers in a cloud (default: $CL_WORKER_IMAGE, or "+ownImage+" with this version as its tag)")
+	flags.StringVar(&w.image, "worker-image", "", "`image` of workers in a cloud (default: $CL_WORKER_IMAGE, or in Kubernetes "+ownImage+" with this version as its tag)")
 	flags.Int64Var(&w.shmGB, "worker-shared-memory-size-gb", 0, "shared memory of a container, in `GiB`")
 	flags.StringArrayVar(&w.fetchPrivate, "worker-fetch-private", nil, "a `host` or network of your own with registries of images, for cl-worker's --fetch-private; may be repeated")
 	flags.StringVar(&w.network, "worker-bundle-network", "", "`network` of runs that request one: "+strings.Join(networkChoices(), ", ")+" (one of their own, none, or that of the node)")
