@@ -26,8 +26,11 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// programPath is the path of cl-worker in the image.
-const programPath = "usr/bin/cl-worker"
+// The paths of the programs in the image.
+const (
+	programPath = "usr/bin/cl-worker"
+	managerPath = "usr/bin/cl-worker-manager"
+)
 
 // made is an image for several platforms.
 type made struct {
@@ -71,22 +74,24 @@ func (b *build) image(ctx context.Context) (*made, error) {
 	return m, nil
 }
 
-// program is a compiled cl-worker.
+// program is a compiled cl-worker, and the cl-worker-manager for a manager in a cluster of Kubernetes.
 type program struct {
-	content, licence  []byte
+	content, manager  []byte
+	licence           []byte
 	version, revision string
 	time              time.Time
 }
 
-// compile builds cl-worker for an architecture, as a release does.
+// compile builds the programs for an architecture, as a release does.
 func (b *build) compile(ctx context.Context, architecture string) (program, error) {
-	out := filepath.Join(b.dir, "cl-worker-"+architecture)
+	dir := filepath.Join(b.dir, "bin-"+architecture) + "/"
+	out := dir + filepath.Base(programPath)
 	linker := "-s -w -buildid="
 	if b.version != "" {
 		linker += " -X github.com/cl-slurm/cl-slurm/cmd/internal/program.release=" + b.version
 	}
 	env := append(os.Environ(), "GOOS=linux", "GOARCH="+architecture, "CGO_ENABLED=0", "GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=", "GOEXPERIMENT=", "GOWORK=off", "GOFIPS140=off")
-	if _, err := output(ctx, b.source, env, "go", "build", "-trimpath", "-buildvcs=auto", "-ldflags", linker, "-o", out, "./cmd/cl-worker"); err != nil {
+	if _, err := output(ctx, b.source, env, "go", "build", "-trimpath", "-buildvcs=auto", "-ldflags", linker, "-o", dir, "./cmd/cl-worker", "./cmd/cl-worker-manager"); err != nil {
 		return program{}, err
 	}
 	info, err := buildinfo.ReadFile(out)
@@ -109,6 +114,9 @@ func (b *build) compile(ctx context.Context, architecture string) (program, erro
 		return program{}, errors.New("the sources are in no git repository: set SOURCE_DATE_EPOCH, the time of the image's files in seconds")
 	}
 	if p.content, err = os.ReadFile(out); err != nil {
+		return program{}, err
+	}
+	if p.manager, err = os.ReadFile(dir + filepath.Base(managerPath)); err != nil {
 		return program{}, err
 	}
 	p.licence, err = os.ReadFile(filepath.Join(b.source, "LICENSE"))
@@ -140,11 +148,12 @@ func (p program) image(ctx context.Context, architecture string, packages []pkg)
 		programPath:                         {kind: tar.TypeReg, mode: 0o755, content: p.content},
 		"usr/share/doc/cl-worker/copyright": {kind: tar.TypeReg, mode: 0o644, content: p.licence},
 	}
+	manager := tree{managerPath: {kind: tar.TypeReg, mode: 0o755, content: p.manager}}
 	var layers []mutate.Addendum
 	for _, one := range []struct {
 		tree tree
 		by   string
-	}{{system, "packages of Debian"}, {own, "cl-worker " + p.version}} {
+	}{{system, "packages of Debian"}, {manager, "cl-worker-manager " + p.version}, {own, "cl-worker " + p.version}} {
 		layer, err := one.tree.layer(p.time)
 		if err != nil {
 			return nil, err
