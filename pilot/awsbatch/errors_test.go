@@ -1,6 +1,9 @@
 package awsbatch_test
 
 import (
+	"net"
+	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -67,6 +70,26 @@ func TestServiceThatHangsIsTransientAndTheStartUncertain(t *testing.T) {
 	_, err = b.Start(t.Context(), b.NewName())
 	if got := kindOf(err); got != (kind{true, true}) || !strings.Contains(err.Error(), "AWS does not answer") {
 		t.Errorf("%v is %+v", err, got)
+	}
+}
+
+// unknownHost is a network without the host of a region.
+type unknownHost struct{}
+
+func (unknownHost) Do(r *http.Request) (*http.Response, error) {
+	lookup := &net.DNSError{Err: "no such host", Name: "batch.us-nowhere-1.amazonaws.com", IsNotFound: true}
+	return nil, &url.Error{Op: "Post", URL: r.URL.String(), Err: &net.OpError{Op: "dial", Net: "tcp", Err: lookup}}
+}
+
+func TestWrongRegionIsNamedAndNotTransient(t *testing.T) {
+	t.Parallel()
+	b := open("", "codalab", &pilottest.Tokens{})
+	b.Region = "us-nowhere-1"
+	b.Batch = batch.New(b.Batch.Options(), func(o *batch.Options) { o.BaseEndpoint, o.Region, o.HTTPClient = nil, "us-nowhere-1", unknownHost{} })
+	_, err := b.Pilots(t.Context())
+	want := "list the workers in the job queue codalab-batch-cpu: there is no host batch.us-nowhere-1.amazonaws.com; check the region us-nowhere-1"
+	if err == nil || err.Error() != want || kindOf(err) != (kind{}) {
+		t.Errorf("the error is\n%v, %+v, want\n%s", err, kindOf(err), want)
 	}
 }
 
