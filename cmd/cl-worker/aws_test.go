@@ -36,15 +36,19 @@ func instanceRuntime(t *testing.T) string {
 	return path
 }
 
-// importWorkers makes an image with the programs that a worker needs.
-func importWorkers(t *testing.T, host, client, name string) {
+// importWorkers makes an image with the programs that a worker needs. changes are further lines of a Dockerfile.
+func importWorkers(t *testing.T, host, client, name string, changes ...string) {
 	t.Helper()
 	programs := []string{"sh", "bwrap", "squashfuse_ll", "unsquashfs", "mksquashfs"}
 	libraries, err := filepath.Glob("/lib/*/libgcc_s.so.1") // mksquashfs opens it when it ends a thread
 	must(t, err)
 	var layer bytes.Buffer
 	must(t, writeLayer(&layer, append(programs, libraries...)...))
-	load := exec.Command(client, "import", "--change", "ENV PATH=/bin", "-", name)
+	args := []string{"import", "--change", "ENV PATH=/bin"}
+	for _, line := range changes {
+		args = append(args, "--change", line)
+	}
+	load := exec.Command(client, append(args, "-", name)...)
 	load.Env, load.Stdin = append(os.Environ(), "DOCKER_HOST="+host), &layer
 	if said, err := load.CombinedOutput(); err != nil {
 		t.Fatalf("docker import: %v: %s", err, said)
@@ -96,7 +100,7 @@ func TestWorkersInJobsOfAWSBatchRunBundles(t *testing.T) {
 	t.Cleanup(func() { must(t, moto.Remove()) })
 	aws := awstest.NewMoto(t, &moto, answering.Path(t), "codalab-batch-cpu")
 	host, docker := moto.Docker.Host(t)
-	importWorkers(t, host, docker, "lab/cl-worker:1")
+	importWorkers(t, host, docker, "lab/cl-worker:1", `ENTRYPOINT ["/work/cl-worker"]`) // as "make worker-image" makes it
 	shared := filepath.Join(aws.Dir, "cl_worker_codalab_work_dir")
 	must(t, os.Mkdir(shared, 0o755))
 	worker, err := os.ReadFile(shipped.Path(t))
@@ -112,7 +116,7 @@ func TestWorkersInJobsOfAWSBatchRunBundles(t *testing.T) {
 	t.Cleanup(manages.Remove)
 	manager := func(words ...string) *exec.Cmd {
 		c := exec.Command(manages.Path(t), append([]string{
-			"--server", address, "--min-workers", "0", "--max-workers", "8", "--worker-image", "lab/cl-worker:1", "--worker-executable", "/work/cl-worker",
+			"--server", address, "--min-workers", "0", "--max-workers", "8", "--worker-image", "lab/cl-worker:1",
 			"--worker-fetch-private", "127.0.0.1", "--worker-idle-seconds", "5", "--worker-exit-after-num-runs", "1",
 			"--worker-work-dir-prefix", aws.Dir, "aws-batch",
 		}, words...)...)
