@@ -22,7 +22,7 @@ fetch_slurm() {
   say "fetching the Slurm of Debian $slurm"
   rm -rf --one-file-system -- "$new"
   install -d -m 0755 "$base/slurm" "$new" "$new/root" "$new/bin" "$new/sbin"
-  fetch_packages "$new/apt" slurmctld slurmd slurmdbd slurm-client patchelf >"$new/apt.log" 2>&1 ||
+  fetch_packages "$slurm" "$new/apt" slurmctld slurmd slurmdbd slurm-client patchelf >"$new/apt.log" 2>&1 ||
     die "the packages of Debian $slurm could not be fetched: $(tail -n 3 "$new/apt.log")"
   for package in "$new"/apt/archives/*.deb; do dpkg-deb -x "$package" "$new/root"; done
   for package in "$new"/apt/archives/slurm{ctld,d,dbd,-client}_*.deb; do
@@ -31,27 +31,6 @@ fetch_slurm() {
   rm -rf "$new/apt" "$new/root/usr/share"
   link_programs "$new"
   mv -T "$new" "$programs"
-}
-
-# fetch_packages DIRECTORY PACKAGE…: download packages and their dependencies, as
-# if none were installed.
-fetch_packages() {
-  local at=$1 mirror
-  shift
-  install -d -m 0755 "$at/lists/partial" "$at/archives/partial" "$at/parts"
-  : >"$at/status"
-  # The mirror that this machine has Debian's packages from.
-  mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Label: Debian' 'Created-By: Packages' | head -n 1)
-  printf 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s %s main\n' \
-    "${mirror:-http://deb.debian.org/debian}" "$slurm" >"$at/sources.list"
-  local options=(
-    -o Dir::Etc::SourceList="$at/sources.list" -o Dir::Etc::SourceParts="$at/parts"
-    -o Dir::Etc::Preferences=/dev/null -o Dir::Etc::PreferencesParts="$at/parts"
-    -o Dir::State::Lists="$at/lists" -o Dir::State::Status="$at/status"
-    -o Dir::Cache="$at" -o Dir::Cache::Archives="$at/archives"
-    -o APT::Sandbox::User=root -o APT::Install-Recommends=false -o Acquire::Languages=none
-  )
-  apt-get "${options[@]}" update && apt-get "${options[@]}" --download-only --yes install "$@"
 }
 
 # link_programs DIRECTORY changes Slurm's programs, and links them in its bin. They
