@@ -2,7 +2,7 @@
 //
 // One rule holds for all of them: if something is missing, the test is skipped with a reason. If the
 // environment variable CLTEST_REQUIRE, a comma-separated list, names it, the test fails instead. The names
-// are slurm, containers, fuse, researcher, postgres, mariadb, docker, moto, packages and site; containers includes
+// are slurm, containers, fuse, researcher, postgres, mariadb, docker, moto, packages, kubernetes and site; containers includes
 // fuse. Under -short everything counts as missing.
 //
 // scripts/setup, scripts/slurm-cluster, scripts/postgres and scripts/site provide everything.
@@ -39,6 +39,7 @@ const (
 	docker     = "docker"
 	moto       = "moto"
 	realSite   = "site"
+	kubernetes = "kubernetes"
 )
 
 // shared is the directory that the nodes of the cluster and all users see.

@@ -32,7 +32,7 @@ require_programs() {
     command -v "$program" >/dev/null || die "$program is not installed; run 'scripts/setup kubernetes' first"
   done
   namespaces_work || die "this machine lets root make no network and mount namespaces, which the nodes need"
-  cgroups_work || die "this machine has no cgroup v1 here: the nodes need its controllers"
+  cgroups_work || die "this machine lacks controllers of cgroup v1, which the nodes need"
 }
 
 # nodes.bash reads these two.

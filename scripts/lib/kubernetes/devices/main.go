@@ -92,7 +92,7 @@ func (r *resource) serve() error {
 	for !exists(api.KubeletSocket) {
 		time.Sleep(100 * time.Millisecond)
 	}
-	listener, err := net.Listen("unix", socket)
+	listener, err := new(net.ListenConfig).Listen(context.Background(), "unix", socket)
 	if err != nil {
 		return err
 	}
@@ -117,15 +117,17 @@ func exists(file string) bool {
 func (r *resource) register(endpoint string) error {
 	conn, err := grpc.NewClient("unix://"+api.KubeletSocket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
-		return err
+		return fmt.Errorf("connect to kubelet: %w", err)
 	}
 	defer func() { _ = conn.Close() }()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	_, err = api.NewRegistrationClient(conn).Register(ctx, &api.RegisterRequest{
+	if _, err = api.NewRegistrationClient(conn).Register(ctx, &api.RegisterRequest{
 		Version: api.Version, Endpoint: endpoint, ResourceName: r.name, Options: &api.DevicePluginOptions{},
-	})
-	return err
+	}); err != nil {
+		return fmt.Errorf("register with kubelet: %w", err)
+	}
+	return nil
 }
 
 // GetDevicePluginOptions is the API's.
@@ -140,7 +142,7 @@ func (r *resource) ListAndWatch(_ *api.Empty, stream grpc.ServerStreamingServer[
 		list.Devices = append(list.Devices, &api.Device{ID: id, Health: api.Healthy})
 	}
 	if err := stream.Send(list); err != nil {
-		return err
+		return fmt.Errorf("list devices: %w", err)
 	}
 	<-stream.Context().Done()
 	return nil
