@@ -39,9 +39,10 @@ type Engine struct {
 // Host lists the parts of a machine for running containers, as one user sees them in one
 // environment, such as a job.
 type Host struct {
-	Namespaces  Finding `json:"namespaces"` // user namespaces, with mounts in them
-	Fuse        Finding `json:"fuse"`       // /dev/fuse
-	Overlay     Finding `json:"overlay"`    // in a user namespace, over the scratch
+	Pod         bool    `json:"pod,omitempty"` // it is a pod of Kubernetes
+	Namespaces  Finding `json:"namespaces"`    // user namespaces, with mounts in them
+	Fuse        Finding `json:"fuse"`          // /dev/fuse
+	Overlay     Finding `json:"overlay"`       // in a user namespace, over the scratch
 	Squashfuse  Finding `json:"squashfuse"`
 	Bubblewrap  Finding `json:"bubblewrap"`
 	Unsquashfs  Finding `json:"unsquashfs"`
@@ -127,6 +128,9 @@ func (h Host) chooseAuto() (Choice, error) {
 	}
 	if builtin == "" {
 		return h.chooseBuiltin("no Apptainer can be used, and the image can be unpacked: " + because), nil
+	}
+	if h.Pod {
+		return Choice{}, HostErrorf("this pod can run no container: %s; or each bundle has to get a pod of its own", because)
 	}
 	return Choice{}, HostErrorf("this node can run no container: %s; or an Apptainer with privileges (setuid) has to be installed", because)
 }

@@ -24,6 +24,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && slices.Contains([]string{"container-init", "exec", subids.Command}, os.Args[1]) {
 		main()
 	}
+	if filepath.Base(os.Args[0]) == "cl-worker" { // in a pod
+		main()
+	}
 	if code, ran := remove(os.Args); ran {
 		os.Exit(code)
 	}

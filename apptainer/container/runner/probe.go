@@ -40,6 +40,7 @@ func Look() container.Host {
 // lookForBuiltin is Look for the parts of the built-in runtime, except for unpacking.
 func lookForBuiltin() container.Host {
 	return container.Host{
+		Pod:        initproc.InPod(),
 		Namespaces: container.Finding{Lack: textOf(initproc.CheckNamespaces())},
 		Fuse:       container.Finding{Lack: textOf(initproc.CheckFuse())},
 		Squashfuse: finding(initproc.FindSquashfuse()),

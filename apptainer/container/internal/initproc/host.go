@@ -63,6 +63,8 @@ func checkDevice(device, use, module string) error {
 	switch {
 	case err == nil:
 		return unix.Close(fd)
+	case InPod():
+		return container.HostErrorf("this pod cannot open %s, which %s: a device plugin of its node has to offer it, and the pod to ask for it in resources.limits (%w)", device, use, err)
 	case errors.Is(err, fs.ErrNotExist):
 		return container.HostErrorf("this node has no %s, which %s: its kernel module %s has to be loaded", device, use, module)
 	case errors.Is(err, fs.ErrPermission):
@@ -93,6 +95,9 @@ func isZero(file string) bool {
 // namespaceError describes the failure of a process to start in a user namespace. It returns a
 // HostError if clone(2) was refused.
 func namespaceError(err error) error {
+	if cause := confinement(err); cause != nil {
+		return cause
+	}
 	for _, refused := range []error{syscall.EPERM, syscall.EACCES, syscall.ENOSPC, syscall.EINVAL, syscall.EUSERS} {
 		if errors.Is(err, refused) {
 			return container.HostErrorf("this node does not let ordinary users make user namespaces: user.max_user_namespaces has to be above 0, "+

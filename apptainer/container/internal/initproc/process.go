@@ -172,7 +172,7 @@ func (p *Process) EnterPrivateDir() error {
 // MountProc mounts the /proc of the init's own pid namespace.
 func (p *Process) MountProc() error {
 	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
-		return container.HostErrorf("this node does not let user namespaces mount /proc, perhaps because it is a container itself: %w", err)
+		return procError(err)
 	}
 	return nil
 }

@@ -226,8 +226,8 @@ func (i *Init) fork(control, report int) (child, error) {
 }
 
 // initEnv returns the environment of an init. An init does one thing at a time, so it limits Go's
-// threads.
-func initEnv() []string { return []string{"GOMAXPROCS=2"} }
+// threads. Its command gets none of these variables.
+func initEnv() []string { return append(podEnvironment(), "GOMAXPROCS=2") }
 
 // pipe makes a pipe of plain descriptors. os.Pipe would make five more system calls for each end.
 func pipe() (r, w int, err error) {
