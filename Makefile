@@ -68,6 +68,15 @@ test-slurm: cluster-up install ## run the tests that need Slurm on three of them
 	CLTEST_REQUIRE=slurm,containers,researcher $(full_test) -timeout=45m \
 	./internal/testsite ./sbatch/... ./pilot/slurmbatch ./bridge/admin/doctor ./bridge/imagejob ./cmd/cl-worker ./cmd/cl-worker-manager; done
 
+# The first time, this builds Kubernetes, which takes about eight minutes of one processor. The cluster stays up.
+# A test that needs it is in a package for Kubernetes, or has Pod or Kubernetes in its name.
+.PHONY: test-kubernetes
+test-kubernetes: kubernetes-up ## run the tests that need Kubernetes on a real one
+	eval "$$(scripts/kubernetes env)"; export CLTEST_REQUIRE=kubernetes; \
+	test() { go test -vet=off $(if $(root),,-exec "sudo --preserve-env env PATH=$$PATH") -p=2 -timeout=45m "$$@"; }; \
+	test $$(go list ./... | grep -E '/(kube[a-z]*|pods)(/|$$)'); \
+	test -run 'Pod|Kubernetes' ./apptainer/container ./cmd/cl-worker ./cmd/cl-worker-manager
+
 .PHONY: test-nfs
 test-nfs:
 	cd cache/nfstest && CLTEST_REQUIRE=fuse,researcher $(full_test) -timeout=15m ./...
@@ -100,14 +109,14 @@ race: ## run the unit tests under the race detector (needs a C compiler)
 .PHONY: lint
 lint: $(tools) ## check layering, style and format
 	$(tools)/golangci-lint run --allow-serial-runners ./...
-	for module in cache/nfstest scripts/release; do \
+	for module in cache/nfstest scripts/release scripts/lib/kubernetes; do \
 	(cd $$module && $(tools)/golangci-lint run --allow-serial-runners -c ../../.golangci.yml ./...) || exit; done
 	for os in darwin windows; do GOOS=$$os go build -o /dev/null ./cmd/cl || exit; done
 	@unformatted=$$($(tools)/gofumpt -l $$(git ls-files -co --exclude-standard '*.go')); \
 	[ -z "$$unformatted" ] || { echo "not formatted by gofumpt:"; echo "$$unformatted"; exit 1; }
 	@! git grep -nE '(^|[{:;])[[:space:]]*go (func\b|[[:alnum:]_.]*[[(])' -- '*.go' ':!*_test.go' ':!*/testdata/*' ':!internal/background/' || \
 	{ echo "start goroutines with internal/background, a sync.WaitGroup or an errgroup"; exit 1; }
-	@! command -v shellcheck >/dev/null || (cd scripts && shellcheck -x setup slurm-cluster site postgres lib/cluster/furnish lib/site/boot lib/site/room lib/site/root/usr/local/sbin/* release/*.sh)
+	@! command -v shellcheck >/dev/null || (cd scripts && shellcheck -x setup slurm-cluster kubernetes site postgres lib/cluster/furnish lib/kubernetes/{furnish,apart} lib/site/boot lib/site/room lib/site/root/usr/local/sbin/* release/*.sh)
 
 .PHONY: demo
 demo: cluster-up install ## start a site and show the main job; IMAGE=… uses another image
@@ -145,6 +154,15 @@ site-up: setup ## start a small real site: machines with kernels of their own, N
 .PHONY: site-down
 site-down: ## stop that site
 	@scripts/site down
+
+.PHONY: kubernetes-up
+kubernetes-up: ## build Kubernetes, once, and start a cluster of two nodes, or reuse it
+	@scripts/setup kubernetes
+	@scripts/kubernetes up
+
+.PHONY: kubernetes-down
+kubernetes-down: ## stop that cluster
+	@scripts/kubernetes down
 
 .PHONY: postgres-up
 postgres-up: setup ## start the PostgreSQL server for tests, or reuse it
