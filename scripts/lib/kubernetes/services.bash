@@ -6,13 +6,16 @@
 readonly control='kube-controller-manager kube-scheduler kube-apiserver etcd'
 
 start_services() {
+  local node
   make_network
   start_etcd
-  start_apiserver
+  spawn_apiserver # the slowest to come up; the nodes need not wait for it
   start_nodes
+  for node in $nodes; do spawn_containerd "$node"; done
+  for node in $nodes; do await_containerd "$node"; done
+  poll 60 api_answers || failed kube-apiserver "does not answer"
   start_controllers
-  local node
-  for node in $nodes; do start_node_daemons "$node"; done
+  for node in $nodes; do start_kubelet "$node"; done
   await_nodes
 }
 
@@ -34,7 +37,7 @@ start_etcd() {
     --cert-file="$etc/etcd.crt" --key-file="$etc/etcd.key" --client-cert-auth --trusted-ca-file="$etc/ca.crt"
 }
 
-start_apiserver() {
+spawn_apiserver() {
   needs kube-apiserver || return 0
   spawn kube-apiserver root "$tools/kube-apiserver" --bind-address="$api" --advertise-address="$api" --secure-port=443 \
     --etcd-servers="https://127.0.0.1:$etcd_port" --etcd-cafile="$etc/ca.crt" --etcd-certfile="$etc/etcd.crt" --etcd-keyfile="$etc/etcd.key" \
@@ -45,7 +48,6 @@ start_apiserver() {
     --service-cluster-ip-range="$network.1.0/24" --service-account-issuer=https://kubernetes.default.svc \
     --service-account-key-file="$etc/accounts.pub" --service-account-signing-key-file="$etc/accounts.key" \
     --enable-admission-plugins=NodeRestriction
-  poll 60 api_answers || failed kube-apiserver "does not answer"
 }
 
 kubectl() { "$tools/kubectl" --kubeconfig="$etc/admin.kubeconfig" --request-timeout=10s "$@"; }
@@ -83,13 +85,18 @@ start_nodes() {
 
 on_containerd() { ctr --address "$dir/nodes/$1/containerd.sock" --namespace k8s.io "${@:2}"; }
 
-start_node_daemons() {
+spawn_containerd() {
+  needs "containerd-$1" || return 0
+  PATH=$(containerd_path "$1") spawn_inside "$1" "containerd-$1" containerd --config "$dir/nodes/$1/containerd.toml"
+}
+
+await_containerd() {
+  poll 30 containerd_answers "$1" || failed "containerd-$1" "does not answer"
+  [[ " ${started[*]} " != *" containerd-$1 "* ]] || on_containerd "$1" images import "$dir/pause.tar" >/dev/null
+}
+
+start_kubelet() {
   local node=$1 at=$dir/nodes/$1 devices='smarter-devices/fuse=100*/dev/fuse'
-  if needs "containerd-$node"; then
-    PATH=$(containerd_path "$node") spawn_inside "$node" "containerd-$node" containerd --config "$at/containerd.toml"
-    poll 30 containerd_answers "$node" || failed "containerd-$node" "does not answer"
-    on_containerd "$node" images import "$dir/pause.tar" >/dev/null
-  fi
   if needs "kubelet-$node"; then
     spawn_inside "$node" "kubelet-$node" unshare --mount --propagation unchanged "$lib/apart" "$tools/kubelet" --config="$at/kubelet.yaml" \
       --kubeconfig="$etc/$node.kubeconfig" --hostname-override="$node" --node-ip="$subnet.1${node#n}" \
