@@ -66,7 +66,7 @@ fingerprint() {
       cni_config "$node"
       kubelet_config "$node"
     done
-    grep -v '^ *#' "$lib/furnish" "$lib/apart" "$lib/services.bash" "$lib/keys.bash"
+    grep -hv '^ *#' "$lib/furnish" "$lib/apart" "$lib/services.bash" "$lib/keys.bash"
     declare -f make_node enter_cgroups spawn spawn_inside
   } | sha256sum | cut -c1-64
 }

@@ -118,7 +118,10 @@ await_nodes() {
 
 pods_can_start() {
   local name
-  for name in $(daemons); do is_running "$name" || failed "$name" "has ended"; done
+  for name in $(daemons); do
+    # A daemon that was started just now may have no record yet.
+    [[ ! -e $run/records/$name ]] || is_running "$name" || failed "$name" "has ended"
+  done
   nodes_are_ready && devices_are_there && account_is_there
 }
 
