@@ -73,9 +73,9 @@ test-slurm: cluster-up install ## run the tests that need Slurm on three of them
 .PHONY: test-kubernetes
 test-kubernetes: kubernetes-up ## run the tests that need Kubernetes on a real one
 	eval "$$(scripts/kubernetes env)"; export CLTEST_REQUIRE=kubernetes; \
-	test() { go test -vet=off $(if $(root),,-exec "sudo --preserve-env env PATH=$$PATH") -p=2 -timeout=45m "$$@"; }; \
-	test $$(go list ./... | grep -E '/(kube[a-z]*|pods)(/|$$)'); \
-	test -run 'Pod|Kubernetes' ./apptainer/container ./cmd/cl-worker ./cmd/cl-worker-manager
+	tests() { go test -vet=off $(if $(root),,-exec "sudo --preserve-env env PATH=$$PATH") -p=2 -timeout=45m "$$@"; }; \
+	tests $$(go list ./... | grep -E '/(kube[a-z]*|pods)(/|$$)'); \
+	tests -run 'Pod|Kubernetes' ./apptainer/container ./cmd/cl-worker ./cmd/cl-worker-manager
 
 .PHONY: test-nfs
 test-nfs:

@@ -78,7 +78,7 @@ func checkDevice(device, use, module string) error {
 // also be forbidden by other means.
 func CheckNamespaces() error {
 	if NamespacesForbidden() || isZero("/proc/sys/kernel/unprivileged_userns_clone") {
-		return namespaceError(syscall.EPERM)
+		return kernelRefusal(syscall.EPERM)
 	}
 	return nil
 }
@@ -100,9 +100,14 @@ func namespaceError(err error) error {
 	}
 	for _, refused := range []error{syscall.EPERM, syscall.EACCES, syscall.ENOSPC, syscall.EINVAL, syscall.EUSERS} {
 		if errors.Is(err, refused) {
-			return container.HostErrorf("this node does not let ordinary users make user namespaces: user.max_user_namespaces has to be above 0, "+
-				"and kernel.unprivileged_userns_clone, where it exists, 1 (%w)", err)
+			return kernelRefusal(err)
 		}
 	}
 	return err
+}
+
+// kernelRefusal returns the error of a kernel whose settings forbid user namespaces.
+func kernelRefusal(err error) error {
+	return container.HostErrorf("this node does not let ordinary users make user namespaces: user.max_user_namespaces has to be above 0, "+
+		"and kernel.unprivileged_userns_clone, where it exists, 1 (%w)", err)
 }
