@@ -17,18 +17,18 @@ readonly tools own_tools newer=$base/containerd/sid
 
 build_programs() {
   [[ -d $tools ]] || say "building Kubernetes $kubernetes_version (some minutes, once for this machine)"
-  build_into "$tools" tool
-  build_into "$own_tools" ./...
+  build_into "$tools" "$lib" tool
+  build_into "$own_tools" "$lib" ./...
 }
 
-# build_into DIRECTORY PACKAGES builds programs, unless they are there. They appear at once.
+# build_into DIRECTORY MODULE PACKAGES builds programs, unless they are there. They appear at once.
 build_into() {
   local to=$1 new
   [[ ! -d $to ]] || return 0
   install -d -m 0755 "$base/tools"
   new=$(mktemp -d "$to.XXXXXX")
   chmod 0755 "$new"
-  if ! go_install "$new" "$2"; then
+  if ! go_install "$new" "$2" "$3"; then
     rm -rf "$new"
     die "the programs could not be built"
   fi
@@ -40,9 +40,9 @@ go_install() {
   local PATH=$caller_path
   command -v go >/dev/null || die "needs Go to build Kubernetes; 'go' is not in the PATH"
   (
-    cd "$lib"
+    cd "$2"
     GOBIN=$1 CGO_ENABLED=0 GOFLAGS=-trimpath nice -n 10 \
-      go install -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$kubernetes_version" "$2"
+      go install -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$kubernetes_version" "$3"
   )
 }
 

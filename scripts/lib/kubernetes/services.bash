@@ -133,7 +133,8 @@ daemons() {
 
 nodes_are_ready() {
   local ready
-  ready=$(kubectl get nodes --output='jsonpath={range .items[*]}{.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}' 2>/dev/null) || return 1
+  # shellcheck disable=SC2086 # words
+  ready=$(kubectl get nodes $nodes --output='jsonpath={range .items[*]}{.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}' 2>/dev/null) || return 1
   [[ $(grep -c '^True$' <<<"$ready") == $(wc -w <<<"$nodes") ]]
 }
 
@@ -155,7 +156,7 @@ stop_all() {
     stop "kubelet-$node" &
     stop "devices-$node" &
   done
-  for name in $control; do stop "$name" & done
+  for name in $control kwok; do stop "$name" & done
   wait
   for node in $nodes; do stop "containerd-$node" & done
   wait
