@@ -36,7 +36,7 @@ func TestProbeInAPodSaysWhichSettingItLacks(t *testing.T) {
 		refused bool
 		want    []string
 	}{
-		"all":                       {kubetest.Pod{OwnUsers: true, Security: unmasked, Limits: map[string]string{"smarter-devices/fuse": "1"}}, false, []string{"\nbuiltin: nothing else was asked for", "\n/dev/fuse        yes", "\nsubordinate ids  yes  1-65535"}},
+		"all":                       {kubetest.Pod{OwnUsers: true, Security: unmasked, Limits: map[string]string{"smarter-devices/fuse": "1", "smarter-devices/net_tun": "1"}}, false, []string{"\nnetwork          yes", "\nbuiltin: nothing else was asked for", "\n/dev/fuse        yes", "\nsubordinate ids  yes  1-65535"}},
 		"no /dev/fuse":              {kubetest.Pod{OwnUsers: true, Security: unmasked}, false, []string{unpacked, "a device plugin of its node has to offer it"}},
 		"no privileges":             {kubetest.Pod{OwnUsers: true, Security: with(map[string]any{"runAsUser": 1000, "runAsGroup": 1000, "capabilities": none, "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true})}, false, []string{unpacked, "no_new_privs"}},
 		"nothing":                   {kubetest.Pod{}, true, []string{covered}},

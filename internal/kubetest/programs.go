@@ -17,7 +17,7 @@ import (
 func Programs(tb testing.TB, names ...string) []imagetest.File {
 	tb.Helper()
 	files := []imagetest.File{
-		imagetest.Directory("proc"), imagetest.Directory("sys"), imagetest.Directory("dev"), imagetest.Directory("tmp"), imagetest.Directory("root"),
+		imagetest.Directory("proc"), imagetest.Directory("sys"), imagetest.Directory("dev"), imagetest.Directory("tmp"), imagetest.Directory("run"), imagetest.Directory("root"),
 		imagetest.Regular("etc/passwd", "root:x:0:0:root:/root:/bin/sh\nworker:x:1000:1000::/tmp:/bin/sh\n"),
 		imagetest.Regular("etc/group", "root:x:0:\nworker:x:1000:\n"),
 		imagetest.Symlink("bin/sh", "/usr/bin/bash"), imagetest.Symlink("bin/bash", "/usr/bin/bash"),

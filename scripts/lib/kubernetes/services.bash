@@ -96,7 +96,7 @@ await_containerd() {
 }
 
 start_kubelet() {
-  local node=$1 at=$dir/nodes/$1 devices='smarter-devices/fuse=100*/dev/fuse'
+  local node=$1 at=$dir/nodes/$1 devices='smarter-devices/fuse=100*/dev/fuse smarter-devices/net_tun=100*/dev/net/tun'
   if needs "kubelet-$node"; then
     spawn_inside "$node" "kubelet-$node" unshare --mount --propagation unchanged "$lib/apart" "$tools/kubelet" --config="$at/kubelet.yaml" \
       --kubeconfig="$etc/$node.kubeconfig" --hostname-override="$node" --node-ip="$subnet.1${node#n}" \
