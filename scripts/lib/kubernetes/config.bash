@@ -147,6 +147,7 @@ serializeImagePulls: false
 imageGCHighThresholdPercent: 100
 imageGCLowThresholdPercent: 99
 evictionHard: {memory.available: 1Mi, nodefs.available: 1%, imagefs.available: 1%, nodefs.inodesFree: 1%, imagefs.inodesFree: 1%}
-registerNode: true
+nodeStatusUpdateFrequency: 1s
+nodeStatusReportFrequency: 5m
 CONF
 }
