@@ -9,10 +9,11 @@ import (
 )
 
 // The settings that docs/kubernetes.md names are the least with which a pod runs containers: without one of them,
-// cl-worker probe says which one is missing.
+// cl-worker probe says which one is missing. A namespace of the Pod Security level baseline takes all these pods.
 func TestProbeInAPodSaysWhichSettingItLacks(t *testing.T) {
 	t.Parallel()
 	c := kubetest.Start(t)
+	c.Kubectl(t, nil, "label", "namespace", c.Namespace, "pod-security.kubernetes.io/enforce=baseline")
 	files := append(kubetest.Programs(t, "bwrap", "squashfuse_ll", "unsquashfs", "newuidmap", "newgidmap", "slirp4netns"),
 		kubetest.Self(t, "/usr/bin/cl-worker"), imagetest.Regular("etc/subuid", "root:1:65535\n"), imagetest.Regular("etc/subgid", "root:1:65535\n"))
 	for i, f := range files {
