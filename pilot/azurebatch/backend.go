@@ -1,0 +1,343 @@
+package azurebatch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+
+	"github.com/cl-slurm/cl-slurm/pilot"
+)
+
+// Credentials gives workers their logins, and ends the tokens of ended ones. *pilot.Credentials implements it.
+type Credentials interface {
+	Issue(ctx context.Context, name string) (pilot.Credential, error)
+	Discard(ctx context.Context, name string) error
+	Settle(ctx context.Context, pilots []pilot.Pilot) error
+}
+
+// Backend runs pilots in tasks of one job of Azure Batch. The exported fields are set before the first use.
+type Backend struct {
+	Client *Client
+	// Job is the job's id, Mark the manager's mark in the ids of tasks. It has at most 20 letters, digits and hyphens: an
+	// id has at most 64 characters.
+	Job, Mark string
+	Shape     Shape
+	// Worker is the command line of the worker.
+	Worker pilot.Worker
+	// Credentials is nil for commands that start and tidy nothing.
+	Credentials Credentials
+	// Logger gets messages about the job's pool; nil means no log.
+	Logger *slog.Logger
+	Now    func() time.Time
+	// Storage are azcore's settings for requests to the log container.
+	Storage policy.ClientOptions
+	// Every is the interval at which a followed log is read; 0 means two seconds.
+	Every time.Duration
+
+	listed bool                   // all tasks have been listed once, ended ones too
+	live   map[string]bool        // tasks that had not ended at the last look
+	ended  map[string]pilot.Pilot // those that have, until they are deleted
+	pool   poolNotes
+	shown  []pilot.Pilot // the last answer of Pilots
+}
+
+var _ pilot.Backend = (*Backend)(nil)
+
+// prefix begins the ids of tasks (azure_batch_worker_manager.py: start_worker_job).
+const prefix = "cl_worker_"
+
+func (b *Backend) prefix() string { return prefix + b.Mark + "_" }
+
+// NewName returns the name of a new pilot and its task.
+func (b *Backend) NewName() string { return b.prefix() + pilot.NewID() }
+
+// IsPilot reports whether a task of this id is a pilot of this manager.
+func (b *Backend) IsPilot(id string) bool {
+	digits, ok := strings.CutPrefix(id, b.prefix())
+	return ok && pilot.IsID(digits) // the mark of another manager may begin with ours
+}
+
+func (b *Backend) prepare() {
+	if b.live == nil {
+		b.live, b.ended = map[string]bool{}, map[string]pilot.Pilot{}
+	}
+}
+
+// errNoPassword is the refusal of a start on a server that has no worker tokens.
+var errNoPassword = errors.New("the server gives out no tokens for workers, and a task of Azure Batch has no place for a password: " +
+	"write your name and password into a file on each node, in two lines, and name it with --worker-password-file")
+
+// Start adds a pilot's task. The service refuses a second task of the name, so the client may repeat the request.
+func (b *Backend) Start(ctx context.Context, name string) (pilot.Pilot, error) {
+	b.prepare()
+	if err := b.checkGPUs(ctx); err != nil {
+		return pilot.Pilot{}, err
+	}
+	c, err := b.Credentials.Issue(ctx, name)
+	if err != nil {
+		return pilot.Pilot{}, err
+	}
+	t, err := b.task(name, c)
+	if err == nil {
+		err = b.add(ctx, t)
+	}
+	var failed *Error
+	switch {
+	case err == nil:
+		b.live[name] = true
+		return pilot.Pilot{Name: name, Phase: pilot.Pending, Job: name, State: taskActive, Since: b.Now()}, nil
+	case !errors.As(err, &failed) || !failed.Uncertain():
+		if c.Token != "" {
+			err = errors.Join(err, b.Credentials.Discard(ctx, name))
+		}
+		return pilot.Pilot{}, err
+	}
+	return pilot.Pilot{}, err
+}
+
+// task returns the task of a pilot with this login.
+func (b *Backend) task(name string, c pilot.Credential) (Task, error) {
+	var login []string
+	if c.Token == "" {
+		if b.Shape.PasswordFile == "" {
+			return Task{}, errNoPassword
+		}
+		login = []string{"--password-file", b.Shape.PasswordFile}
+	}
+	return b.Shape.Task(name, b.Worker.Command(name, login...), c)
+}
+
+// add adds a task. If it is not certain whether the service has added it, add looks for it.
+func (b *Backend) add(ctx context.Context, t Task) error {
+	err := b.Client.AddTask(ctx, b.Job, t)
+	var failed *Error
+	switch {
+	case errors.Is(err, ErrTaskExists):
+		return nil
+	case !errors.As(err, &failed) || !failed.Uncertain():
+		return err
+	}
+	if _, found := b.Client.TaskInfo(ctx, b.Job, t.ID); found == nil {
+		return nil
+	}
+	return err
+}
+
+// Preview returns the request by which Start adds the task of a pilot, without secrets.
+func (b *Backend) Preview(name string) (string, error) {
+	t, err := b.task(name, pilot.Credential{Token: "…"})
+	if err != nil {
+		return "", err
+	}
+	address, err := b.Client.address(call{path: []string{"jobs", b.Job, "tasks"}})
+	if err != nil {
+		return "", err
+	}
+	var text strings.Builder
+	fmt.Fprintf(&text, "POST %s\n\n", address)
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	err = encoder.Encode(t.Redacted())
+	return text.String(), err
+}
+
+// filter returns the filter of the manager's tasks. Filters of ids and states are documented for this call ("OData
+// filters in Batch": List tasks).
+func (b *Backend) filter() string { return "startswith(id,'" + b.prefix() + "')" }
+
+// manyGone is the number of ended tasks from which one list is cheaper than a question for each.
+const manyGone = 10
+
+// Pilots returns the manager's tasks. Its first answer needs the list of all; later ones need that of the tasks that
+// have not ended, which stays short in an old job, and the end of each task that has left that list.
+func (b *Backend) Pilots(ctx context.Context) ([]pilot.Pilot, error) {
+	b.prepare()
+	filter := b.filter()
+	if b.listed {
+		filter += " and state ne 'completed'"
+	}
+	tasks, err := b.Client.ListTasks(ctx, b.Job, filter)
+	if err != nil {
+		return nil, err
+	}
+	shown := b.ours(tasks)
+	var gone []string
+	for name := range b.live {
+		if _, ok := shown[name]; !ok {
+			gone = append(gone, name)
+		}
+	}
+	if err := b.find(ctx, gone, shown); err != nil {
+		return nil, err
+	}
+	b.listed = true
+	return b.note(ctx, shown), nil
+}
+
+// ours returns the pilots among tasks.
+func (b *Backend) ours(tasks []TaskInfo) map[string]pilot.Pilot {
+	pilots := map[string]pilot.Pilot{}
+	for _, t := range tasks {
+		if b.IsPilot(t.ID) {
+			pilots[t.ID] = pilotOf(t)
+		}
+	}
+	return pilots
+}
+
+// find adds the pilots that have left the list of those that have not ended. One that the service no longer knows is
+// not added.
+func (b *Backend) find(ctx context.Context, gone []string, into map[string]pilot.Pilot) error {
+	if len(gone) > manyGone {
+		tasks, err := b.Client.ListTasks(ctx, b.Job, b.filter())
+		if err != nil {
+			return err
+		}
+		all := b.ours(tasks)
+		for _, name := range gone {
+			if p, ok := all[name]; ok {
+				into[name] = p
+			}
+		}
+		return nil
+	}
+	for _, name := range gone {
+		t, err := b.Client.TaskInfo(ctx, b.Job, name)
+		switch {
+		case errors.Is(err, ErrTaskNotFound):
+		case err != nil:
+			return err
+		default:
+			into[name] = pilotOf(t)
+		}
+	}
+	return nil
+}
+
+// lately is the time for which Pilots shows an ended pilot: at least as long as its token may live.
+const lately = 48 * time.Hour
+
+// note notes the pilots that the service shows, and returns the answer of Pilots.
+func (b *Backend) note(ctx context.Context, shown map[string]pilot.Pilot) []pilot.Pilot {
+	b.live = map[string]bool{}
+	var pilots []pilot.Pilot
+	for name, p := range shown {
+		if p.Phase == pilot.Ended {
+			b.ended[name] = p
+			continue
+		}
+		b.live[name] = true
+		pilots = append(pilots, p)
+	}
+	b.addTrouble(ctx, pilots)
+	for _, p := range b.ended {
+		if b.Now().Sub(p.Since) < lately {
+			pilots = append(pilots, p)
+		}
+	}
+	slices.SortFunc(pilots, func(a, c pilot.Pilot) int { return strings.Compare(a.Name, c.Name) })
+	b.shown = pilots
+	return pilots
+}
+
+// pilotOf returns the pilot of a task. The Since of an ended one is the time of its end.
+func pilotOf(t TaskInfo) pilot.Pilot {
+	p := pilot.Pilot{Name: t.ID, Job: t.ID, State: t.State, Phase: pilot.Active, Since: t.Created}
+	if t.Node != nil {
+		p.Node = t.Node.NodeID
+	}
+	e := t.Execution
+	if e == nil {
+		e = &Execution{}
+	}
+	switch t.State {
+	case taskActive, taskPreparing:
+		p.Phase = pilot.Pending
+	case taskCompleted:
+		p.Phase, p.Since, p.Reason = pilot.Ended, e.End, e.reason()
+		p.Cancelled = e.Failure != nil && e.Failure.Code == endedByUser
+		if p.Since.IsZero() {
+			p.Since = t.StateTransition
+		}
+		return p
+	default: // an unknown state may run
+		if !e.Start.IsZero() {
+			p.Since = e.Start
+		}
+	}
+	if e.RequeueCount > 0 {
+		p.Reason = fmt.Sprintf("Azure Batch has begun it again after the loss of its node, %d times so far", e.RequeueCount)
+	}
+	return p
+}
+
+// endedByUser is the code of a task that was terminated ("Job/Task Scheduling Error Codes").
+const endedByUser = "TaskEnded"
+
+// reason says why a task has ended.
+func (e *Execution) reason() string {
+	var parts []string
+	if e.ExitCode != nil {
+		parts = append(parts, fmt.Sprintf("exit code %d", *e.ExitCode))
+	}
+	if e.Failure != nil && e.Failure.Code != "FailureExitCode" {
+		parts = append(parts, e.Failure.text())
+	}
+	if e.Container != nil && e.Container.Error != "" {
+		parts = append(parts, e.Container.Error)
+	}
+	return withoutSignature(strings.Join(parts, "; "))
+}
+
+// text returns the service's words for a failure.
+func (f *Failure) text() string {
+	text := strings.TrimSuffix(f.Code+": "+f.Message, ": ")
+	for _, d := range f.Details {
+		if d.Name == "Message" || d.Name == "Reason" || d.Name == "AdditionalInfo" {
+			text = strings.TrimSuffix(text, ".") + ": " + d.Value
+		}
+	}
+	return text
+}
+
+// Stop terminates a pilot's task.
+func (b *Backend) Stop(ctx context.Context, p pilot.Pilot) error {
+	err := b.Client.Terminate(ctx, b.Job, p.Name)
+	if errors.Is(err, ErrCompleted) || errors.Is(err, ErrTaskNotFound) {
+		return nil
+	}
+	return err
+}
+
+// mostDeleted is the number of tasks that one Tidy deletes.
+const mostDeleted = 20
+
+// Tidy ends the tokens of ended pilots, and deletes tasks that ended before the time for which their files stay: the
+// service keeps ended tasks until their job is deleted, and lists of a job's tasks would grow for ever.
+func (b *Backend) Tidy(ctx context.Context) error {
+	if b.Credentials == nil {
+		return nil
+	}
+	failed := b.Credentials.Settle(ctx, b.shown)
+	deleted := 0
+	for name, p := range b.ended {
+		if p.Since.IsZero() || b.Now().Sub(p.Since) < keep || deleted == mostDeleted {
+			continue
+		}
+		deleted++
+		err := b.Client.DeleteTask(ctx, b.Job, name)
+		if err != nil && !errors.Is(err, ErrTaskNotFound) {
+			return errors.Join(failed, err)
+		}
+		delete(b.ended, name)
+	}
+	return failed
+}
