@@ -282,7 +282,7 @@ func pilotOf(t TaskInfo) pilot.Pilot {
 // endedByUser is the code of a task that was terminated ("Job/Task Scheduling Error Codes").
 const endedByUser = "TaskEnded"
 
-// reason says why a task has ended.
+// reason returns the reason of a task's end, in the service's words.
 func (e *Execution) reason() string {
 	var parts []string
 	if e.ExitCode != nil {

@@ -22,7 +22,7 @@ import (
 // older one is in every region and in the sovereign clouds.
 const APIVersion = "2025-06-01"
 
-// scope is what a token of Entra is for (Azure Batch: "Authenticate requests to the Azure Batch service").
+// scope is the scope of a token of Entra for the service (Azure Batch: "Authenticate requests to the Azure Batch service").
 const scope = "https://batch.core.windows.net/.default"
 
 // mediaType is the content type of the service's requests with a body.
@@ -95,7 +95,7 @@ func (c Credential) policy(plain bool) (policy.Policy, error) {
 	case c.Key != "":
 		return newSharedKey(c.Account, c.Key)
 	case c.Entra != nil:
-		return runtime.NewBearerTokenPolicy(c.Entra, []string{scope}, &policy.BearerTokenOptions{InsecureAllowCredentialWithHTTP: plain}), nil
+		return runtime.NewBearerTokenPolicy(entra{c.Entra}, []string{scope}, &policy.BearerTokenOptions{InsecureAllowCredentialWithHTTP: plain}), nil
 	}
 	return nil, errors.New("there is no credential for Azure Batch")
 }
@@ -155,7 +155,11 @@ func (c *Client) send(ctx context.Context, r call) (*http.Response, error) {
 		runtime.SkipBodyDownload(req)
 	}
 	answer, err := c.pipe.Do(req)
-	if err != nil {
+	var login *loginError
+	switch {
+	case errors.As(err, &login):
+		return nil, &Error{What: r.what, Account: c.account, Err: login}
+	case err != nil:
 		return nil, &Error{What: r.what, Account: c.account, Err: withoutURL(err), sent: true}
 	}
 	if answer.StatusCode >= http.StatusBadRequest {

@@ -2,6 +2,7 @@ package azurebatch_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -52,6 +53,27 @@ func TestEntraLogsInWithoutAKey(t *testing.T) {
 	j, err := c.Job(t.Context(), s.Job)
 	if err != nil || j.State != "active" || len(e.scopes) != 1 || e.scopes[0] != "https://batch.core.windows.net/.default" {
 		t.Errorf("%+v, %v, %q", j, err, e.scopes)
+	}
+}
+
+// stranger is a login that Entra refuses, in the words of azidentity.
+type stranger struct{}
+
+func (stranger) GetToken(context.Context, policy.TokenRequestOptions) (azcore.AccessToken, error) {
+	return azcore.AccessToken{}, errors.New("DefaultAzureCredential: failed to acquire a token.\nAttempted credentials:\n\tEnvironmentCredential: missing environment variable AZURE_TENANT_ID\n" +
+		"\tManagedIdentityCredential authentication failed. \nGET http://169.254.169.254/x\n----\nRESPONSE 403: 403 Forbidden\n")
+}
+
+func TestRefusedLoginAtEntraIsOneSentenceAndCertain(t *testing.T) {
+	t.Parallel()
+	s := batchtest.New(t, 1)
+	c, err := azurebatch.NewClient(s.URL, azurebatch.Credential{Entra: stranger{}}, azurebatch.Options{ClientOptions: quick()})
+	testenv.Must(t, err)
+	_, err = c.Job(t.Context(), s.Job)
+	want := "read job prod-cpu: Azure Batch: there is no key of the account, and no login at Entra succeeds (EnvironmentCredential: missing environment variable AZURE_TENANT_ID; " +
+		"ManagedIdentityCredential authentication failed); give a key with --account-key-file, set AZURE_CLIENT_ID, AZURE_TENANT_ID and AZURE_CLIENT_SECRET, or use az login"
+	if err == nil || err.Error() != want || transient(err) || len(s.Requests()) != 0 {
+		t.Errorf("%v\nwant %s", err, want)
 	}
 }
 

@@ -82,7 +82,7 @@ func (e *Error) Uncertain() bool {
 	return e.Status == 0 && e.sent || e.Status >= http.StatusInternalServerError
 }
 
-// Error returns one sentence: what failed, the service's words, and what to do.
+// Error returns one sentence: the request, the service's words, and the remedy.
 func (e *Error) Error() string {
 	said := e.Message
 	switch {

@@ -17,7 +17,7 @@ const (
 	stuckAfter = 3 * time.Minute
 	// askPoolEvery is the least time between two looks at the pool.
 	askPoolEvery = time.Minute
-	// patience is how long a manager waits where a person has to act, longPatience where the pool may grow by itself.
+	// A manager waits for patience if a person has to act, and for longPatience if the pool may grow by itself.
 	patience     = 15 * time.Minute
 	longPatience = time.Hour
 )
@@ -144,7 +144,7 @@ func problems(list []Problem) string {
 	return withoutSignature(strings.Join(parts, "; "))
 }
 
-// nodeTrouble returns the trouble of a pool none of whose nodes can take a task.
+// nodeTrouble returns the trouble of a pool without a node that can take a task.
 func (c *Client) nodeTrouble(ctx context.Context, p Pool) (trouble, error) {
 	n, err := c.NodeCounts(ctx, p.ID)
 	lost := n.Unusable + n.StartTaskFailed + n.Offline + n.Preempted + n.Unknown

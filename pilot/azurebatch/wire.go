@@ -40,7 +40,7 @@ type Destination struct {
 	} `json:"container"`
 }
 
-// UploadOptions say when a file is uploaded.
+// UploadOptions have the condition of an upload: the task's end, its success or its failure.
 type UploadOptions struct {
 	Condition string `json:"uploadCondition"`
 }
