@@ -86,6 +86,22 @@ func awsFlags() []original {
 	}
 }
 
+// azureFlags are those of codalab/worker_manager/azure_batch_worker_manager.py.
+func azureFlags() []original {
+	return []original{
+		{"account-name", "", "the default is `$AZURE_BATCH_ACCOUNT`; not needed for a login at Entra"},
+		{"account-key", "", "need not be given; a warning says that others can read it"},
+		{"account-key-file", "", "ours: a file with the key, instead of a key on the command line"},
+		{"service-url", "", "the default is `$AZURE_BATCH_ENDPOINT`"},
+		{"log-container-url", "", "may be left out; standard output is kept, too; the default is `$CL_AZURE_LOG_CONTAINER_URL`"},
+		{"job-id", "", ""},
+		{"user", "root", ""},
+		{"task-slots", "1", "ours: the `requiredSlots` of a task"},
+		{"container-options", "", "ours: for pools that need other options of `docker create`"},
+		{"worker-password-file", "", "ours: for servers without worker tokens; CodaLab's writes the password into the task, where the portal shows it"},
+	}
+}
+
 // flagTable is a table of flags. command is the command whose flags they are, empty for the program itself.
 type flagTable struct {
 	title, command string
@@ -98,6 +114,7 @@ func allFlags() []flagTable {
 		{"before the name of a manager", "", managerFlags()},
 		{"after `slurm-batch`", "slurm-batch", slurmFlags()},
 		{"after `aws-batch`", "aws-batch", append(awsFlags(), cloudFlags()...)},
+		{"after `azure-batch`", "azure-batch", append(azureFlags(), cloudFlags()...)},
 	}
 }
 

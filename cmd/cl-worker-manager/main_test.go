@@ -46,7 +46,7 @@ func runHere(t *testing.T, env map[string]string, args ...string) (string, error
 // TestHelpIsAsWritten compares the output of --help with testdata/help.
 func TestHelpIsAsWritten(t *testing.T) {
 	t.Parallel()
-	for _, verb := range []string{"", "slurm-batch", "aws-batch", "status", "logs", "kill"} {
+	for _, verb := range []string{"", "slurm-batch", "aws-batch", "azure-batch", "status", "logs", "kill"} {
 		name := strings.TrimSuffix("cl-worker-manager-"+verb, "-")
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -83,16 +83,20 @@ func ReadFile(path string) (Login, error) {
 }
 
 // ReadToken reads a token file: a line with a worker token. It refuses a file that others may read.
-func ReadToken(path string) (string, error) {
-	text, err := readPrivate("token", path)
+func ReadToken(path string) (string, error) { return ReadSecret("token", path) }
+
+// ReadSecret reads a file with one word, which is a secret of some kind, such as "token". It refuses a file that others
+// may read.
+func ReadSecret(kind, path string) (string, error) {
+	text, err := readPrivate(kind, path)
 	if err != nil {
 		return "", err
 	}
-	token := strings.TrimSpace(text)
-	if token == "" || strings.ContainsAny(token, " \t\r\n") {
-		return "", fmt.Errorf("the token file %s has to have one line: the token", path)
+	secret := strings.TrimSpace(text)
+	if secret == "" || strings.ContainsAny(secret, " \t\r\n") {
+		return "", fmt.Errorf("the %s file %s has to have one line: the %s", kind, path, kind)
 	}
-	return token, nil
+	return secret, nil
 }
 
 // readPrivate reads a file with a secret of some kind. It refuses one that others may read.
