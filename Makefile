@@ -164,6 +164,10 @@ kubernetes-up: ## build Kubernetes, once, and start a cluster of two nodes, or r
 kubernetes-down: ## stop that cluster
 	@scripts/kubernetes down
 
+.PHONY: azure-tools
+azure-tools: ## install Microsoft's programs for tests of Azure Batch, from npm (Node.js 20)
+	@scripts/azure-tools up
+
 .PHONY: postgres-up
 postgres-up: setup ## start the PostgreSQL server for tests, or reuse it
 	@scripts/postgres up

@@ -2,10 +2,11 @@
 //
 // One rule holds for all of them: if something is missing, the test is skipped with a reason. If the
 // environment variable CLTEST_REQUIRE, a comma-separated list, names it, the test fails instead. The names
-// are slurm, containers, fuse, researcher, postgres, mariadb, docker, moto, packages, kubernetes and site; containers includes
-// fuse. Under -short everything counts as missing.
+// are slurm, containers, fuse, researcher, postgres, mariadb, docker, moto, azure, packages, kubernetes and site;
+// containers includes fuse. Under -short everything counts as missing.
 //
-// scripts/setup, scripts/slurm-cluster, scripts/postgres and scripts/site provide everything.
+// scripts/setup, scripts/slurm-cluster, scripts/postgres, scripts/azure-tools, scripts/kubernetes and scripts/site provide
+// everything.
 package testenv
 
 import (
@@ -38,6 +39,7 @@ const (
 	mariadb    = "mariadb"
 	docker     = "docker"
 	moto       = "moto"
+	azure      = "azure"
 	realSite   = "site"
 	kubernetes = "kubernetes"
 )

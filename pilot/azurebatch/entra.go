@@ -18,7 +18,7 @@ func (e entra) GetToken(ctx context.Context, o policy.TokenRequestOptions) (azco
 	if err != nil && ctx.Err() == nil {
 		err = &loginError{err}
 	}
-	return token, err //nolint:wrapcheck // of the context, or a loginError
+	return token, err
 }
 
 // loginError is a login that failed: no request was sent to the service.
