@@ -69,7 +69,7 @@ func (a Azure) command(tb testing.TB, args ...string) *exec.Cmd {
 // The account that azurite has without a configuration (Azurite: "Default Storage Account").
 const (
 	AzuriteAccount = "devstoreaccount1"
-	AzuriteKey     = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==" //nolint:gosec // in Microsoft's documentation
+	AzuriteKey     = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 )
 
 // Azurite starts Microsoft's emulator of Azure Storage, and returns the address of the account's blobs. It ends with
@@ -92,7 +92,7 @@ func (a Azure) Azurite(tb testing.TB) string {
 	go func() { ended <- cmd.Wait() }()
 	tb.Cleanup(func() {
 		_ = cmd.Process.Kill() // its blobs are in its memory
-		<-ended
+		_ = <-ended
 	})
 	Await(tb, "azurite answers", func() bool {
 		select {

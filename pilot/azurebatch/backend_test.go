@@ -33,7 +33,7 @@ func TestStartedTaskHasTheShapeAndNoPassword(t *testing.T) {
 	}
 	container := body["containerSettings"].(map[string]any)
 	wantOptions := "--cpus 4 --memory 8000m --user root --gpus 1 --security-opt seccomp=unconfined --security-opt apparmor=unconfined " +
-		"--security-opt systempaths=unconfined --device /dev/fuse --volume /mnt/codalab:/mnt/codalab"
+		"--security-opt systempaths=unconfined --device /dev/fuse --device /dev/net/tun --volume /tmp --volume /mnt/codalab:/mnt/codalab"
 	if diff := cmp.Diff(wantOptions, container["containerRunOptions"]); diff != "" || container["imageName"] != "lab/cl-worker:1" {
 		t.Errorf("%v: %s", container, diff)
 	}

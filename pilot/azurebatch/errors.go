@@ -113,7 +113,7 @@ func (e *Error) remedy() string {
 		}
 		return fmt.Sprintf("check the key of account %s and its --service-url; an account may also allow Entra alone", e.Account)
 	case "InsufficientAccountPermissions", "AuthorizationFailed", "PermissionDenied":
-		return "the identity needs the role Azure Batch Data Contributor on account " + e.Account
+		return "the identity needs the role Azure Batch Job Submitter on account " + e.Account
 	case "AccountIsDisabled":
 		return "enable account " + e.Account + " in the portal"
 	case "JobNotFound":

@@ -98,13 +98,15 @@ func (s Shape) containerOptions() (string, error) {
 }
 
 // builtinOptions returns the options that the worker's built-in runtime needs in a container of Docker, and no more of
-// them. Docker's default seccomp profile permits unshare, clone with a new namespace and mount only to containers
-// with CAP_SYS_ADMIN (moby/profiles: seccomp/default.json), and its AppArmor profile docker-default forbids mount. The
-// read-only and masked parts of /proc forbid the /proc of a new namespace (Linux: mount_too_revealing). The container
-// gets no capability by this, and neither Docker's socket nor a device but /dev/fuse.
+// them (TestWorkersContainerNeedsEachOption). Docker's default seccomp profile permits unshare, clone with a new namespace
+// and mount only to containers with CAP_SYS_ADMIN (moby/profiles: seccomp/default.json), and its AppArmor profile
+// docker-default forbids mount. The masked parts of /proc forbid the /proc of a new namespace (Linux:
+// mount_too_revealing). The volume is a directory of the node's disk for /tmp: Linux has no overlay on that of a
+// container. The container gets no capability by all this, and not Docker's socket.
 func builtinOptions() []string {
 	return []string{
-		"--security-opt", "seccomp=unconfined", "--security-opt", "apparmor=unconfined", "--security-opt", "systempaths=unconfined", "--device", "/dev/fuse",
+		"--security-opt", "seccomp=unconfined", "--security-opt", "apparmor=unconfined", "--security-opt", "systempaths=unconfined",
+		"--device", "/dev/fuse", "--device", "/dev/net/tun", "--volume", "/tmp",
 	}
 }
 
