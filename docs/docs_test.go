@@ -177,7 +177,7 @@ func TestDependenciesAreListed(t *testing.T) {
 	t.Parallel()
 	_, table, _ := strings.Cut(read(t, "contributors.md"), "| module | for |")
 	var listed []string
-	for _, row := range regexp.MustCompile(`(?m)^\| ([a-z][^|]*) \|`).FindAllStringSubmatch(table, -1) {
+	for _, row := range regexp.MustCompile(`(?m)^\| ((?:Azure/)?[a-z][^|]*) \|`).FindAllStringSubmatch(table, -1) {
 		if !strings.HasSuffix(row[1], " alone") {
 			listed = append(listed, strings.Split(row[1], ", ")...)
 		}
