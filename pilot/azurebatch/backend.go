@@ -12,6 +12,7 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/pilot"
 )
 
@@ -45,6 +46,7 @@ type Backend struct {
 	live   map[string]bool        // tasks that had not ended at the last look
 	ended  map[string]pilot.Pilot // those that have, until they are deleted
 	pool   poolNotes
+	warned time.Time // when the end of the SAS was last logged
 	shown  []pilot.Pilot // the last answer of Pilots
 }
 
@@ -80,6 +82,7 @@ func (b *Backend) Start(ctx context.Context, name string) (pilot.Pilot, error) {
 	if err := b.checkGPUs(ctx); err != nil {
 		return pilot.Pilot{}, err
 	}
+	b.warnOfSAS(ctx)
 	c, err := b.Credentials.Issue(ctx, name)
 	if err != nil {
 		return pilot.Pilot{}, err
@@ -100,6 +103,20 @@ func (b *Backend) Start(ctx context.Context, name string) (pilot.Pilot, error) {
 		return pilot.Pilot{}, err
 	}
 	return pilot.Pilot{}, err
+}
+
+// warnOfSAS logs once a day that the signature of the log container ends soon: logs would be lost without a word.
+func (b *Backend) warnOfSAS(ctx context.Context) {
+	if b.Shape.LogContainer == "" || b.Logger == nil || b.Now().Sub(b.warned) < 24*time.Hour {
+		return
+	}
+	c, err := OpenLogContainer(b.Shape.LogContainer, b.Storage)
+	if err != nil || c.Expires().IsZero() || c.Expires().Sub(b.Now()) > keep {
+		return
+	}
+	b.warned = b.Now()
+	b.Logger.WarnContext(ctx, "the signature of the log container ends soon: make a new one, and start the manager with it",
+		slog.String("container", c.Name()), slog.Time("end", c.Expires()))
 }
 
 // task returns the task of a pilot with this login.
@@ -274,7 +291,7 @@ func pilotOf(t TaskInfo) pilot.Pilot {
 		}
 	}
 	if e.RequeueCount > 0 {
-		p.Reason = fmt.Sprintf("Azure Batch has begun it again after the loss of its node, %d times so far", e.RequeueCount)
+		p.Reason = "it has lost its node " + termtext.Count(e.RequeueCount, "time") + ", and Azure Batch begins it again"
 	}
 	return p
 }

@@ -185,6 +185,18 @@ func TestRefusalsAreOneSentence(t *testing.T) {
 	}
 }
 
+// The server shows the error to owners of bundles, and writes a new text to each of them.
+func TestErrorOfAStartIsTheSameForEachWorker(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 1)
+	s.SetJob("completed")
+	_, first := s.Start(t.Context(), s.NewName())
+	_, second := s.Start(t.Context(), s.NewName())
+	if first == nil || second == nil || first.Error() != second.Error() {
+		t.Errorf("%v, and then %v", first, second)
+	}
+}
+
 func TestRetryAfterIsHeeded(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, 1)
@@ -320,7 +332,7 @@ func TestRequeuedTaskIsOnePilot(t *testing.T) {
 	first := s.pilots(t)[p.Name]
 	s.Preempt(p.Name)
 	got := s.pilots(t)
-	if len(got) != 1 || got[p.Name].Phase != pilot.Active || got[p.Name].Node == first.Node || !strings.Contains(got[p.Name].Reason, "1 times so far") {
+	if len(got) != 1 || got[p.Name].Phase != pilot.Active || got[p.Name].Node == first.Node || !strings.Contains(got[p.Name].Reason, "it has lost its node 1 time, and") {
 		t.Errorf("%+v, before %+v", got, first)
 	}
 }

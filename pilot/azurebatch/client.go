@@ -192,7 +192,7 @@ func (c *Client) address(r call) (string, error) {
 
 // AddTask adds a task to a job. An ErrTaskExists may be the answer to the repetition of a request that was carried out.
 func (c *Client) AddTask(ctx context.Context, job string, t Task) error {
-	return c.do(ctx, call{method: http.MethodPost, path: []string{"jobs", job, "tasks"}, body: t, what: "add task " + t.ID}, nil)
+	return c.do(ctx, call{method: http.MethodPost, path: []string{"jobs", job, "tasks"}, body: t, what: "add a task to job " + job}, nil)
 }
 
 // TaskInfo returns a task as TaskFields say.

@@ -2,6 +2,7 @@ package azurebatch_test
 
 import (
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -42,6 +43,24 @@ func TestLogIsReadFromTheNodeAndThenFromTheContainer(t *testing.T) {
 	s.Shape.LogContainer = ""
 	if _, err := s.log(t, p); !errors.Is(err, pilot.ErrNoLog) || !strings.Contains(err.Error(), "its node is gone, and there is no --log-container-url") {
 		t.Errorf("%v", err)
+	}
+}
+
+func TestEndOfTheSignatureIsToldInTime(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 1)
+	var log strings.Builder
+	s.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	s.start(t)
+	if log.String() != "" {
+		t.Errorf("years before: %s", log.String())
+	}
+	s.Shape.LogContainer = strings.Replace(s.logs.URL, "se=2036-01-01T00%3A00%3A00Z", "se="+time.Now().UTC().Add(time.Hour).Format("2006-01-02T15:04:05Z"), 1)
+	for range 3 {
+		s.start(t)
+	}
+	if text := log.String(); strings.Count(text, "the signature of the log container ends soon") != 1 || strings.Contains(text, s.logs.Signature) {
+		t.Errorf("%s", text)
 	}
 }
 

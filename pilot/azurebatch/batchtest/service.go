@@ -46,7 +46,8 @@ type Service struct {
 	all      []*task
 	faults   []fault
 	paths    []fault // by path
-	lost     int     // answers of new tasks to lose
+	cut      *cut
+	lost     int // answers of new tasks to lose
 	requests []string
 	serial   int
 }
@@ -164,6 +165,44 @@ func (s *Service) LoseAnswers(n int) {
 	s.lost = n
 }
 
+// Cut answers n further requests that change something. The next one takes effect, but its answer is lost, and then no
+// request arrives until Mend.
+func (s *Service) Cut(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cut = &cut{left: n}
+}
+
+// Mend lets requests arrive again.
+func (s *Service) Mend() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cut = nil
+}
+
+// cut is the loss of the network after some changes.
+type cut struct {
+	left int
+	lost bool
+}
+
+// arrives reports whether a request arrives, and whether its answer does.
+func (s *Service) arrives(r *http.Request) (request, reply bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.cut == nil:
+		return true, true
+	case s.cut.lost:
+		return false, false
+	case r.Method == http.MethodGet:
+		return true, true
+	}
+	s.cut.left--
+	s.cut.lost = s.cut.left < 0
+	return true, !s.cut.lost
+}
+
 // Requests returns the requests so far, as method and path.
 func (s *Service) Requests() []string {
 	s.mu.Lock()
@@ -173,6 +212,18 @@ func (s *Service) Requests() []string {
 
 // ServeHTTP answers a request.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	request, reply := s.arrives(r)
+	switch {
+	case !request:
+		panic(http.ErrAbortHandler) // the connection ends here
+	case !reply:
+		s.serve(httptest.NewRecorder(), r)
+		panic(http.ErrAbortHandler)
+	}
+	s.serve(w, r)
+}
+
+func (s *Service) serve(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.requests = append(s.requests, r.Method+" "+r.URL.Path)
 	var f *fault
