@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	}
 	imageDir = dir
 	code := m.Run()
-	for _, p := range []*testenv.Program{&shipped, &researchers, &answering, &imageBuilder} {
+	for _, p := range []*testenv.Program{&shipped, &researchers, &answering, &imageBuilder, &managing} {
 		p.Remove()
 	}
 	if err := engine.Remove(); err != nil {

@@ -88,17 +88,20 @@ func (a Azure) Azurite(tb testing.TB) string {
 	log := &strings.Builder{}
 	cmd.Stdout, cmd.Stderr = log, log
 	Must(tb, cmd.Start())
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	var failed error
+	ended := make(chan struct{})
+	go func() {
+		failed = cmd.Wait()
+		close(ended)
+	}()
 	tb.Cleanup(func() {
 		_ = cmd.Process.Kill() // its blobs are in its memory
-		_ = <-ended
+		<-ended
 	})
 	Await(tb, "azurite answers", func() bool {
 		select {
-		case err := <-ended:
-			ended <- err
-			tb.Fatalf("azurite ended: %v: %s", err, log)
+		case <-ended:
+			tb.Fatalf("azurite ended: %v: %s", failed, log)
 		default:
 		}
 		conn, err := net.Dial("tcp", address)

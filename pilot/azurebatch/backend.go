@@ -46,7 +46,7 @@ type Backend struct {
 	live   map[string]bool        // tasks that had not ended at the last look
 	ended  map[string]pilot.Pilot // those that have, until they are deleted
 	pool   poolNotes
-	warned time.Time // when the end of the SAS was last logged
+	warned time.Time     // when the end of the SAS was last logged
 	shown  []pilot.Pilot // the last answer of Pilots
 }
 
