@@ -27,8 +27,8 @@ func TestCheckNamesWhatIsNotMet(t *testing.T) {
 			s.SetPool(map[string]any{"vmSize": "standard_nd96asr_v4", "taskSlotsPerNode": 4})
 		}, want: "GPUs: a node runs 4 workers at once"},
 		"SAS that may not write": {change: func(s *site) { s.Shape.LogContainer = strings.Replace(s.logs.URL, "sp=rcw", "sp=r", 1) }, want: `log container: the SAS of`},
-		"SAS that may not read":  {change: func(s *site) { s.logs.Permit("cw") }, want: "log container: get blob"},
-		"wrong SAS":              {change: func(s *site) { s.Shape.LogContainer = s.logs.URL + "x" }, want: "log container: get blob"},
+		"SAS that may not read":  {change: func(s *site) { s.logs.Permit("cw") }, want: "log container: read blob"},
+		"wrong SAS":              {change: func(s *site) { s.Shape.LogContainer = s.logs.URL + "x" }, want: "log container: read blob"},
 		"login that may not write": {
 			change: func(s *site) {
 				s.RefusePath("/terminate", http.StatusForbidden, "AuthorizationFailed", "The client does not have authorization to perform action.")

@@ -33,6 +33,7 @@ type Client struct {
 	service *url.URL
 	account string // how errors name it
 	pipe    runtime.Pipeline
+	retry   policy.RetryOptions
 	now     func() time.Time
 }
 
@@ -59,23 +60,22 @@ const (
 	firstPause   = time.Second
 	longestPause = 20 * time.Second
 	tryTimeout   = time.Minute
+	// streamTimeout is the limit of a log that is read.
+	streamTimeout = time.Hour
 )
 
 // NewClient returns a client of the service at this address. It sends nothing yet.
 func NewClient(service string, c Credential, o Options) (*Client, error) {
 	u, err := url.Parse(service)
-	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.RawQuery != "" || u.User != nil {
+	if err != nil || u.Host == "" || u.Scheme != "https" && !isLocal(u) || u.RawQuery != "" || u.User != nil {
 		return nil, fmt.Errorf("%q is not the URL of a Batch account, such as https://mylab.westeurope.batch.azure.com", service)
 	}
 	u.Path = strings.TrimSuffix(u.Path, "/")
-	login, err := c.policy(u.Scheme == "http" && net.ParseIP(u.Hostname()).IsLoopback())
+	login, err := c.policy(isLocal(u))
 	if err != nil {
 		return nil, err
 	}
-	if o.Retry.MaxRetries == 0 {
-		o.Retry.MaxRetries, o.Retry.TryTimeout = retries, tryTimeout
-		o.Retry.RetryDelay, o.Retry.MaxRetryDelay = firstPause, longestPause
-	}
+	o.Retry = bounded(o.Retry)
 	if o.Now == nil {
 		o.Now = time.Now //nolint:forbidigo // the clock's default
 	}
@@ -84,7 +84,25 @@ func NewClient(service string, c Credential, o Options) (*Client, error) {
 	if account == "" {
 		account, _, _ = strings.Cut(u.Hostname(), ".")
 	}
-	return &Client{service: u, account: account, pipe: pipe, now: o.Now}, nil
+	return &Client{service: u, account: account, pipe: pipe, retry: o.Retry, now: o.Now}, nil
+}
+
+// isLocal reports whether an address is one of this machine, without TLS. Tests use such addresses; a task has a token
+// in it, and an address of storage a signature, which others could read on the network.
+func isLocal(u *url.URL) bool { return u.Scheme == "http" && net.ParseIP(u.Hostname()).IsLoopback() }
+
+// bounded returns settings for repetitions, or else the usual ones.
+func bounded(r policy.RetryOptions) policy.RetryOptions {
+	if r.MaxRetries == 0 {
+		r = policy.RetryOptions{MaxRetries: retries, TryTimeout: tryTimeout, RetryDelay: firstPause, MaxRetryDelay: longestPause}
+	}
+	return r
+}
+
+// streaming returns a context for a request whose answer is a log: it may be long, and the network slow.
+func streaming(ctx context.Context, r policy.RetryOptions) context.Context {
+	r.TryTimeout = streamTimeout
+	return policy.WithRetryOptions(ctx, r)
 }
 
 // policy returns the policy that logs requests in. A plain service is one of this machine, without TLS.
@@ -291,7 +309,7 @@ const rangeHeader = "ocp-range"
 // task's node: an error of ErrNoFile means that there is none, or not yet, or no longer.
 func (c *Client) ReadFile(ctx context.Context, w io.Writer, job, id, file string, offset int64) (int64, error) {
 	what := "read " + file + " of task " + id
-	answer, err := c.send(ctx, call{
+	answer, err := c.send(streaming(ctx, c.retry), call{
 		method: http.MethodGet, path: []string{"jobs", job, "tasks", id, "files", file}, what: what,
 		header: map[string]string{rangeHeader: fmt.Sprintf("bytes=%d-", offset), "Accept": "application/octet-stream"},
 	})

@@ -86,6 +86,7 @@ func TestBadAddressesAndKeysAreRefusedBeforeAnyRequest(t *testing.T) {
 		want    string
 	}{
 		{"lab.westeurope.batch.azure.com", key, "is not the URL of a Batch account"},
+		{"http://lab.westeurope.batch.azure.com", key, "is not the URL of a Batch account"},
 		{"https://u:p@lab.westeurope.batch.azure.com", key, "is not the URL of a Batch account"},
 		{"https://lab.westeurope.batch.azure.com", azurebatch.Credential{Account: "lab", Key: "not base64!"}, "the account key is not one of Azure Batch's"},
 		{"https://lab.westeurope.batch.azure.com", azurebatch.Credential{Key: "a2V5"}, "needs the name of its account"},
@@ -95,7 +96,7 @@ func TestBadAddressesAndKeysAreRefusedBeforeAnyRequest(t *testing.T) {
 			t.Errorf("%s: %v, want %s", test.service, err, test.want)
 		}
 	}
-	for _, address := range []string{"", "logs", "https://lab.blob.core.windows.net/?sig=SECRET", "https://lab.blob.core.windows.net/logs", "ftp://x/logs?sig=SECRET"} {
+	for _, address := range []string{"", "logs", "https://lab.blob.core.windows.net/?sig=SECRET", "https://lab.blob.core.windows.net/logs", "ftp://x/logs?sig=SECRET", "http://lab.blob.core.windows.net/logs?sig=SECRET"} {
 		if _, err := azurebatch.OpenLogContainer(address, policy.ClientOptions{}); err == nil || strings.Contains(err.Error(), "SECRET") {
 			t.Errorf("%s: %v", address, err)
 		}

@@ -15,11 +15,12 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 )
 
-// LogContainer is a container of Azure Storage, named by an address with a SAS. It reads and writes blobs by plain
+// LogContainer is a container of Azure Storage, named by an address with a SAS. It reads blobs by plain
 // requests: with a SAS they need no further login, and the SDK's azblob would add more to the program than the rest of
 // this package.
 type LogContainer struct {
 	address *url.URL
+	retry   policy.RetryOptions
 	pipe    runtime.Pipeline
 }
 
@@ -29,18 +30,15 @@ var errNoBlob = errors.New("the log container has no such blob")
 // OpenLogContainer returns the container at an address. It sends nothing yet.
 func OpenLogContainer(address string, o policy.ClientOptions) (*LogContainer, error) {
 	u, err := url.Parse(address)
-	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || strings.Trim(u.Path, "/") == "" || u.User != nil {
+	if err != nil || u.Host == "" || u.Scheme != "https" && !isLocal(u) || strings.Trim(u.Path, "/") == "" || u.User != nil {
 		// The address is a secret: the error does not show it.
 		return nil, errors.New("--log-container-url is not the URL of a container, such as https://mylab.blob.core.windows.net/logs?sv=…&sig=…")
 	}
 	if u.Query().Get("sig") == "" {
 		return nil, errors.New("--log-container-url has no signature (SAS): Azure Batch writes the logs with it")
 	}
-	if o.Retry.MaxRetries == 0 {
-		o.Retry.MaxRetries, o.Retry.TryTimeout = retries, tryTimeout
-		o.Retry.RetryDelay, o.Retry.MaxRetryDelay = firstPause, longestPause
-	}
-	return &LogContainer{address: u, pipe: runtime.NewPipeline("cl-worker-manager", "v1", runtime.PipelineOptions{}, &o)}, nil
+	o.Retry = bounded(o.Retry)
+	return &LogContainer{address: u, retry: o.Retry, pipe: runtime.NewPipeline("cl-worker-manager", "v1", runtime.PipelineOptions{}, &o)}, nil
 }
 
 // Name returns the address without the SAS.
@@ -60,7 +58,7 @@ func (c *LogContainer) Expires() time.Time {
 
 // Read copies a blob from this offset on to w, and returns the number of bytes. It fails with errNoBlob if there is none.
 func (c *LogContainer) Read(ctx context.Context, w io.Writer, blob string, offset int64) (int64, error) {
-	answer, err := c.send(ctx, http.MethodGet, blob, map[string]string{"x-ms-range": fmt.Sprintf("bytes=%d-", offset)}, "")
+	answer, err := c.send(streaming(ctx, c.retry), blob, offset)
 	if err != nil {
 		return 0, err
 	}
@@ -75,37 +73,22 @@ func (c *LogContainer) Read(ctx context.Context, w io.Writer, blob string, offse
 	return n, nil
 }
 
-// Write makes a blob with this content.
-func (c *LogContainer) Write(ctx context.Context, blob, content string) error {
-	answer, err := c.send(ctx, http.MethodPut, blob, map[string]string{"x-ms-blob-type": "BlockBlob"}, content)
-	if err != nil {
-		return err
-	}
-	return answer.Body.Close()
-}
-
 // storageVersion is the version of the interface of Azure Storage, without which a request has the one of the SAS.
 const storageVersion = "2023-11-03"
 
-// send returns the answer to a request, whose body the caller closes. The status of the answer is below 400, or 416.
-func (c *LogContainer) send(ctx context.Context, method, blob string, header map[string]string, content string) (*http.Response, error) {
+// send returns the answer to a request for a blob, whose body the caller closes. The status of the answer is below 400, or
+// 416.
+func (c *LogContainer) send(ctx context.Context, blob string, offset int64) (*http.Response, error) {
 	u := *c.address
 	u.Path = strings.TrimSuffix(u.Path, "/") + "/" + blob
-	what := strings.ToLower(method) + " blob " + blob + " of the log container " + c.Name()
-	req, err := runtime.NewRequest(ctx, method, u.String())
+	what := "read blob " + blob + " of the log container " + c.Name()
+	req, err := runtime.NewRequest(ctx, http.MethodGet, u.String())
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, withoutURL(err))
 	}
 	req.Raw().Header.Set("x-ms-version", storageVersion)
-	for name, value := range header {
-		req.Raw().Header.Set(name, value)
-	}
+	req.Raw().Header.Set("x-ms-range", fmt.Sprintf("bytes=%d-", offset))
 	runtime.SkipBodyDownload(req)
-	if method == http.MethodPut {
-		if err := req.SetBody(readSeekCloser{strings.NewReader(content)}, "text/plain; charset=utf-8"); err != nil {
-			return nil, fmt.Errorf("%s: %w", what, err)
-		}
-	}
 	answer, err := c.pipe.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, withoutURL(err))
@@ -115,12 +98,6 @@ func (c *LogContainer) send(ctx context.Context, method, blob string, header map
 	}
 	return nil, c.refusal(what, answer)
 }
-
-// readSeekCloser is a reader that needs no close.
-type readSeekCloser struct{ io.ReadSeeker }
-
-// Close does nothing.
-func (readSeekCloser) Close() error { return nil }
 
 // refusal returns the error of an answer, and closes its body.
 func (c *LogContainer) refusal(what string, answer *http.Response) error {
@@ -144,6 +121,8 @@ func (c *LogContainer) refusal(what string, answer *http.Response) error {
 		return fmt.Errorf("%sstatus 404: %w", text, errNoBlob)
 	case code == "":
 		return fmt.Errorf("%sstatus %d", text, answer.StatusCode)
+	case code == "ContainerNotFound":
+		return fmt.Errorf("%s; make the container that --log-container-url names", text)
 	case code == "AuthorizationPermissionMismatch":
 		return fmt.Errorf("%s; the SAS of --log-container-url needs the permissions read, create and write", text)
 	case answer.StatusCode == http.StatusForbidden && !c.Expires().IsZero():

@@ -36,8 +36,12 @@ func (b *Backend) Logged(ctx context.Context) ([]pilot.Pilot, error) {
 	return pilots, nil
 }
 
-// readEvery is the interval at which a followed log is read.
-const readEvery = 2 * time.Second
+// readEvery is the interval at which a followed log is read. A log is followed on through so many failures in a row,
+// each of which the client has repeated before.
+const (
+	readEvery    = 2 * time.Second
+	mostFailures = 5
+)
 
 // WriteLog writes the output of a pilot's task: from the node's files while there is a node, and else from the log
 // container. Standard output and standard error come one after the other at each look.
@@ -53,13 +57,18 @@ func (b *Backend) WriteLog(ctx context.Context, w io.Writer, p pilot.Pilot, foll
 	if every == 0 {
 		every = readEvery
 	}
-	for {
+	for failures := 0; ; {
 		ended, err := l.look(ctx)
+		var failed *Error
 		switch {
-		case err != nil:
-			return err
-		case ended || !follow:
+		case err == nil && (ended || !follow):
 			return l.result()
+		case err == nil:
+			failures = 0
+		case follow && errors.As(err, &failed) && failed.Transient() && failures < mostFailures:
+			failures++
+		default:
+			return err
 		}
 		if err := pause.For(ctx, every); err != nil {
 			return err

@@ -3,6 +3,7 @@ package azurebatch_test
 import (
 	"errors"
 	"log/slog"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -96,6 +97,7 @@ func TestFollowedLogGoesOnOnTheNextNodeAndEndsWithTheWorker(t *testing.T) {
 			t.Errorf("%q, want %q", got, text)
 		}
 	}
+	s.Refuse(6, http.StatusServiceUnavailable, "ServerBusy", "The server is currently unable to receive requests. Please retry your request.")
 	s.Preempt(p.Name)
 	s.Print(p.Name, "stderr.txt", "again\n")
 	if got := testenv.Receive(t, "the line of the second start", pieces); got != "again\n" {
