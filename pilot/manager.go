@@ -87,6 +87,8 @@ type tracked struct {
 	Pilot
 	// reached is set once the server knows it.
 	reached bool
+	// again is set while it waits after it has run: the batch system has lost its node, and starts it again.
+	again bool
 	// uncertain is the time until which it counts although the backend does not show it.
 	uncertain time.Time
 	// troubled is the time at which its trouble began; zero without one.
@@ -384,6 +386,7 @@ func (m *Manager) askBackend(ctx context.Context, now time.Time) error {
 		case t == nil:
 			m.found(ctx, now, p, first)
 		default:
+			t.again = p.Phase == Pending && (t.again || t.Phase == Active)
 			t.Pilot, t.uncertain = p, time.Time{}
 			m.watchTrouble(ctx, now, t)
 		}
@@ -486,6 +489,8 @@ func (m *Manager) decide(ctx context.Context, now time.Time, staged []Bundle) De
 		t := m.tracked[name]
 		w, known := m.workers[WorkerID(name)]
 		switch {
+		case t.again && !t.stopped: // the server may still know the worker of the lost node
+			k.Coming = append(k.Coming, shape.Whole())
 		case known && !w.IsTerminating:
 			k.Free = append(k.Free, m.roomIn(ctx, now, shape, t, w))
 		case known, t.reached, t.stopped: // it is ending, or the server has lost it

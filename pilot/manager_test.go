@@ -243,6 +243,26 @@ func TestPilotsThatAreSmallerThanAskedForAreNotStartedForever(t *testing.T) {
 	s.logged("it asks for 2g of memory", 1)
 }
 
+// Azure Batch and Slurm start a job again whose node is lost. The bundle of that node is staged again, and waits for it.
+func TestPilotThatWaitsAgainIsComing(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.stage(1, nil)
+	s.pass(0, 1)
+	s.pilots[0].Phase, s.pilots[0].Since = pilot.Active, s.now
+	s.checkIn(true, 0)
+	s.stage(0, nil)
+	s.pass(time.Minute, 0)
+	s.pilots[0].Phase = pilot.Pending
+	s.stage(1, nil)
+	s.pass(time.Minute, 0) // the server still knows the old worker
+	s.workers = nil
+	s.pass(time.Minute, 0) // it has forgotten it
+	s.pilots[0].Phase = pilot.Active
+	s.checkIn(true, 0)
+	s.pass(time.Minute, 1)
+}
+
 func TestPilotsAreFoundAgainAfterARestart(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
