@@ -3,12 +3,14 @@ package main
 import (
 	"bytes"
 	"context"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -16,6 +18,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/pilot"
 	"github.com/cl-slurm/cl-slurm/pilot/azurebatch/batchtest"
+	"github.com/cl-slurm/cl-slurm/server"
 )
 
 // managing is cl-worker-manager.
@@ -24,87 +27,152 @@ var managing = testenv.Program{Package: "../cl-worker-manager"}
 // azureRuns is the number of runs, and so of workers, of the test.
 const azureRuns = 3
 
+// workerTimeout is the time after which the server takes a silent worker for gone.
+const workerTimeout = 15 * time.Second
+
+// azureSite is a server, a Batch account whose tasks are containers of Docker, and the command line of a manager.
+type azureSite struct {
+	*batchtest.Service
+	t     *testing.T
+	api   *client.Client
+	image string // for bundles
+	logs  *batchtest.Container
+	args  []string
+}
+
+func newAzureSite(t *testing.T, nodes int) *azureSite {
+	t.Helper()
+	testenv.PrivateNetwork(t)
+	host, docker := engine.Host(t)
+	dir := testenv.SharedDir(t)
+	address, stop := startChangedServer(t, filepath.Join(dir, "server"), server.Config{Now: time.Now, WorkerTimeout: workerTimeout}, func(h http.Handler) http.Handler { return h })
+	t.Cleanup(stop)
+	api, err := client.New(address, client.Options{
+		Credentials: func(context.Context) (string, string, error) { return "ann", scriptPassword, nil },
+	})
+	must(t, err)
+	s := &azureSite{Service: batchtest.New(t, nodes), t: t, api: api, logs: batchtest.NewContainer(t)}
+	s.image = imagetest.Start(t).Push(t, "lab/tools:1", scriptImage(t))
+	node := batchtest.Docker{Host: host, Client: docker, Worker: shipped.Path(t), Dir: filepath.Join(dir, "nodes")}
+	node.Prepare(t)
+	s.Execute = node.Execute
+	s.args = []string{
+		"--server", address, "--min-workers", "0", "--max-workers", "8", "--worker-image", batchtest.Image, "--worker-fetch-private", "127.0.0.1",
+		"--worker-idle-seconds", "5", "--worker-exit-after-num-runs", "1", "azure-batch", "--account-name", s.Account, "--service-url", s.URL, "--job-id", s.Job,
+	}
+	return s
+}
+
+func (s *azureSite) manager(words ...string) *exec.Cmd {
+	s.t.Helper()
+	c := exec.CommandContext(s.t.Context(), managing.Path(s.t), append(s.args[:len(s.args):len(s.args)], words...)...)
+	c.Env = append(os.Environ(), "CODALAB_USERNAME=ann", "CODALAB_PASSWORD="+scriptPassword, "AZURE_BATCH_ACCESS_KEY="+s.Key, "CL_AZURE_LOG_CONTAINER_URL="+s.logs.URL)
+	return c
+}
+
+// call runs one command, and returns its output.
+func (s *azureSite) call(words ...string) string {
+	s.t.Helper()
+	out, err := s.manager(words...).CombinedOutput()
+	s.t.Logf("$ cl-worker-manager … azure-batch … %s\n%s", strings.Join(words, " "), out)
+	must(s.t, err)
+	return string(out)
+}
+
+// manage runs the manager until end is called, which returns the manager's log.
+func (s *azureSite) manage() (end func() string) {
+	s.t.Helper()
+	running := s.manager()
+	var log bytes.Buffer
+	running.Stdout, running.Stderr = &log, &log
+	must(s.t, running.Start())
+	end = sync.OnceValue(func() string {
+		_ = running.Process.Signal(os.Interrupt)
+		_ = running.Wait()
+		s.t.Log(log.String())
+		return log.String()
+	})
+	s.t.Cleanup(func() { end() })
+	return end
+}
+
+// await waits until a bundle's state holds.
+func (s *azureSite) await(uuid, what string, holds func(b client.BundleInfo) bool) client.BundleInfo {
+	s.t.Helper()
+	var b client.BundleInfo
+	testenv.Await(s.t, what, func() bool {
+		var err error
+		b, err = s.api.Bundle(s.t.Context(), uuid)
+		must(s.t, err)
+		return holds(b)
+	}, &b.State, &b.Metadata)
+	return b
+}
+
 // TestWorkersInTasksOfAzureBatchRunBundles is the whole way: cl-worker-manager azure-batch starts a worker for each of some
 // runs. Each worker is cl-worker in a container of Docker, with the options that the task names and no login but its
 // token. It runs its bundle in the built-in runtime. Then no worker is left.
 func TestWorkersInTasksOfAzureBatchRunBundles(t *testing.T) {
 	t.Parallel()
-	testenv.PrivateNetwork(t)
-	host, docker := engine.Host(t)
-	dir := testenv.SharedDir(t)
-	address := startTestServer(t, filepath.Join(dir, "server"))
-	api, err := client.New(address, client.Options{
-		Credentials: func(context.Context) (string, string, error) { return "ann", scriptPassword, nil },
-	})
-	must(t, err)
-	image := imagetest.Start(t).Push(t, "lab/tools:1", scriptImage(t))
-	service, logs := batchtest.New(t, azureRuns), batchtest.NewContainer(t)
-	node := batchtest.Docker{Host: host, Client: docker, Worker: shipped.Path(t), Dir: filepath.Join(dir, "node")}
-	node.Prepare(t)
-	service.Execute = node.Execute
-	manager := func(words ...string) *exec.Cmd {
-		c := exec.CommandContext(t.Context(), managing.Path(t), append([]string{
-			"--server", address, "--min-workers", "0", "--max-workers", "8", "--worker-image", batchtest.Image, "--worker-fetch-private", "127.0.0.1",
-			"--worker-idle-seconds", "5", "--worker-exit-after-num-runs", "1", "azure-batch",
-			"--account-name", service.Account, "--service-url", service.URL, "--job-id", service.Job,
-		}, words...)...)
-		c.Env = append(os.Environ(), "CODALAB_USERNAME=ann", "CODALAB_PASSWORD="+scriptPassword, "AZURE_BATCH_ACCESS_KEY="+service.Key, "CL_AZURE_LOG_CONTAINER_URL="+logs.URL)
-		return c
-	}
-	call := func(words ...string) string {
-		out, err := manager(words...).CombinedOutput()
-		if err != nil {
-			t.Fatalf("%q: %v: %s", words, err, out)
-		}
-		t.Logf("$ cl-worker-manager … azure-batch … %s\n%s", strings.Join(words, " "), out)
-		return string(out)
-	}
-	call("--check")
+	s := newAzureSite(t, azureRuns)
+	s.call("--check")
 	var uuids []string
 	for range azureRuns {
-		uuids = append(uuids, createRun(t, api, image))
+		uuids = append(uuids, createRun(t, s.api, s.image))
 	}
-	running := manager()
-	var log bytes.Buffer
-	running.Stdout, running.Stderr = &log, &log
-	must(t, running.Start())
-	end := sync.OnceFunc(func() {
-		_ = running.Process.Signal(os.Interrupt)
-		_ = running.Wait()
-		t.Log(log.String())
-	})
-	t.Cleanup(end)
-	remotes := map[string]string{}
+	end := s.manage()
+	remotes := map[string]bool{}
 	for _, uuid := range uuids {
-		var b client.BundleInfo
-		testenv.Await(t, "the run has ended", func() bool {
-			b, err = api.Bundle(t.Context(), uuid)
-			must(t, err)
-			return b.State.Final()
-		}, &b.State, &b.Metadata)
-		if b.State != codalab.StateReady {
-			t.Errorf("the run is %s: %v", b.State, b.Metadata)
+		b := s.await(uuid, "the run has ended", func(b client.BundleInfo) bool { return b.State.Final() })
+		if remote := b.Metadata.String("remote"); b.State != codalab.StateReady || !strings.Contains(remote, pilot.WorkerID("cl_worker_codalab_")) {
+			t.Errorf("the run is %s in %s: %v", b.State, remote, b.Metadata)
 		}
-		remotes[b.Metadata.String("remote")] = uuid
+		remotes[b.Metadata.String("remote")] = true
 	}
-	if len(remotes) != azureRuns {
-		t.Errorf("the runs were in %q", remotes)
+	testenv.Await(t, "all workers have ended", func() bool { return len(s.IDs("completed")) == azureRuns && len(s.IDs("")) == azureRuns })
+	if out := s.call("status"); !strings.Contains(out, "no workers") || len(remotes) != azureRuns {
+		t.Errorf("the runs were in %v; status says %s", remotes, out)
 	}
-	testenv.Await(t, "all workers have ended", func() bool { return len(service.IDs("completed")) == azureRuns && len(service.IDs("")) == azureRuns })
-	if out := call("status"); !strings.Contains(out, "no workers") {
-		t.Errorf("status says %s", out)
-	}
-	service.RemoveNodes()
-	if out := call("logs", uuids[0]); !strings.Contains(out, "Worker started!") || !strings.Contains(out, uuids[0]) {
+	s.RemoveNodes()
+	if out := s.call("logs", uuids[0]); !strings.Contains(out, "Worker started!") || !strings.Contains(out, uuids[0]) {
 		t.Errorf("the log of the worker is %s", out)
 	}
-	for remote := range remotes {
-		if !strings.Contains(remote, pilot.WorkerID("cl_worker_codalab_")) {
-			t.Errorf("a run was in %s", remote)
-		}
-	}
-	end()
-	if strings.Contains(log.String(), logs.Signature) || strings.Contains(log.String(), service.Key) {
+	if log := end(); strings.Contains(log, s.logs.Signature) || strings.Contains(log, s.Key) {
 		t.Error("a secret is in the manager's log")
+	}
+}
+
+// TestPreemptedTaskIsTheSameWorkerAgain takes the node of a worker away, as Azure does with Spot nodes. Azure Batch begins
+// the task again on another node, and the run begins there again.
+func TestPreemptedTaskIsTheSameWorkerAgain(t *testing.T) {
+	t.Parallel()
+	s := newAzureSite(t, 1)
+	uuid := createRunOf(t, s.api, s.image, "sleep 100000")
+	s.manage()
+	runs := func(b client.BundleInfo) bool { return b.State == codalab.StateRunning }
+	first := s.await(uuid, "the run has begun", runs)
+	id := s.IDs("")[0]
+	if out := s.call("status"); !strings.Contains(out, "tvmps_00000001_d") {
+		t.Errorf("status says %s", out)
+	}
+	s.Preempt(id) // and there is no other node yet
+	s.await(uuid, "the run is staged again", func(b client.BundleInfo) bool { return b.State == codalab.StateStaged })
+	s.AddNodes(1)
+	again := s.await(uuid, "the run has begun again", runs)
+	if first.Metadata.String("remote") != again.Metadata.String("remote") || len(s.IDs("")) != 1 {
+		t.Errorf("first in %s, again in %s; tasks %q", first.Metadata.String("remote"), again.Metadata.String("remote"), s.IDs(""))
+	}
+	if out := s.call("status"); !strings.Contains(out, "tvmps_00000002_d") || !strings.Contains(out, "it has lost its node 1 time") {
+		t.Errorf("status says %s", out)
+	}
+	if out := s.call("kill", id, "--yes"); !strings.Contains(out, uuid) {
+		t.Errorf("kill says %s", out)
+	}
+	testenv.Await(t, "the task has ended", func() bool {
+		_, state := s.Task(id)
+		return state == "completed"
+	})
+	if out := s.call("logs", id); !strings.Contains(out, "Worker started!") {
+		t.Errorf("the log is %s", out)
 	}
 }

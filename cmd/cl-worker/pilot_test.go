@@ -118,6 +118,12 @@ func runAndWait(t *testing.T, api *client.Client, image string) client.BundleInf
 // createRun creates a run of the client's user, and returns its UUID.
 func createRun(t *testing.T, api *client.Client, image string) string {
 	t.Helper()
+	return createRunOf(t, api, image, "echo ran; env")
+}
+
+// createRunOf is createRun with another command.
+func createRunOf(t *testing.T, api *client.Client, image, command string) string {
+	t.Helper()
 	sheet, err := api.FindWorksheet(t.Context(), "", client.HomeWorksheet)
 	must(t, err)
 	metadata := codalab.Metadata{}
@@ -127,7 +133,7 @@ func createRun(t *testing.T, api *client.Client, image string) string {
 		}
 	}
 	metadata["name"], metadata["request_docker_image"] = "r", image
-	made, err := api.CreateBundle(t.Context(), client.NewBundle{Worksheet: sheet.UUID, Type: codalab.TypeRun, Command: "echo ran; env", Metadata: metadata})
+	made, err := api.CreateBundle(t.Context(), client.NewBundle{Worksheet: sheet.UUID, Type: codalab.TypeRun, Command: command, Metadata: metadata})
 	must(t, err)
 	return made.UUID
 }

@@ -38,7 +38,7 @@ func TestWorkersContainerNeedsEachOption(t *testing.T) {
 	d := batchtest.Docker{Host: host, Client: docker, Worker: worker.Path(t)}
 	d.Prepare(t)
 	probe := func(options []string) string {
-		out, err := d.Command(t.Context(), "", batchtest.Image, options, nil, []string{"cl-worker", "probe"}).CombinedOutput()
+		out, err := d.Command(t.Context(), batchtest.Image, options, nil, []string{"cl-worker", "probe"}).CombinedOutput()
 		if _, ended := errors.AsType[*exec.ExitError](err); err != nil && !ended {
 			t.Fatal(err)
 		}

@@ -244,7 +244,7 @@ func (s *Service) deleteTask(w http.ResponseWriter, r *http.Request) {
 	defer s.mu.Unlock()
 	if t := s.thisTask(w, r); t != nil {
 		if t.stop != nil {
-			t.stop()
+			t.stop(errNodeLost)
 		}
 		s.all = slices.DeleteFunc(s.all, func(other *task) bool { return other == t })
 		w.WriteHeader(http.StatusOK)
@@ -264,7 +264,7 @@ func (s *Service) terminateTask(w http.ResponseWriter, r *http.Request) {
 	}
 	t.byUser = true
 	if t.state == "running" && t.stop != nil {
-		t.stop() // its end completes it
+		t.stop(nil) // its end completes it
 	} else {
 		s.complete(t, 0)
 	}

@@ -22,7 +22,7 @@ type Docker struct {
 	Host, Client string
 	// Worker is the path of cl-worker.
 	Worker string
-	// Dir is a directory of this machine for the files of tasks.
+	// Dir is a directory of this machine for the disks of nodes.
 	Dir string
 }
 
@@ -43,11 +43,8 @@ func (d Docker) Prepare(tb testing.TB) {
 }
 
 // Command returns a container that runs words with a task's options.
-func (d Docker) Command(ctx context.Context, id, image string, options, env, words []string) *exec.Cmd {
+func (d Docker) Command(ctx context.Context, image string, options, env, words []string) *exec.Cmd {
 	args := []string{"run", "--rm", "--network", "host", "--volume", "/usr:/usr:ro", "--volume", d.Worker + ":/opt/cl-worker:ro", "--env", "PATH=/opt:/usr/bin:/usr/sbin"}
-	if id != "" {
-		args = append(args, "--name", id, "--volume", d.Dir+":"+nodeRoot, "--workdir", filepath.Join(nodeRoot, id))
-	}
 	for _, v := range env {
 		args = append(args, "--env", v)
 	}
@@ -65,15 +62,22 @@ func (d Docker) command(ctx context.Context, args ...string) *exec.Cmd {
 func (d Docker) Execute(ctx context.Context, r Run) int {
 	words, err := Split(r.CommandLine)
 	if err == nil {
-		err = os.MkdirAll(filepath.Join(d.Dir, r.ID), 0o755)
+		err = os.MkdirAll(filepath.Join(d.Dir, r.Node, r.ID), 0o755)
 	}
 	if err != nil {
 		_, _ = fmt.Fprintln(r.Stderr, err)
 		return 127
 	}
-	c := d.Command(ctx, r.ID, r.Image, strings.Fields(r.RunOptions), r.Env, words)
+	name := r.ID + "_" + r.Node
+	options := append(strings.Fields(r.RunOptions), "--name", name, "--volume", filepath.Join(d.Dir, r.Node)+":"+nodeRoot, "--workdir", filepath.Join(nodeRoot, r.ID))
+	c := d.Command(ctx, r.Image, options, r.Env, words)
 	c.Stdout, c.Stderr = r.Stdout, r.Stderr
-	c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) } // docker passes it on
+	c.Cancel = func() error {
+		if errors.Is(context.Cause(ctx), errNodeLost) {
+			return d.command(context.WithoutCancel(ctx), "kill", name).Run()
+		}
+		return c.Process.Signal(syscall.SIGTERM) // docker passes it on
+	}
 	c.WaitDelay = killAfter
 	err = c.Run()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {

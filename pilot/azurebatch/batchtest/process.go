@@ -58,7 +58,12 @@ func Processes(dir string, env ...string) func(ctx context.Context, r Run) int {
 		}
 		c := exec.CommandContext(ctx, words[0], words[1:]...)
 		c.Dir, c.Env, c.Stdout, c.Stderr = dir, append(env, r.Env...), r.Stdout, r.Stderr
-		c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) }
+		c.Cancel = func() error {
+			if errors.Is(context.Cause(ctx), errNodeLost) {
+				return c.Process.Kill()
+			}
+			return c.Process.Signal(syscall.SIGTERM)
+		}
 		c.WaitDelay = killAfter
 		err = c.Run()
 		var exit *exec.ExitError

@@ -3,6 +3,7 @@ package batchtest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -23,13 +24,16 @@ type task struct {
 	failure  object
 	requeues int
 	files    map[string]*bytes.Buffer // nil if they are gone
-	stop     context.CancelFunc
+	stop     context.CancelCauseFunc
 	byUser   bool
 }
 
+// errNodeLost is the cause of the end of a task whose node is gone: it gets no signal but KILL.
+var errNodeLost = errors.New("the node is lost")
+
 // Run is a task that runs.
 type Run struct {
-	ID, CommandLine, Image, RunOptions string
+	ID, Node, CommandLine, Image, RunOptions string
 	// Env has the variables of the task.
 	Env            []string
 	Stdout, Stderr io.Writer
@@ -60,10 +64,10 @@ func (s *Service) schedule() {
 
 // execute runs a task in a goroutine. The caller holds mu.
 func (s *Service) execute(t *task) {
-	ctx, stop := context.WithCancel(s.ctx)
+	ctx, stop := context.WithCancelCause(s.ctx)
 	t.stop = stop
 	requeues := t.requeues
-	r := Run{ID: t.id, Stdout: &output{s: s, t: t, to: t.files["stdout.txt"]}, Stderr: &output{s: s, t: t, to: t.files["stderr.txt"]}}
+	r := Run{ID: t.id, Node: t.node.id, Stdout: &output{s: s, t: t, to: t.files["stdout.txt"]}, Stderr: &output{s: s, t: t, to: t.files["stderr.txt"]}}
 	r.CommandLine, _ = t.body["commandLine"].(string)
 	if c, ok := t.body["containerSettings"].(object); ok {
 		r.Image, _ = c["imageName"].(string)
@@ -76,7 +80,7 @@ func (s *Service) execute(t *task) {
 		}
 	}
 	s.tasks.Go(func() {
-		defer stop()
+		defer stop(nil)
 		exit := s.Execute(ctx, r)
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -169,7 +173,7 @@ func (s *Service) Preempt(id string) {
 	t.state, t.node, t.files, t.began, t.changed = "active", nil, nil, time.Time{}, s.Now()
 	t.requeues++
 	if t.stop != nil {
-		t.stop()
+		t.stop(errNodeLost)
 	}
 	s.schedule()
 }
@@ -191,7 +195,7 @@ func (s *Service) Vanish(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t := s.task(id); t.stop != nil {
-		t.stop()
+		t.stop(errNodeLost)
 	}
 	s.all = slices.DeleteFunc(s.all, func(t *task) bool { return t.id == id })
 }
