@@ -291,7 +291,7 @@ func pilotOf(t TaskInfo) pilot.Pilot {
 		}
 	}
 	if e.RequeueCount > 0 {
-		p.Reason = "it has lost its node " + termtext.Count(e.RequeueCount, "time") + ", and Azure Batch begins it again"
+		p.Reason = "Azure Batch has requeued it " + termtext.Count(e.RequeueCount, "time")
 	}
 	return p
 }

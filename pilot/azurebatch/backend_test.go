@@ -327,13 +327,15 @@ func TestVanishedTaskLeavesThePilots(t *testing.T) {
 
 func TestRequeuedTaskIsOnePilot(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, 2)
+	s := newSite(t, 3)
 	p := s.start(t)
-	first := s.pilots(t)[p.Name]
-	s.Preempt(p.Name)
-	got := s.pilots(t)
-	if len(got) != 1 || got[p.Name].Phase != pilot.Active || got[p.Name].Node == first.Node || !strings.Contains(got[p.Name].Reason, "it has lost its node 1 time, and") {
-		t.Errorf("%+v, before %+v", got, first)
+	for want, lose := range map[string]func(string){"": s.Preempt, "Azure Batch has requeued it 1 time": s.Requeue} {
+		first := s.pilots(t)[p.Name]
+		lose(p.Name)
+		got := s.pilots(t)
+		if len(got) != 1 || got[p.Name].Phase != pilot.Active || got[p.Name].Node == first.Node || want != "" && got[p.Name].Reason != want {
+			t.Errorf("%+v, before %+v", got, first)
+		}
 	}
 }
 

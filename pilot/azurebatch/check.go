@@ -60,7 +60,7 @@ func (b *Backend) checkPool(ctx context.Context, id string) []pilot.Finding {
 		}
 	}
 	// A pool that may grow by itself meets the need.
-	found := []pilot.Finding{{Name: "pool", OK: t.text == "" || t.patience == longPatience && len(p.ResizeErrors) == 0, Text: strings.TrimPrefix(text+"; "+t.text, "; ")}}
+	found := []pilot.Finding{{Name: "pool", OK: t.patience == 0 || t.patience == longPatience && len(p.ResizeErrors) == 0, Text: strings.TrimPrefix(text+"; "+t.text, "; ")}}
 	found[0].Text = strings.TrimSuffix(found[0].Text, "; ")
 	docker := p.Machine != nil && p.Machine.Container != nil
 	containers := pilot.Finding{Name: "containers", OK: docker, Text: "the nodes run containers"}

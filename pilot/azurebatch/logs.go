@@ -84,8 +84,8 @@ type logReader struct {
 	container *LogContainer // nil for none
 	done      []int64       // the bytes of each of outputs that are written
 	printed   bool
-	begun     int  // the times that Batch has begun the task again
-	lost      bool // the task has ended, and its node has no files
+	began     time.Time // when the task has begun, or begun again
+	lost      bool      // the task has ended, and its node has no files
 }
 
 // look writes the new output, and reports whether there will be no more.
@@ -99,9 +99,9 @@ func (l *logReader) look(ctx context.Context) (ended bool, err error) {
 		return false, err
 	default:
 		ended = t.State == taskCompleted
-		if t.Execution != nil && t.Execution.RequeueCount != l.begun {
-			l.begun = t.Execution.RequeueCount
-			clear(l.done) // its files are new ones on another node
+		if t.Execution != nil && !t.Execution.Start.Equal(l.began) {
+			l.began = t.Execution.Start
+			clear(l.done) // its files are new ones, perhaps on another node
 		}
 	}
 	for i, file := range outputs {

@@ -30,13 +30,13 @@ type poolNotes struct {
 	failed  string // the last error that was logged
 }
 
-// trouble is a reason for which tasks do not start by themselves.
+// trouble is a reason for which tasks wait. If it has no patience, they start by themselves in time.
 type trouble struct {
 	text     string
 	patience time.Duration
 }
 
-// addTrouble tells pilots that have waited for long the trouble of their pool. It asks the service only if there are
+// addTrouble tells pilots that have waited for long the reason, from their pool. It asks the service only if there are
 // such pilots, once a minute.
 func (b *Backend) addTrouble(ctx context.Context, pilots []pilot.Pilot) {
 	now := b.Now()
@@ -47,7 +47,13 @@ func (b *Backend) addTrouble(ctx context.Context, pilots []pilot.Pilot) {
 		if b.pool.asked.IsZero() || now.Sub(b.pool.asked) >= askPoolEvery {
 			b.lookAtPool(ctx)
 		}
-		pilots[i].Trouble, pilots[i].Patience = b.pool.trouble.text, b.pool.trouble.patience
+		switch t := b.pool.trouble; {
+		case t.text == "":
+		case t.patience == 0:
+			pilots[i].Reason = t.text
+		default:
+			pilots[i].Trouble, pilots[i].Patience = t.text, t.patience
+		}
 	}
 }
 
@@ -89,7 +95,7 @@ func gpuProblem(p Pool, s Shape) error {
 	return fmt.Errorf("the machines of pool %s have the size %s, which has no GPU of NVIDIA, and --gpus asks for %d: use a job on a pool of NC or ND machines", p.ID, p.VMSize, s.GPUs)
 }
 
-// poolTrouble returns the trouble of a job's pool, in the service's words; an empty one if tasks wait for their turn.
+// poolTrouble returns the reason for which the tasks of a job wait, in the service's words.
 func (c *Client) poolTrouble(ctx context.Context, job string, s Shape) (trouble, Pool, error) {
 	j, err := c.Job(ctx, job)
 	if err != nil {
@@ -106,7 +112,7 @@ func (c *Client) poolTrouble(ctx context.Context, job string, s Shape) (trouble,
 	case err != nil:
 		return trouble{}, Pool{}, err
 	}
-	if t := p.trouble(s); t.text != "" || p.AllocationState == "resizing" {
+	if t := p.trouble(s); t.text != "" {
 		return t, p, nil
 	}
 	t, err := c.nodeTrouble(ctx, p)
@@ -122,8 +128,6 @@ func (p Pool) trouble(s Shape) trouble {
 		return trouble{fmt.Sprintf("pool %s is %s", p.ID, p.State), patience}
 	case s.Slots > max(p.SlotsPerNode, 1):
 		return trouble{fmt.Sprintf("a worker takes %d task slots, and the nodes of pool %s have %d", s.Slots, p.ID, max(p.SlotsPerNode, 1)), patience}
-	case len(p.ResizeErrors) > 0:
-		return trouble{"pool " + p.ID + " cannot grow: " + problems(p.ResizeErrors), longPatience}
 	case p.AutoScaleRun != nil && p.AutoScaleRun.Error != nil:
 		return trouble{"the autoscale formula of pool " + p.ID + " fails: " + problems([]Problem{*p.AutoScaleRun.Error}), patience}
 	}
@@ -144,13 +148,28 @@ func problems(list []Problem) string {
 	return withoutSignature(strings.Join(parts, "; "))
 }
 
-// nodeTrouble returns the trouble of a pool without a node that can take a task.
+// nodeTrouble returns the reason that a pool's nodes are. Texts about nodes that work have no numbers: the server writes
+// each new text to the staged bundles.
 func (c *Client) nodeTrouble(ctx context.Context, p Pool) (trouble, error) {
 	n, err := c.NodeCounts(ctx, p.ID)
-	lost := n.Unusable + n.StartTaskFailed + n.Offline + n.Preempted + n.Unknown
-	switch {
-	case err != nil, n.Total > lost:
+	if err != nil {
 		return trouble{}, err
+	}
+	growth := ""
+	if len(p.ResizeErrors) > 0 {
+		growth = "pool " + p.ID + " cannot grow: " + problems(p.ResizeErrors)
+	}
+	switch {
+	case n.Running+n.Idle > 0 && growth != "":
+		return trouble{text: "the nodes of pool " + p.ID + " are busy, and " + growth}, nil
+	case n.Running+n.Idle > 0:
+		return trouble{text: "the nodes of pool " + p.ID + " are busy"}, nil
+	case growth != "":
+		return trouble{growth, longPatience}, nil
+	case p.AllocationState == "resizing":
+		return trouble{text: "pool " + p.ID + " is resizing"}, nil
+	case n.Total > n.lost():
+		return trouble{text: "nodes of pool " + p.ID + " are starting"}, nil
 	case n.Total == 0 && p.AutoScale:
 		return trouble{"pool " + p.ID + " has no nodes: its autoscale formula asks for none so far", longPatience}, nil
 	case n.Total == 0 && p.TargetDedicated+p.TargetLow == 0:
@@ -158,7 +177,12 @@ func (c *Client) nodeTrouble(ctx context.Context, p Pool) (trouble, error) {
 	case n.Total == 0:
 		return trouble{"pool " + p.ID + " has no nodes yet", longPatience}, nil
 	}
-	t := trouble{fmt.Sprintf("none of the %d nodes of pool %s takes tasks: %s", n.Total, p.ID, n.lost()), patience}
+	return c.lostNodes(ctx, p, n)
+}
+
+// lostNodes returns the trouble of a pool without a node that takes tasks.
+func (c *Client) lostNodes(ctx context.Context, p Pool, n NodeCounts) (trouble, error) {
+	t := trouble{fmt.Sprintf("none of the %d nodes of pool %s takes tasks: %s", n.Total, p.ID, n.lostStates()), patience}
 	if n.Preempted > 0 { // Azure brings them back when it has room
 		t.patience = longPatience
 	}
@@ -171,13 +195,38 @@ func (c *Client) nodeTrouble(ctx context.Context, p Pool) (trouble, error) {
 	return t, err
 }
 
-// lost names the numbers of nodes that take no task.
-func (n NodeCounts) lost() string {
+// byState returns the numbers of nodes that take no task, by state.
+func (n NodeCounts) byState() []stateCount {
+	return []stateCount{
+		{n.Unusable, "unusable"},
+		{n.StartTaskFailed, "starttaskfailed"},
+		{n.Offline, "offline"},
+		{n.Preempted, "preempted"},
+		{n.Unknown, "unknown"},
+		{n.LeavingPool, "leavingpool"},
+		{n.Deallocated, "deallocated"},
+		{n.Deallocating, "deallocating"},
+	}
+}
+
+type stateCount struct {
+	n     int
+	state string
+}
+
+// lost returns the number of nodes that take no task.
+func (n NodeCounts) lost() int {
+	sum := 0
+	for _, s := range n.byState() {
+		sum += s.n
+	}
+	return sum
+}
+
+// lostStates names the numbers of nodes that take no task.
+func (n NodeCounts) lostStates() string {
 	var parts []string
-	for _, s := range []struct {
-		n     int
-		state string
-	}{{n.Unusable, "unusable"}, {n.StartTaskFailed, "starttaskfailed"}, {n.Offline, "offline"}, {n.Preempted, "preempted"}, {n.Unknown, "unknown"}} {
+	for _, s := range n.byState() {
 		if s.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", s.n, s.state))
 		}

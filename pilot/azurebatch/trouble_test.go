@@ -12,6 +12,7 @@ func TestTroubleIsToldInTheServicesWords(t *testing.T) {
 		nodes  int
 		change func(s *site)
 		want   string
+		waits  bool // it starts by itself
 	}{
 		"quota of cores": {
 			change: func(s *site) {
@@ -37,7 +38,25 @@ func TestTroubleIsToldInTheServicesWords(t *testing.T) {
 			change: func(*site) {},
 			want:   "pool cpus has no nodes: its target is 0 nodes, and it does not scale by itself",
 		},
-		"pool that grows": {change: func(s *site) { s.SetPool(map[string]any{"allocationState": "resizing"}) }},
+		"pool that grows": {
+			change: func(s *site) { s.SetPool(map[string]any{"allocationState": "resizing"}) },
+			want:   "pool cpus is resizing", waits: true,
+		},
+		"nodes that start": {
+			nodes: 2, change: func(s *site) { s.SetNodes("starting", "", "") },
+			want: "nodes of pool cpus are starting", waits: true,
+		},
+		"quota of cores, and busy nodes": {
+			nodes: 1, change: func(s *site) {
+				s.SetPool(map[string]any{"resizeErrors": []map[string]any{{"code": "AccountCoreQuotaReached", "message": "The specified account has reached core quota"}}})
+				s.start(s.t)
+			},
+			want: "the nodes of pool cpus are busy, and pool cpus cannot grow: AccountCoreQuotaReached: The specified account has reached core quota", waits: true,
+		},
+		"deallocated nodes": {
+			nodes: 2, change: func(s *site) { s.SetNodes("deallocated", "", "") },
+			want: "none of the 2 nodes of pool cpus takes tasks: 2 deallocated",
+		},
 		"unusable nodes": {
 			nodes: 2, change: func(s *site) { s.SetNodes("unusable", "DiskFull", "There is not enough disk space on the node.") },
 			want: "none of the 2 nodes of pool cpus takes tasks: 2 unusable; tvmps_00000001_d: DiskFull: There is not enough disk space on the node",
@@ -50,7 +69,7 @@ func TestTroubleIsToldInTheServicesWords(t *testing.T) {
 			nodes: 3, change: func(s *site) { s.SetNodes("preempted", "", "") },
 			want: "none of the 3 nodes of pool cpus takes tasks: 3 preempted",
 		},
-		"busy nodes": {nodes: 1, change: func(s *site) { s.start(s.t) }},
+		"busy nodes": {nodes: 1, change: func(s *site) { s.start(s.t) }, want: "the nodes of pool cpus are busy", waits: true},
 		"more slots than a node has": {
 			change: func(s *site) { s.Shape.Slots = 4 },
 			want:   "a worker takes 4 task slots, and the nodes of pool cpus have 1",
@@ -70,13 +89,13 @@ func TestTroubleIsToldInTheServicesWords(t *testing.T) {
 			s.t = t
 			test.change(s)
 			p := s.start(t)
-			if got := s.pilots(t)[p.Name]; got.Trouble != "" {
-				t.Errorf("at once: %q", got.Trouble)
+			if got := s.pilots(t)[p.Name]; got.Trouble+got.Reason != "" {
+				t.Errorf("at once: %q", got.Trouble+got.Reason)
 			}
 			s.Age(p.Name, 4*time.Minute)
 			got := s.pilots(t)[p.Name]
-			if got.Trouble != test.want || (got.Patience > 0) != (test.want != "") {
-				t.Errorf("%q for %s\nwant %q", got.Trouble, got.Patience, test.want)
+			if told := map[bool]string{true: got.Reason, false: got.Trouble}[test.waits]; told != test.want || (got.Patience > 0) == test.waits {
+				t.Errorf("%q, %q for %s\nwant %q", got.Reason, got.Trouble, got.Patience, test.want)
 			}
 			before := len(s.Requests())
 			s.pilots(t)

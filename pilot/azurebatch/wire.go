@@ -75,8 +75,8 @@ type TaskInfo struct {
 	} `json:"nodeInfo"`
 }
 
-// Execution is the course of a task. RequeueCount counts the times that Batch has begun it again, because its node was
-// lost.
+// Execution is the course of a task. Start is that of the last time, if Batch has begun it again. RequeueCount counts only
+// the times that a person was the cause, who removed its node.
 type Execution struct {
 	Start        time.Time `json:"startTime"`
 	End          time.Time `json:"endTime"`
@@ -167,11 +167,15 @@ type NodeCounts struct {
 	Offline         int `json:"offline"`
 	StartTaskFailed int `json:"startTaskFailed"`
 	Unknown         int `json:"unknown"`
+	LeavingPool     int `json:"leavingPool"`
+	Deallocated     int `json:"deallocated"`
+	Deallocating    int `json:"deallocating"`
 }
 
 func (n NodeCounts) plus(m NodeCounts) NodeCounts {
 	return NodeCounts{
 		Total: n.Total + m.Total, Idle: n.Idle + m.Idle, Running: n.Running + m.Running, Preempted: n.Preempted + m.Preempted, Unusable: n.Unusable + m.Unusable,
 		Offline: n.Offline + m.Offline, StartTaskFailed: n.StartTaskFailed + m.StartTaskFailed, Unknown: n.Unknown + m.Unknown,
+		LeavingPool: n.LeavingPool + m.LeavingPool, Deallocated: n.Deallocated + m.Deallocated, Deallocating: n.Deallocating + m.Deallocating,
 	}
 }

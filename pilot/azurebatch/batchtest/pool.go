@@ -57,8 +57,8 @@ func (s *Service) listNodes(w http.ResponseWriter, r *http.Request) {
 // countNames are the names of the numbers of nodes, by their states.
 var countNames = map[string]string{ //nolint:gochecknoglobals // a constant
 	"creating": "creating", "idle": "idle", "offline": "offline", "preempted": "preempted", "rebooting": "rebooting", "reimaging": "reimaging", "running": "running",
-	"starting": "starting", "starttaskfailed": "startTaskFailed", "leavingpool": "leavingPool", "unknown": "unknown", "unusable": "unusable",
-	"waitingforstarttask": "waitingForStartTask",
+	"starting": "starting", "deallocated": "deallocated", "deallocating": "deallocating", "starttaskfailed": "startTaskFailed", "leavingpool": "leavingPool", "unknown": "unknown", "unusable": "unusable",
+	"waitingforstarttask": "waitingForStartTask", "upgradingos": "upgradingOS",
 }
 
 func (s *Service) countNodes(w http.ResponseWriter, r *http.Request) {
@@ -72,6 +72,12 @@ func (s *Service) countNodes(w http.ResponseWriter, r *http.Request) {
 	none, all := object{"total": 0}, object{"total": len(s.nodes)}
 	for _, name := range countNames {
 		none[name], all[name] = 0, 0
+	}
+	if r.URL.Query().Get("api-version") == oldVersion { // these states are newer
+		for _, name := range []string{"deallocated", "deallocating", "upgradingOS"} {
+			delete(none, name)
+			delete(all, name)
+		}
 	}
 	for _, n := range s.nodes {
 		count, _ := all[countNames[n.state]].(int)

@@ -252,7 +252,7 @@ func (s *Service) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	switch version := r.URL.Query().Get("api-version"); version {
-	case "2022-10-01.16.0", "2025-06-01", "2026-10-01":
+	case oldVersion, "2025-06-01", "2026-10-01":
 		s.routes().ServeHTTP(w, r)
 	case "":
 		refuse(w, http.StatusBadRequest, "MissingRequiredQueryParameter", "A query parameter that's mandatory for this request is not specified.")
@@ -260,6 +260,9 @@ func (s *Service) serve(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, "UnsupportedRequestVersion", "The specified request version is not supported.")
 	}
 }
+
+// oldVersion is the version of Microsoft's client for JavaScript.
+const oldVersion = "2022-10-01.16.0"
 
 // routes returns the handlers of the calls.
 func (s *Service) routes() http.Handler {

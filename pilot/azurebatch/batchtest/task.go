@@ -23,6 +23,7 @@ type task struct {
 	exit     *int
 	failure  object
 	requeues int
+	starts   int                      // the times that it was begun again
 	files    map[string]*bytes.Buffer // nil if they are gone
 	stop     context.CancelCauseFunc
 	byUser   bool
@@ -66,7 +67,7 @@ func (s *Service) schedule() {
 func (s *Service) execute(t *task) {
 	ctx, stop := context.WithCancelCause(s.ctx)
 	t.stop = stop
-	requeues := t.requeues
+	starts := t.starts
 	r := Run{ID: t.id, Node: t.node.id, Stdout: &output{s: s, t: t, to: t.files["stdout.txt"]}, Stderr: &output{s: s, t: t, to: t.files["stderr.txt"]}}
 	r.CommandLine, _ = t.body["commandLine"].(string)
 	if c, ok := t.body["containerSettings"].(object); ok {
@@ -84,7 +85,7 @@ func (s *Service) execute(t *task) {
 		exit := s.Execute(ctx, r)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if t.state == "running" && t.requeues == requeues {
+		if t.state == "running" && t.starts == starts {
 			s.complete(t, exit)
 		}
 	})
@@ -165,13 +166,21 @@ func (s *Service) Fail(id, code, message string) {
 }
 
 // Preempt takes the node of a running task away. Batch begins the task again, on another node.
-func (s *Service) Preempt(id string) {
+func (s *Service) Preempt(id string) { s.loseNode(id, "preempted", 0) }
+
+// Requeue takes the node of a running task away, as a person who shrinks the pool.
+func (s *Service) Requeue(id string) { s.loseNode(id, "leavingpool", 1) }
+
+// loseNode begins a task again. Batch counts only the times that a person was the cause (BatchTaskExecutionInfo:
+// requeueCount).
+func (s *Service) loseNode(id, state string, requeues int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.task(id)
-	t.node.state = "preempted"
+	t.node.state = state
+	t.starts++
 	t.state, t.node, t.files, t.began, t.changed = "active", nil, nil, time.Time{}, s.Now()
-	t.requeues++
+	t.requeues += requeues
 	if t.stop != nil {
 		t.stop(errNodeLost)
 	}
