@@ -147,9 +147,14 @@ func (b *Backend) add(ctx context.Context, t Task) error {
 	return err
 }
 
-// Preview returns the request by which Start adds the task of a pilot, without secrets.
+// Preview returns the request by which Start adds the task of a pilot, without secrets. With a password file it is the
+// one for a server without worker tokens.
 func (b *Backend) Preview(name string) (string, error) {
-	t, err := b.task(name, pilot.Credential{Token: "…"})
+	c := pilot.Credential{Token: "…"}
+	if b.Shape.PasswordFile != "" {
+		c.Token = ""
+	}
+	t, err := b.task(name, c)
 	if err != nil {
 		return "", err
 	}

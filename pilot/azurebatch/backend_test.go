@@ -224,6 +224,11 @@ func TestWorkersOfServersWithoutTokensReadAFileOfTheNode(t *testing.T) {
 	if strings.Contains(string(text), "CODALAB_") {
 		t.Errorf("a secret is in %s", text)
 	}
+	s.tokens.none = false
+	body, _ = s.Service.Task(s.start(t).Name)
+	if text, err := json.Marshal(body); err != nil || strings.Contains(string(text), "/etc/codalab") {
+		t.Errorf("a worker with a token has the file: %s, %v", text, err)
+	}
 }
 
 func TestPilotsAreThisManagersTasksOfAllPages(t *testing.T) {

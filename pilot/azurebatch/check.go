@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/pilot"
 )
 
@@ -35,7 +36,7 @@ func (b *Backend) checkList(ctx context.Context) pilot.Finding {
 	if err != nil {
 		return failed("list tasks", err)
 	}
-	return pilot.Finding{Name: "list tasks", OK: true, Text: fmt.Sprintf("%d workers of %s have not ended", len(b.ours(tasks)), b.Mark)}
+	return pilot.Finding{Name: "list tasks", OK: true, Text: fmt.Sprintf("workers of %s that have not ended: %d", b.Mark, len(b.ours(tasks)))}
 }
 
 // checkWrite ends a task that does not exist: only a login that may write gets the answer that there is none.
@@ -52,7 +53,7 @@ func (b *Backend) checkPool(ctx context.Context, id string) []pilot.Finding {
 	if err != nil {
 		return []pilot.Finding{failed("pool", err)}
 	}
-	text := fmt.Sprintf("%s: %d nodes of %s, %d task slots each", p.ID, p.CurrentDedicated+p.CurrentLow, p.VMSize, max(p.SlotsPerNode, 1))
+	text := fmt.Sprintf("%s: %s of %s, %s each", p.ID, termtext.Count(p.CurrentDedicated+p.CurrentLow, "node"), p.VMSize, termtext.Count(max(p.SlotsPerNode, 1), "task slot"))
 	t := p.trouble(b.Shape)
 	if t.text == "" {
 		if t, err = b.Client.nodeTrouble(ctx, p); err != nil {

@@ -19,9 +19,9 @@ func TestCheckNamesWhatIsNotMet(t *testing.T) {
 		"no log container":      {change: func(s *site) { s.Shape.LogContainer = "" }},
 		"unknown job":           {change: func(s *site) { s.Backend.Job = "x" }, want: "account and job: read job x: Azure Batch: JobNotFound"},
 		"disabled job":          {change: func(s *site) { s.SetJob("disabled") }, want: "account and job: job prod-cpu of account lab is disabled"},
-		"pool of no nodes":      {change: func(s *site) { s.RemoveNodes() }, want: "pool: cpus: 0 nodes of standard_d4d_v5, 1 task slots each; pool cpus has no nodes"},
+		"pool of no nodes":      {change: func(s *site) { s.RemoveNodes() }, want: "pool: cpus: 0 nodes of standard_d4d_v5, 1 task slot each; pool cpus has no nodes"},
 		"pool without Docker":   {change: func(s *site) { s.SetPool(map[string]any{"virtualMachineConfiguration": map[string]any{}}) }, want: "containers: the pool has no container configuration"},
-		"no GPUs":               {change: func(s *site) { s.Shape.GPUs = 1 }, want: "pool: cpus: 2 nodes of standard_d4d_v5, 1 task slots each; the machines of pool cpus"},
+		"no GPUs":               {change: func(s *site) { s.Shape.GPUs = 1 }, want: "pool: cpus: 2 nodes of standard_d4d_v5, 1 task slot each; the machines of pool cpus"},
 		"GPUs of several": {change: func(s *site) {
 			s.Shape.GPUs = 1
 			s.SetPool(map[string]any{"vmSize": "standard_nd96asr_v4", "taskSlotsPerNode": 4})

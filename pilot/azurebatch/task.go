@@ -44,6 +44,9 @@ const tokenVariable = "CODALAB_WORKER_TOKEN" //nolint:gosec // a name
 
 // Task returns the task of a pilot whose command has these words.
 func (s Shape) Task(name string, words []string, c pilot.Credential) (Task, error) {
+	if c.Token != "" {
+		s.PasswordFile = "" // the worker does not need it
+	}
 	options, err := s.containerOptions()
 	if err != nil {
 		return Task{}, err

@@ -83,13 +83,16 @@ func (b *Backend) checkGPUs(ctx context.Context) error {
 	return gpuProblem(b.pool.pool, b.Shape)
 }
 
-// sizesWithGPUs are the families of VM sizes with GPUs of NVIDIA ("Sizes for virtual machines in Azure": GPU
-// accelerated). NP has programmable arrays instead, and NV…v4 and NG have GPUs of AMD, for which Docker has no --gpus.
-var sizesWithGPUs = regexp.MustCompile(`(?i)^(standard_)?n[cdv]\d`)
+// The families of VM sizes with GPUs, and those of them whose GPUs are AMD's, for which Docker has no --gpus ("Sizes for
+// virtual machines in Azure": GPU accelerated). NP has programmable arrays instead, and NG has GPUs of AMD alone.
+var (
+	sizesWithGPUs = regexp.MustCompile(`(?i)^(standard_)?n[cdv]\d`)
+	sizesOfAMD    = regexp.MustCompile(`(?i)^(standard_)?(nv\d+as_v4|nd\d+\w*_mi\d+)`)
+)
 
 // gpuProblem returns an error if the shape asks for GPUs, and the pool's machines have none.
 func gpuProblem(p Pool, s Shape) error {
-	if s.GPUs == 0 || p.VMSize == "" || sizesWithGPUs.MatchString(p.VMSize) {
+	if s.GPUs == 0 || p.VMSize == "" || sizesWithGPUs.MatchString(p.VMSize) && !sizesOfAMD.MatchString(p.VMSize) {
 		return nil
 	}
 	return fmt.Errorf("the machines of pool %s have the size %s, which has no GPU of NVIDIA, and --gpus asks for %d: use a job on a pool of NC or ND machines", p.ID, p.VMSize, s.GPUs)

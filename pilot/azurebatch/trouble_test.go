@@ -105,3 +105,18 @@ func TestTroubleIsToldInTheServicesWords(t *testing.T) {
 		})
 	}
 }
+
+func TestSizesOfMachinesWithGPUsAreKnown(t *testing.T) {
+	t.Parallel()
+	for size, has := range map[string]bool{
+		"Standard_NC6": true, "standard_nc6s_v3": true, "Standard_NC24ads_A100_v4": true, "Standard_ND96asr_v4": true, "Standard_NV36ads_A10_v5": true, "Standard_NV12s_v3": true,
+		"Standard_NV4as_v4": false, "Standard_ND96isr_MI300X_v5": false, "Standard_NG8ads_V620_v1": false, "Standard_NP10s": false, "Standard_D3_v2": false, "STANDARD_D4D_V5": false,
+	} {
+		s := newSite(t, 1)
+		s.SetPool(map[string]any{"vmSize": size})
+		s.Shape.GPUs = 1
+		if _, err := s.Start(t.Context(), s.NewName()); (err == nil) != has {
+			t.Errorf("%s: %v", size, err)
+		}
+	}
+}
