@@ -172,7 +172,7 @@ func TestPreemptedTaskIsTheSameWorkerAgain(t *testing.T) {
 		_, state := s.Task(id)
 		return state == "completed"
 	})
-	if out := s.call("logs", id); !strings.Contains(out, "Worker started!") {
+	if out := s.call("logs", id); !strings.Contains(out, "Worker started!") || !strings.Contains(out, "the worker gives its runs back to the server") {
 		t.Errorf("the log is %s", out)
 	}
 }
