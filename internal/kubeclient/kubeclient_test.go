@@ -1,0 +1,70 @@
+package kubeclient
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+)
+
+func TestEitherFlagForTheCertificateIsEnough(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		access Access
+		file   string
+		text   string
+	}{
+		{Access{Host: "h:6443", Token: "t", CertPath: "/ca.crt", Cert: "/dev/null"}, "/ca.crt", ""},
+		{Access{Host: "h:6443", Token: "t", Cert: `BEGIN\nEND`}, "", "BEGIN\nEND"},
+		{Access{Host: "h:6443", Token: "t", CertPath: "/dev/null", Cert: "BEGIN\nEND"}, "", "BEGIN\nEND"},
+		{Access{Host: "h:6443", Token: "t"}, "", ""},
+	} {
+		config, namespace, err := tt.access.Config()
+		testenv.Must(t, err)
+		if config.CAFile != tt.file || string(config.CAData) != tt.text || config.Host != "https://h:6443" || namespace != "default" {
+			t.Errorf("%+v: file %q, text %q, host %s, namespace %s", tt.access, config.CAFile, config.CAData, config.Host, namespace)
+		}
+		if _, err := rest.HTTPClientFor(&rest.Config{Host: config.Host, BearerToken: config.BearerToken}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestFieldsThatExcludeEachOtherAreRefused(t *testing.T) {
+	t.Parallel()
+	for want, access := range map[string]Access{
+		"needs the address":           {Token: "t"},
+		"excludes a kubeconfig":       {Host: "h", Kubeconfig: "/x"},
+		"excludes a file with":        {Host: "h", Token: "t", TokenFile: "/x"},
+		"stat /nonexistent/config: n": {Kubeconfig: "/nonexistent/config"},
+	} {
+		if _, _, err := access.Config(); !errors.Is(err, ErrAccess) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %q", access, err, want)
+		}
+	}
+}
+
+func TestKubeconfigNamesClusterAndNamespace(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "config")
+	testenv.Must(t, os.WriteFile(file, []byte(`apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "https://10.0.0.1"}}]
+users: [{name: u, user: {token: secret}}]
+contexts: [{name: x, context: {cluster: c, user: u, namespace: lab}}]
+current-context: x
+`), 0o600))
+	config, namespace, err := Access{Kubeconfig: file}.Config()
+	testenv.Must(t, err)
+	if config.Host != "https://10.0.0.1" || config.BearerToken != "secret" || namespace != "lab" {
+		t.Errorf("%s, %s, %s", config.Host, config.BearerToken, namespace)
+	}
+	if _, namespace, err = (Access{Kubeconfig: file, Namespace: "other"}).Config(); err != nil || namespace != "other" {
+		t.Errorf("namespace %s, %v", namespace, err)
+	}
+}
