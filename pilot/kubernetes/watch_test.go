@@ -1,0 +1,111 @@
+package kubernetes_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+	"github.com/cl-slurm/cl-slurm/pilot"
+	"github.com/cl-slurm/cl-slurm/pilot/kubernetes"
+	"github.com/cl-slurm/cl-slurm/pilot/pilottest"
+)
+
+func TestWatchedPodsCostNoRequest(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, &pilottest.Tokens{})
+	b := s.watched(s.backend("lab", ""))
+	name := start(t, b)
+	awaitPhase(t, b, name, pilot.Active)
+	testenv.Must(t, b.Tidy(t.Context()))
+	before := s.proxy.count("")
+	for range 100 {
+		if p := show(t, b, name); p.Phase != pilot.Active {
+			t.Fatalf("the pilot is %+v", p)
+		}
+		testenv.Must(t, b.Tidy(t.Context()))
+	}
+	if n := s.proxy.count("") - before; n != 0 {
+		t.Errorf("%d requests", n)
+	}
+}
+
+func TestBrokenWatchIsAnErrorAndNoOldAnswer(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, &pilottest.Tokens{})
+	b := s.watched(s.backend("lab", ""))
+	name := start(t, b)
+	awaitPhase(t, b, name, pilot.Active)
+	s.proxy.setDown(true)
+	var err error
+	testenv.Await(t, "the outage is an error", func() bool {
+		_, err = b.Pilots(t.Context())
+		return err != nil
+	})
+	if failed, ok := err.(interface{ Transient() bool }); !ok || !failed.Transient() {
+		t.Errorf("the error is %v", err)
+	}
+	s.api(http.MethodDelete, s.path("pods/"+name)+"?gracePeriodSeconds=0", nil)
+	s.proxy.setDown(false)
+	testenv.Await(t, "the watch goes on", func() bool {
+		pilots, err := b.Pilots(t.Context())
+		return err == nil && len(pilots) == 0
+	})
+}
+
+// The server ends each watch after some minutes, and forgets old places: 410 Gone.
+func TestWatchGoesOnAfterItsEndAndAfter410Gone(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, &pilottest.Tokens{})
+	b := s.watched(s.backend("lab", ""))
+	first := start(t, b)
+	awaitPhase(t, b, first, pilot.Active)
+	watches := s.proxy.count("WATCH pods")
+	s.proxy.answers("WATCH pods", http.StatusGone)
+	s.proxy.cutStreams()
+	testenv.Await(t, "the answer is given", func() bool { return s.proxy.count("WATCH pods") > watches })
+	s.api(http.MethodDelete, s.path("pods/"+first)+"?gracePeriodSeconds=0", nil)
+	second := start(t, b)
+	awaitPhase(t, b, second, pilot.Active)
+	testenv.Await(t, "the first pilot is gone", func() bool { return show(t, b, first).Name == "" })
+}
+
+func TestWrongAccessIsOneSentence(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, &pilottest.Tokens{})
+	direct := s.access()
+	direct.Host, direct.CertPath = s.cluster.config.Host, s.cluster.config.CAFile
+	_, err := connectTo(t, direct)
+	testenv.Must(t, err)
+	for name, test := range map[string]struct {
+		change func()
+		words  string
+	}{
+		"token":  {func() { direct.Token = "wrong" }, "list the workers: Unauthorized: the cluster https://10.79.1.1 does not accept the login: the token may have expired"},
+		"cert":   {func() { direct.CertPath = "" }, "certificate signed by unknown authority: give the certificate of the cluster's authority with --cert-path or in the kubeconfig"},
+		"host":   {func() { direct.Host = "https://no-such-host.invalid" }, "no such host: check the address"},
+		"scheme": {func() { direct.Host = "https://" + strings.TrimPrefix(s.proxy.address, "http://") }, "server gave HTTP response to HTTPS client: the address needs https:// or http:// as the cluster has it"},
+	} {
+		before := direct
+		test.change()
+		for _, watch := range []bool{false, true} {
+			c, err := kubernetes.Connect(direct)
+			testenv.Must(t, err)
+			b := s.backend("lab", "")
+			b.Cluster = c
+			if watch {
+				s.watched(b)
+			}
+			_, err = b.Pilots(t.Context())
+			failed, ok := err.(interface{ Transient() bool })
+			if !ok || failed.Transient() || !strings.HasSuffix(err.Error(), test.words) {
+				t.Errorf("%s, watch %v: %v\nwant %s", name, watch, err, test.words)
+			}
+		}
+		direct = before
+	}
+	direct.Host = "127.0.0.1:1"
+	if _, err := connectTo(t, direct); err == nil || !strings.Contains(err.Error(), "the cluster https://127.0.0.1:1 does not answer: dial tcp 127.0.0.1:1: connect: connection refused") {
+		t.Errorf("%v", err)
+	}
+}
