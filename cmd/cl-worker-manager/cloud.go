@@ -34,7 +34,7 @@ type service interface {
 }
 
 // services returns the clouds, with the flags of one call each.
-func services() []service { return []service{&awsBatch{}, &azureBatch{}} }
+func services() []service { return []service{&awsBatch{}, &azureBatch{}, &inKubernetes{}} }
 
 // cloudBackend is the backend of a cloud.
 type cloudBackend interface {

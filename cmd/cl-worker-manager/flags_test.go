@@ -102,6 +102,30 @@ func azureFlags() []original {
 	}
 }
 
+// kubernetesFlags are those of codalab/worker_manager/kubernetes_worker_manager.py.
+func kubernetesFlags() []original {
+	return []original{
+		{"bundle-runtime", "docker", "docker means in the worker's own pod, with `cl-worker`'s own runtime; no pod has Docker's socket"},
+		{"cluster-host", "", "may be left out where kubectl finds the cluster, or in a pod with a service account"},
+		{"auth-token", "", "other users of the host can see it, and a warning says so; workers do not get it"},
+		{"auth-token-file", "", "ours: a file with the token, which is read again when it changes"},
+		{"cert-path", "", "one of `--cert-path` and `--cert` is enough, and none is needed where the system knows the authority; CodaLab's requires both"},
+		{"cert", "", "as `--cert-path`; `\\n` may stand for the end of a line"},
+		{"kubeconfig", "", "ours"},
+		{"context", "", "ours"},
+		{"namespace", "", "ours; CodaLab's is always default"},
+		{"nfs-volume-name", "", "the claim is mounted at `--worker-work-dir-prefix`, and CodaLab's at the work directory below it"},
+		{"work-dir-size", "", "ours; without a volume CodaLab's has the work directory on the node's disk (hostPath)"},
+		{"node-selector", "", "ours"},
+		{"toleration", "", "ours"},
+		{"gpu-resource", "", "ours; CodaLab's is always nvidia.com/gpu"},
+		{"fuse-resource", "", "ours"},
+		{"service-account", "", "ours"},
+		{"priority-class", "", "ours"},
+		{"image-pull-secret", "", "ours"},
+	}
+}
+
 // flagTable is a table of flags. command is the command whose flags they are, empty for the program itself.
 type flagTable struct {
 	title, command string
@@ -115,6 +139,7 @@ func allFlags() []flagTable {
 		{"after `slurm-batch`", "slurm-batch", slurmFlags()},
 		{"after `aws-batch`", "aws-batch", append(awsFlags(), cloudFlags()...)},
 		{"after `azure-batch`", "azure-batch", append(azureFlags(), cloudFlags()...)},
+		{"after `kubernetes`", "kubernetes", append(kubernetesFlags(), cloudFlags()...)},
 	}
 }
 

@@ -36,8 +36,12 @@ func TestMain(m *testing.M) {
 // runHere runs the program in this process.
 func runHere(t *testing.T, env map[string]string, args ...string) (string, error) {
 	t.Helper()
+	return runWith(t.Context(), env, args...)
+}
+
+func runWith(ctx context.Context, env map[string]string, args ...string) (string, error) {
 	var out bytes.Buffer
-	err := run(t.Context(), program.Process{
+	err := run(ctx, program.Process{
 		Args: args, Stdin: strings.NewReader(""), Stdout: &out, Stderr: &out, Getenv: func(name string) string { return env[name] }, Now: time.Now,
 	})
 	return out.String(), err
@@ -46,7 +50,7 @@ func runHere(t *testing.T, env map[string]string, args ...string) (string, error
 // TestHelpIsAsWritten compares the output of --help with testdata/help.
 func TestHelpIsAsWritten(t *testing.T) {
 	t.Parallel()
-	for _, verb := range []string{"", "slurm-batch", "aws-batch", "azure-batch", "status", "logs", "kill"} {
+	for _, verb := range []string{"", "slurm-batch", "aws-batch", "azure-batch", "kubernetes", "status", "logs", "kill"} {
 		name := strings.TrimSuffix("cl-worker-manager-"+verb, "-")
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -76,6 +76,9 @@ func parseStandIn(args []string) (standInFlags, error) {
 }
 
 func (f standInFlags) connect() (*client.Client, error) {
+	if token := os.Getenv("CODALAB_WORKER_TOKEN"); token != "" {
+		return client.New(f.server, client.Options{Token: func(context.Context) (string, error) { return token, nil }})
+	}
 	if f.token != "" {
 		return client.New(f.server, client.Options{Token: func(context.Context) (string, error) { return account.ReadToken(f.token) }})
 	}
