@@ -1,8 +1,9 @@
-// Command cl-worker-manager starts workers in Slurm jobs for a CodaLab server's staged bundles. Its
-// command line is that of CodaLab's own (codalab/worker_manager/main.py).
+// Command cl-worker-manager starts workers for a CodaLab server's staged bundles: in Slurm jobs, in pods of Kubernetes,
+// or in jobs of AWS Batch or Azure Batch. Its command line is that of CodaLab's own (codalab/worker_manager/main.py).
 //
-// main.go builds the command line, flags.go its flags; slurmbatch.go wires the manager. login.go finds the
-// user's name and password. status.go, logs.go and kill.go show and kill workers.
+// main.go builds the command line, flags.go its flags; slurmbatch.go wires the manager for Slurm, and cloud.go that for
+// clouds, which have a file each. login.go finds the user's name and password. status.go, logs.go and kill.go show and
+// kill workers.
 package main
 
 import (
@@ -25,21 +26,25 @@ import (
 func main() { program.Main(run) }
 
 const about = `cl-worker-manager watches a CodaLab server for staged bundles and starts workers
-for them: cl-worker in Slurm jobs. A worker asks the server for runs by itself, and
-ends when it has been idle. cl-bridge is the other way to run bundles on a cluster,
-and the recommended one: its jobs need neither a network nor a login.
+for them: cl-worker in Slurm jobs, in pods of Kubernetes, or in jobs of AWS Batch or
+Azure Batch. A worker asks the server for runs by itself, and ends when it has been
+idle. On a cluster with Slurm cl-bridge is the recommended way: its jobs need neither
+a network nor a login.
 
   cl-worker-manager --max-workers 4 slurm-batch --partition gpu --gpus 1
-  cl-worker-manager status            list the workers and their runs
+  cl-worker-manager status            list the workers of slurm-batch and their runs
   cl-worker-manager logs WORKER -f    follow a worker's log
   cl-worker-manager kill WORKER       end a worker
 
-Flags of the manager come before slurm-batch, flags of the Slurm job after it. When
-the manager ends, its workers continue; it finds them again when it starts.
+  cl-worker-manager --max-workers 4 kubernetes --gpus 1
+  cl-worker-manager kubernetes status         the same three, with a cloud's name and flags
+
+Flags of the manager come before the name of the batch system, flags of its jobs after
+it. When the manager ends, its workers continue; it finds them again when it starts.
 
 Exit codes: 0 done, or ended by a signal; 1 refused or failed; 2 the command line is
-wrong; 3 the server or Slurm did not answer, try again later; 4 the server refused
-the login.`
+wrong; 3 the server or the batch system did not answer, try again later; 4 the server
+refused the login.`
 
 func run(ctx context.Context, p program.Process) error {
 	root := newRoot(p) //nolint:contextcheck // the commands take theirs from ExecuteContext
@@ -64,34 +69,16 @@ func newRoot(p program.Process) *cobra.Command {
 	m.addFlags(root.Flags())
 	root.RunE = func(cmd *cobra.Command, _ []string) error {
 		if cmd.Flags().NFlag() > 0 {
-			return commandLineError(cmd, errors.New("say which worker manager to run: slurm-batch"))
+			return commandLineError(cmd, errors.New("say which worker manager to run: slurm-batch, kubernetes, aws-batch or azure-batch"))
 		}
 		return cmd.Help()
 	}
 	root.AddCommand(m.slurmBatchCommand())
 	root.AddCommand(m.workersCommands(&slurmFinder{manager: m}, true)...)
-	present := map[string]bool{}
 	for _, s := range services() {
-		cmd := m.cloudCommand(s)
-		present[cmd.Name()] = true
-		root.AddCommand(cmd)
-	}
-	for _, name := range []string{"aws-batch", "azure-batch", "kubernetes"} {
-		if !present[name] {
-			root.AddCommand(absentCommand(name))
-		}
+		root.AddCommand(m.cloudCommand(s))
 	}
 	return root
-}
-
-// absentCommand returns a hidden command that fails with an explanation.
-func absentCommand(name string) *cobra.Command {
-	return &cobra.Command{
-		Use: name, Hidden: true, DisableFlagParsing: true, ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(*cobra.Command, []string) error {
-			return program.Usage(fmt.Errorf("%s comes later; slurm-batch is here", name))
-		},
-	}
 }
 
 // commandLineError is the error of a command line that does not parse.
