@@ -110,7 +110,7 @@ race: ## run the unit tests under the race detector (needs a C compiler)
 lint: $(tools) ## check layering, style and format
 	$(tools)/golangci-lint run --allow-serial-runners ./...
 	for module in cache/nfstest scripts/release scripts/lib/kubernetes; do \
-	(cd $$module && $(tools)/golangci-lint run --allow-serial-runners -c ../../.golangci.yml ./...) || exit; done
+	(cd $$module && $(tools)/golangci-lint run --allow-serial-runners -c $(CURDIR)/.golangci.yml ./...) || exit; done
 	for os in darwin windows; do GOOS=$$os go build -o /dev/null ./cmd/cl || exit; done
 	@unformatted=$$($(tools)/gofumpt -l $$(git ls-files -co --exclude-standard '*.go')); \
 	[ -z "$$unformatted" ] || { echo "not formatted by gofumpt:"; echo "$$unformatted"; exit 1; }
