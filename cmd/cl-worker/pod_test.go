@@ -37,13 +37,14 @@ func TestProbeInAPodSaysWhichSettingItLacks(t *testing.T) {
 		refused bool
 		want    []string
 	}{
-		"all":                       {kubetest.Pod{OwnUsers: true, Security: unmasked, Limits: map[string]string{"smarter-devices/fuse": "1", "smarter-devices/net_tun": "1"}}, false, []string{"\nnetwork          yes", "\nbuiltin: nothing else was asked for", "\n/dev/fuse        yes", "\nsubordinate ids  yes  1-65535"}},
-		"no /dev/fuse":              {kubetest.Pod{OwnUsers: true, Security: unmasked}, false, []string{unpacked, "a device plugin of its node has to offer it"}},
-		"no privileges":             {kubetest.Pod{OwnUsers: true, Security: with(map[string]any{"runAsUser": 1000, "runAsGroup": 1000, "capabilities": none, "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true})}, false, []string{unpacked, "no_new_privs"}},
-		"nothing":                   {kubetest.Pod{}, true, []string{covered}},
-		"own users":                 {kubetest.Pod{OwnUsers: true}, true, []string{covered}},
-		"a filter":                  {kubetest.Pod{OwnUsers: true, Security: with(map[string]any{"seccompProfile": filtered})}, true, []string{"seccompProfile: {type: Unconfined}"}},
-		"root without capabilities": {kubetest.Pod{OwnUsers: true, Security: with(map[string]any{"capabilities": none})}, true, []string{"lacks the capability SETFCAP"}},
+		"all":                         {kubetest.Pod{OwnUsers: true, Security: unmasked, Limits: map[string]string{"smarter-devices/fuse": "1", "smarter-devices/net_tun": "1"}}, false, []string{"\nnetwork          yes", "\nbuiltin: nothing else was asked for", "\n/dev/fuse        yes", "\nsubordinate ids  yes  1-65535"}},
+		"no /dev/fuse":                {kubetest.Pod{OwnUsers: true, Security: unmasked}, false, []string{unpacked, "a device plugin of its node has to offer it"}},
+		"root without new privileges": {kubetest.Pod{OwnUsers: true, Security: with(map[string]any{"allowPrivilegeEscalation": false})}, false, []string{unpacked, "\nsubordinate ids  yes  1-65535"}},
+		"no privileges":               {kubetest.Pod{OwnUsers: true, Security: with(map[string]any{"runAsUser": 1000, "runAsGroup": 1000, "capabilities": none, "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true})}, false, []string{unpacked, "no_new_privs"}},
+		"nothing":                     {kubetest.Pod{}, true, []string{covered}},
+		"own users":                   {kubetest.Pod{OwnUsers: true}, true, []string{covered}},
+		"a filter":                    {kubetest.Pod{OwnUsers: true, Security: with(map[string]any{"seccompProfile": filtered})}, true, []string{"seccompProfile: {type: Unconfined}"}},
+		"root without capabilities":   {kubetest.Pod{OwnUsers: true, Security: with(map[string]any{"capabilities": none})}, true, []string{"lacks the capability SETFCAP"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -39,7 +39,7 @@ type extent struct{ inside, outside, count uint32 }
 // only one id here. Find starts no program, except at a site with subordinate ids in another database
 // than /etc/subuid and /etc/subgid.
 func Find() (*Map, error) {
-	if set, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0); err == nil && set == 1 {
+	if set, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0); err == nil && set == 1 && os.Geteuid() != 0 {
 		return nil, errors.New("this process may not gain privileges (no_new_privs), which newuidmap needs")
 	}
 	m := &Map{}
