@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/cl-slurm/cl-slurm/internal/background"
 )
 
 // Azure is a place with Microsoft's programs for Azure (scripts/azure-tools).
@@ -89,11 +91,7 @@ func (a Azure) Azurite(tb testing.TB) string {
 	cmd.Stdout, cmd.Stderr = log, log
 	Must(tb, cmd.Start())
 	var failed error
-	ended := make(chan struct{})
-	go func() {
-		failed = cmd.Wait()
-		close(ended)
-	}()
+	ended := background.Go(func() { failed = cmd.Wait() })
 	tb.Cleanup(func() {
 		_ = cmd.Process.Kill() // its blobs are in its memory
 		<-ended
