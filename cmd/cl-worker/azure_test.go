@@ -162,7 +162,7 @@ func TestPreemptedTaskIsTheSameWorkerAgain(t *testing.T) {
 	if first.Metadata.String("remote") != again.Metadata.String("remote") || len(s.IDs("")) != 1 {
 		t.Errorf("first in %s, again in %s; tasks %q", first.Metadata.String("remote"), again.Metadata.String("remote"), s.IDs(""))
 	}
-	if out := s.call("status"); !strings.Contains(out, "tvmps_00000002_d") {
+	if out := s.call("status"); !strings.Contains(out, "tvmps_00000002_d") || !strings.Contains(out, " 1/1 ") {
 		t.Errorf("status says %s", out)
 	}
 	if out := s.call("kill", id, "--yes"); !strings.Contains(out, uuid) {

@@ -128,7 +128,9 @@ func (b *Backend) task(name string, c pilot.Credential) (Task, error) {
 		}
 		login = []string{"--password-file", b.Shape.PasswordFile}
 	}
-	return b.Shape.Task(name, b.Worker.Command(name, login...), c)
+	// In a container the worker sees the memory of the whole node.
+	words := append(b.Worker.Command(name, login...), "--max-memory", fmt.Sprintf("%dm", b.Shape.MemoryMB))
+	return b.Shape.Task(name, words, c)
 }
 
 // add adds a task. If it is not certain whether the service has added it, add looks for it.

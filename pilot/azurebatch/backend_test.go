@@ -38,11 +38,12 @@ func TestStartedTaskHasTheShapeAndNoPassword(t *testing.T) {
 		t.Errorf("%v: %s", container, diff)
 	}
 	wantLine := "cl-worker --server http://server:2900 --verbose --exit-when-idle --idle-seconds 600 --work-dir work --id host-" + p.Name +
-		" --network-prefix cl_worker_" + p.Name + "_network --tag 'gpu nodes' --pass-down-termination"
+		" --network-prefix cl_worker_" + p.Name + "_network --tag 'gpu nodes' --pass-down-termination --max-memory 8000m"
 	if diff := cmp.Diff(wantLine, body["commandLine"]); diff != "" {
 		t.Error(diff)
 	}
 	wantEnv := []any{
+		map[string]any{"name": "CL_WORKER_MAX_CPUS", "value": "4"},
 		map[string]any{"name": "CODALAB_WORKER_TOKEN", "value": s.tokens.issued[pilot.WorkerID(p.Name)]},
 	}
 	if diff := cmp.Diff(wantEnv, body["environmentSettings"]); diff != "" {
@@ -392,7 +393,7 @@ func TestCommandLineIsSplitIntoTheSameWords(t *testing.T) {
 		body, _ := s.Service.Task(p.Name)
 		got, err := batchtest.Split(body["commandLine"].(string))
 		testenv.Must(t, err)
-		if diff := cmp.Diff(s.Worker.Command(p.Name), got); diff != "" {
+		if diff := cmp.Diff(append(s.Worker.Command(p.Name), "--max-memory", "8000m"), got); diff != "" {
 			t.Errorf("%q: %s", word, diff)
 		}
 	}

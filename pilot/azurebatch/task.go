@@ -29,8 +29,6 @@ type Shape struct {
 	PasswordFile string
 	// LogContainer is the address of a container of Azure Storage, with its SAS; empty means none.
 	LogContainer string
-	// Env has further variables, as NAME=value. They must hold no secret.
-	Env []string
 	// Options are options for "docker create" in place of those that the worker's built-in runtime needs, separated
 	// by spaces.
 	Options string
@@ -38,6 +36,10 @@ type Shape struct {
 
 // keep is the time for which an ended task and its files stay: Batch's own default for the files.
 const keep = 7 * 24 * time.Hour
+
+// cpusVariable is the environment variable from which our worker takes the number of its CPUs: in a container it sees all
+// of the node.
+const cpusVariable = "CL_WORKER_MAX_CPUS"
 
 // tokenVariable is the environment variable from which our worker takes its token.
 const tokenVariable = "CODALAB_WORKER_TOKEN" //nolint:gosec // a name
@@ -59,10 +61,7 @@ func (s Shape) Task(name string, words []string, c pilot.Credential) (Task, erro
 		ID: name, CommandLine: line, ContainerSettings: ContainerSettings{ImageName: s.Image, RunOptions: options},
 		Constraints: Constraints{RetentionTime: fmt.Sprintf("PT%dS", int64(keep.Seconds()))}, RequiredSlots: max(s.Slots, 1), OutputFiles: s.outputFiles(name),
 	}
-	for _, v := range s.Env {
-		variable, value, _ := strings.Cut(v, "=")
-		t.Environment = append(t.Environment, NameValue{variable, value})
-	}
+	t.Environment = append(t.Environment, NameValue{cpusVariable, strconv.FormatInt(s.CPUs, 10)})
 	if c.Token != "" {
 		t.Environment = append(t.Environment, NameValue{tokenVariable, c.Token})
 	}
