@@ -112,9 +112,22 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// serveSpotNotice is the metadata service of an instance of EC2. Its notice is the file "notice" of the script.
+// serveSpotNotice is the metadata service of an instance of EC2, and of a machine of Azure. Their notices are the files
+// "notice" and "scheduled" of the script.
 func serveSpotNotice(env *testscript.Env) (address string) {
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/metadata/instance/compute/name":
+			_, _ = w.Write([]byte("tvmps_0"))
+			return
+		case "/metadata/scheduledevents":
+			events, err := os.ReadFile(filepath.Join(env.WorkDir, "scheduled"))
+			if err != nil {
+				events = []byte(`{"DocumentIncarnation":1,"Events":[]}`)
+			}
+			_, _ = w.Write(events)
+			return
+		}
 		notice, err := os.ReadFile(filepath.Join(env.WorkDir, "notice"))
 		if err != nil || r.URL.Path != "/latest/meta-data/spot/instance-action" {
 			http.NotFound(w, r)

@@ -15,19 +15,37 @@ const awsJobVariable = "AWS_BATCH_JOB_ID"
 // metadataVariable is the address of another metadata service, as AWS's own programs take it.
 const metadataVariable = "AWS_EC2_METADATA_SERVICE_ENDPOINT"
 
-// heedSpotNotice returns a context that ends as by a signal when EC2 takes the instance back under a job of AWS Batch.
-// CodaLab's image has a script for it (scripts/detect-ec2-spot-preemption.sh). stop ends the questions.
+// azureTaskVariable is in the environment of each task of Azure Batch ("Azure Batch runtime environment variables"), and
+// azureMetadataVariable, in tests, the address of another metadata service.
+const (
+	azureTaskVariable     = "AZ_BATCH_TASK_ID"
+	azureMetadataVariable = "CL_WORKER_AZURE_METADATA"
+)
+
+// heedSpotNotice returns a context that ends as by a signal when EC2 takes the instance back under a job of AWS Batch, or
+// Azure the machine under a task of Azure Batch. CodaLab's image has a script for EC2
+// (scripts/detect-ec2-spot-preemption.sh). stop ends the questions.
 func (w *standalone) heedSpotNotice(ctx context.Context) (heeding context.Context, stop func()) {
-	if w.Getenv(awsJobVariable) == "" {
+	var watch interface {
+		Await(ctx context.Context) (spotnotice.Notice, error)
+	}
+	whose := "EC2 takes this instance back: the worker ends, as by TERM"
+	switch {
+	case w.Getenv(awsJobVariable) != "":
+		watch = spotnotice.Watch{Address: w.Getenv(metadataVariable)}
+	case w.Getenv(azureTaskVariable) != "":
+		watch = spotnotice.Azure{Address: w.Getenv(azureMetadataVariable)}
+		whose = "Azure takes this machine back: the worker ends, as by TERM"
+	default:
 		return ctx, func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	ended := background.Go(func() {
-		notice, err := spotnotice.Watch{Address: w.Getenv(metadataVariable)}.Await(ctx)
+		notice, err := watch.Await(ctx)
 		if err != nil {
 			return // ctx has ended
 		}
-		w.log.WarnContext(ctx, "EC2 takes this instance back: the worker ends, as by TERM", slog.String("action", notice.Action), slog.String("at", notice.Time.Format(time.RFC3339)))
+		w.log.WarnContext(ctx, whose, slog.String("action", notice.Action), slog.String("at", notice.Time.Format(time.RFC3339))) //nolint:sloglint // one of two texts
 		cancel()
 	})
 	return ctx, func() {

@@ -1,4 +1,5 @@
-// Package spotnotice waits for the notice by which EC2 takes a Spot instance back, two minutes before.
+// Package spotnotice waits for the notice by which a cloud takes a Spot machine back: EC2 two minutes before ([Watch]),
+// Azure half a minute before or earlier ([Azure]).
 //
 // The instance's metadata service has the notice (EC2 user guide, Spot Instance interruption notices). Programs of the
 // instance ask for it every five seconds, as AWS recommends: nobody sends it to them. A container on the instance's
@@ -23,7 +24,7 @@ const (
 	every   = 5 * time.Second
 	within  = 2 * time.Second // the answer comes from the instance's own host
 	life    = "21600"         // of a session, in seconds
-	most    = 1 << 10         // bytes of an answer
+	most    = 64 << 10        // bytes of an answer
 )
 
 // Notice is the notice.
