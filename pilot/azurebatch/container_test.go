@@ -56,7 +56,7 @@ func TestWorkersContainerNeedsEachOption(t *testing.T) {
 		}
 	}
 	for value, row := range map[string]string{
-		"seccomp=unconfined":     "this node can run no container: start its init: this node does not let ordinary users make user namespaces",
+		"seccomp=unconfined":     "this node can run no container: start its init: a system call filter (seccomp) of this process forbids user namespaces",
 		"systempaths=unconfined": "this node can run no container: this node does not let user namespaces mount /proc",
 		"/dev/fuse":              "/dev/fuse        no",
 		"/dev/net/tun":           "network          no   this node has no /dev/net/tun",
