@@ -246,8 +246,9 @@ func (b *Backend) find(ctx context.Context, gone []string, into map[string]pilot
 	return nil
 }
 
-// lately is the time for which Pilots shows an ended pilot: at least as long as its token may live.
-const lately = 48 * time.Hour
+// lately is the time for which Pilots shows an ended pilot: as long as the token may live of one that never reached the
+// server, so that a manager that begins again ends it.
+const lately = 7 * 24 * time.Hour
 
 // note notes the pilots that the service shows, and returns the answer of Pilots.
 func (b *Backend) note(ctx context.Context, shown map[string]pilot.Pilot) []pilot.Pilot {
