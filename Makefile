@@ -116,7 +116,7 @@ lint: $(tools) ## check layering, style and format
 	[ -z "$$unformatted" ] || { echo "not formatted by gofumpt:"; echo "$$unformatted"; exit 1; }
 	@! git grep -nE '(^|[{:;])[[:space:]]*go (func\b|[[:alnum:]_.]*[[(])' -- '*.go' ':!*_test.go' ':!*/testdata/*' ':!internal/background/' || \
 	{ echo "start goroutines with internal/background, a sync.WaitGroup or an errgroup"; exit 1; }
-	@! command -v shellcheck >/dev/null || (cd scripts && shellcheck -x setup slurm-cluster kubernetes site postgres lib/cluster/furnish lib/kubernetes/{furnish,apart} lib/site/boot lib/site/room lib/site/root/usr/local/sbin/* release/*.sh)
+	@! command -v shellcheck >/dev/null || (cd scripts && shellcheck -x setup slurm-cluster kubernetes site postgres azure-tools lib/cluster/furnish lib/kubernetes/{furnish,apart} lib/site/boot lib/site/room lib/site/root/usr/local/sbin/* release/*.sh)
 
 .PHONY: demo
 demo: cluster-up install ## start a site and show the main job; IMAGE=… uses another image
