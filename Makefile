@@ -75,7 +75,8 @@ test-kubernetes: kubernetes-up ## run the tests that need Kubernetes on a real o
 	eval "$$(scripts/kubernetes env)"; export CLTEST_REQUIRE=kubernetes; \
 	tests() { go test -vet=off $(if $(root),,-exec "sudo --preserve-env env PATH=$$PATH") -p=2 -timeout=45m "$$@"; }; \
 	tests $$(go list ./... | grep -E '/(kube[a-z]*|pods)(/|$$)'); \
-	tests -run 'Pod|Kubernetes' ./apptainer/container ./cmd/cl-worker ./cmd/cl-worker-manager
+	tests -run 'Pod|Kubernetes' ./apptainer/container ./cmd/cl-worker ./cmd/cl-worker-manager; \
+	cd scripts/chart; tests ./...
 
 .PHONY: test-nfs
 test-nfs:
@@ -109,7 +110,7 @@ race: ## run the unit tests under the race detector (needs a C compiler)
 .PHONY: lint
 lint: $(tools) ## check layering, style and format
 	$(tools)/golangci-lint run --allow-serial-runners ./...
-	for module in cache/nfstest scripts/release scripts/lib/kubernetes; do \
+	for module in cache/nfstest scripts/chart scripts/release scripts/lib/kubernetes; do \
 	(cd $$module && $(tools)/golangci-lint run --allow-serial-runners -c $(CURDIR)/.golangci.yml ./...) || exit; done
 	for os in darwin windows; do GOOS=$$os go build -o /dev/null ./cmd/cl || exit; done
 	@unformatted=$$($(tools)/gofumpt -l $$(git ls-files -co --exclude-standard '*.go')); \

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/internal/background"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/pilot"
 )
@@ -281,22 +282,22 @@ func writesLogs(t *testing.T, s Site, _ *Tokens) {
 	name := start(t, b, 1)[0]
 	p := await(t, b, name, pilot.Active)
 	var followed log
-	done := make(chan error, 1)
 	reader := s.Open("a")
-	go func() { done <- reader.WriteLog(t.Context(), &followed, p, true) }()
+	var followErr error
+	done := background.Go(func() { followErr = reader.WriteLog(t.Context(), &followed, p, true) })
 	var text string
 	testenv.Await(t, "the log has the first line", func() bool {
 		text = followed.String()
 		return strings.Contains(text, Begun)
 	}, &text)
 	select {
-	case err := <-done:
-		t.Fatalf("the log ends before the worker: %v", err)
+	case <-done:
+		t.Fatalf("the log ends before the worker: %v", followErr)
 	default:
 	}
 	s.Finish(t, name)
-	if err := <-done; err != nil {
-		t.Errorf("follow: %v", err)
+	if <-done; followErr != nil {
+		t.Errorf("follow: %v", followErr)
 	}
 	await(t, b, name, pilot.Ended)
 	logged, err := s.Open("a").Logged(t.Context())
