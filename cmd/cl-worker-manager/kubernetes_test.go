@@ -59,6 +59,7 @@ func newKubeSite(t *testing.T) *kubeSite {
 	testenv.Kubernetes(t)
 	k := &kubeSite{t: t, namespace: "test-" + strings.ToLower(rand.Text()[:12])}
 	k.kubectl("create", "namespace", k.namespace)
+	k.kubectl("label", "namespace", k.namespace, "pod-security.kubernetes.io/enforce=baseline")
 	t.Cleanup(func() {
 		k.kubectl("delete", "pods", "--all", "--grace-period=0", "--force", "--namespace", k.namespace)
 		k.kubectl("delete", "namespace", k.namespace, "--wait=false")

@@ -105,6 +105,8 @@ func (c *Cluster) readNetwork(e *Error, err error) {
 		lookup  *net.DNSError
 	)
 	switch {
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		e.advice = "check the clock of this machine, then the cluster's certificate"
 	case errors.As(err, &unknown), errors.As(err, &invalid), errors.As(err, &name), errors.As(err, &check):
 		e.advice = "give the certificate of the cluster's authority with --cert-path or in the kubeconfig"
 	case errors.As(err, &record), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"): // net/http has no type for it

@@ -157,7 +157,7 @@ func TestRequestsAreLimitsButForHalfACPU(t *testing.T) {
 	}{
 		"one CPU":   {Settings{CPUs: 1, MemoryMB: 2048}, "cpu=500m memory=2Gi", "cpu=1 memory=2Gi"},
 		"four CPUs": {Settings{CPUs: 4, GPUs: 2, MemoryMB: 16000}, "cpu=4 memory=16000Mi nvidia.com/gpu=2", "cpu=4 memory=16000Mi nvidia.com/gpu=2"},
-		"others":    {Settings{CPUs: 4, GPUs: 1, MemoryMB: 1024, GPUResource: "amd.com/gpu", FuseResource: "lab/fuse"}, "amd.com/gpu=1 cpu=4 lab/fuse=1 memory=1Gi", "amd.com/gpu=1 cpu=4 lab/fuse=1 memory=1Gi"},
+		"others":    {Settings{CPUs: 4, GPUs: 1, MemoryMB: 1024, GPUResource: "amd.com/gpu", Devices: []string{"lab/fuse"}}, "amd.com/gpu=1 cpu=4 lab/fuse=1 memory=1Gi", "amd.com/gpu=1 cpu=4 lab/fuse=1 memory=1Gi"},
 		"in pods":   {Settings{CPUs: 64, GPUs: 8, MemoryMB: 500000, RunsInPods: true}, "cpu=500m memory=512Mi", "cpu=1 memory=512Mi"},
 	} {
 		r := test.settings.resources()

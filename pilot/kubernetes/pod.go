@@ -41,8 +41,11 @@ type Settings struct {
 	MemoryMB    int64
 	// GPUResource is the name of GPUs in requests; empty means DefaultGPUResource.
 	GPUResource string
-	// FuseResource is the name under which a device plugin offers /dev/fuse. Without it a worker unpacks images.
-	FuseResource                  string
+	// Devices are resources of device plugins of which a pod gets one each: /dev/fuse, without which a worker unpacks
+	// images, and /dev/net/tun, without which bundles have no network of their own.
+	Devices []string
+	// Unconfined turns off the filter of system calls, where nodes have one for each pod.
+	Unconfined                    bool
 	NodeSelector                  map[string]string
 	Tolerations                   []corev1.Toleration
 	ServiceAccount, PriorityClass string
@@ -140,7 +143,7 @@ const ownMemoryMB = 512
 // start_worker_job).
 func (s Settings) resources() corev1.ResourceRequirements {
 	if s.RunsInPods {
-		s.CPUs, s.GPUs, s.MemoryMB = 1, 0, ownMemoryMB
+		s.CPUs, s.GPUs, s.MemoryMB, s.Devices = 1, 0, ownMemoryMB, nil
 	}
 	limits := corev1.ResourceList{
 		corev1.ResourceCPU:    *resource.NewQuantity(s.CPUs, resource.DecimalSI),
@@ -149,8 +152,8 @@ func (s Settings) resources() corev1.ResourceRequirements {
 	if s.GPUs > 0 {
 		limits[corev1.ResourceName(s.gpuResource())] = *resource.NewQuantity(s.GPUs, resource.DecimalSI)
 	}
-	if s.FuseResource != "" && !s.RunsInPods {
-		limits[corev1.ResourceName(s.FuseResource)] = *resource.NewQuantity(1, resource.DecimalSI)
+	for _, name := range s.Devices {
+		limits[corev1.ResourceName(name)] = *resource.NewQuantity(1, resource.DecimalSI)
 	}
 	requests := limits.DeepCopy()
 	if s.CPUs == 1 {

@@ -6,16 +6,17 @@ import corev1 "k8s.io/api/core/v1"
 // know whether an image's user is root.
 const userID = 1000
 
-// podSecurity returns the rights of a pod: an ordinary user, whose containers are in a user namespace of their own unless
-// bundles have pods of their own. On a volume new files belong to the user's group.
+// podSecurity returns the rights of a pod: an ordinary user. On a volume new files belong to the user's group. Without a
+// name, nodes decide about the filter of system calls, and most have none for pods; the Pod Security Standard baseline
+// permits no pod that names Unconfined.
 func (s Settings) podSecurity() *corev1.PodSecurityContext {
 	yes, id := true, int64(userID)
-	c := &corev1.PodSecurityContext{
-		RunAsNonRoot: &yes, RunAsUser: &id, RunAsGroup: &id, FSGroup: &id,
-		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
-	}
-	if !s.RunsInPods {
-		c.SeccompProfile.Type = corev1.SeccompProfileTypeUnconfined
+	c := &corev1.PodSecurityContext{RunAsNonRoot: &yes, RunAsUser: &id, RunAsGroup: &id, FSGroup: &id}
+	switch {
+	case s.RunsInPods:
+		c.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}
+	case s.Unconfined:
+		c.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeUnconfined}
 	}
 	return c
 }
@@ -31,8 +32,7 @@ func (s Settings) hostUsers() *bool {
 
 // containerSecurity returns the rights of the worker's container: no privileges and no capabilities. To run bundles in
 // containers of its own, the worker makes user namespaces and mounts /proc in them. For that the kernel requires a /proc
-// without covered parts, and the default filter of system calls has to be off (docs/kubernetes.md). The API server
-// allows such a /proc only in a pod with a user namespace.
+// without covered parts, which the API server permits only in a pod with a user namespace (docs/kubernetes.md).
 func (s Settings) containerSecurity() *corev1.SecurityContext {
 	no := false
 	c := &corev1.SecurityContext{

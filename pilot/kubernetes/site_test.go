@@ -74,6 +74,9 @@ type site struct {
 	proxy     *proxy
 }
 
+// enforce is the label of a namespace's Pod Security Standard.
+const enforce = "pod-security.kubernetes.io/enforce"
+
 // newSite makes a namespace, which goes with the test.
 func newSite(t *testing.T, tokens *pilottest.Tokens) *site {
 	t.Helper()
@@ -83,7 +86,8 @@ func newSite(t *testing.T, tokens *pilottest.Tokens) *site {
 	sum := sha256.Sum256([]byte(t.Name() + time.Now().String()))
 	s := &site{t: t, cluster: c, namespace: "test-" + hex.EncodeToString(sum[:6]), image: image(t, c), tokens: tokens}
 	s.proxy = newProxy(t, c.config)
-	s.api(http.MethodPost, "/api/v1/namespaces", map[string]any{"metadata": map[string]any{"name": s.namespace}})
+	labels := map[string]string{enforce: "baseline"}
+	s.api(http.MethodPost, "/api/v1/namespaces", map[string]any{"metadata": map[string]any{"name": s.namespace, "labels": labels}})
 	t.Cleanup(func() { s.removeNamespace() })
 	testenv.Await(t, "the default service account is there", func() bool {
 		code, _ := s.try(http.MethodGet, s.path("serviceaccounts/default"), nil)
@@ -150,8 +154,13 @@ func (s *site) api(method, path string, body any) []byte {
 // patch changes a resource of the namespace.
 func (s *site) patch(resource, patch string) {
 	s.t.Helper()
-	if code, text := s.send(http.MethodPatch, s.path(resource), "application/merge-patch+json", patch); code != http.StatusOK {
-		s.t.Fatalf("patch %s: %d %s", resource, code, text)
+	s.patchAt(s.path(resource), patch)
+}
+
+func (s *site) patchAt(path, patch string) {
+	s.t.Helper()
+	if code, text := s.send(http.MethodPatch, path, "application/merge-patch+json", patch); code != http.StatusOK {
+		s.t.Fatalf("patch %s: %d %s", path, code, text)
 	}
 }
 

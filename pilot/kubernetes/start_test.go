@@ -236,11 +236,27 @@ func TestImpossiblePodIsRefusedInTheClustersWords(t *testing.T) {
 	}
 }
 
+// The namespaces of all tests enforce the standard baseline.
+func TestWorkerOfPodsFitsTheStandardRestricted(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, &pilottest.Tokens{})
+	s.patchAt("/api/v1/namespaces/"+s.namespace, `{"metadata":{"labels":{"`+enforce+`":"restricted"}}}`)
+	b := s.backend("lab", "")
+	for _, inPods := range []bool{true, false} {
+		b.Settings.RunsInPods, b.Settings.Volume = inPods, "lab"
+		for _, f := range b.Check(t.Context()) {
+			if f.Name == "create pods" && (f.OK != inPods || !inPods && !strings.Contains(f.Text, `violates PodSecurity "restricted:latest"`)) {
+				t.Errorf("in pods: %v: %+v", inPods, f)
+			}
+		}
+	}
+}
+
 func TestPodAsksForWhatItsFlagsSay(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, &pilottest.Tokens{})
 	b := s.backend("lab", "")
-	b.Settings.GPUs, b.Settings.MemoryMB = 1, 100
+	b.Settings.GPUs, b.Settings.MemoryMB, b.Settings.Devices = 1, 100, []string{"smarter-devices/fuse"}
 	b.Settings.Tolerations = []corev1.Toleration{{Key: "lab", Operator: corev1.TolerationOpExists}}
 	name := start(t, b)
 	var pod corev1.Pod

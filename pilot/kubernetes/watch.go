@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"sync"
 	"time"
 
@@ -29,6 +30,7 @@ type watcher struct {
 	mu      sync.Mutex
 	all     map[string]*corev1.Pod // by name
 	fresh   map[string]*corev1.Pod // pods created here that no report has shown yet
+	version string                 // the resource version up to which reports have come
 	synced  bool                   // all is complete
 	open    int                    // the number of open watches
 	last    error                  // the last failure since a watch was open
@@ -67,7 +69,11 @@ func (w *watcher) watch(ctx context.Context, options metav1.ListOptions) (watch.
 	options.LabelSelector, options.Watch = selector(w.manager), true
 	opened, err := c.in(c.reads.Get(), "pods").VersionedParams(&options, metav1.ParameterCodec).Watch(ctx)
 	if err != nil {
-		w.note(err)
+		// The reflector first asks for the pods and their changes by one request. An older server refuses that, and
+		// the reflector lists them instead.
+		if refused := code(err); options.SendInitialEvents == nil || refused == 0 || refused >= http.StatusTooManyRequests {
+			w.note(err)
+		}
 		return nil, err //nolint:wrapcheck // the reflector reads it
 	}
 	w.change(func() { w.open, w.last = w.open+1, nil })
@@ -157,9 +163,15 @@ func (w *watcher) outage(last error) error {
 func (w *watcher) created(pod *corev1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, known := w.all[pod.Name]; !known {
+	if _, known := w.all[pod.Name]; !known && after(pod.ResourceVersion, w.version) {
 		w.fresh[pod.Name] = slim(pod)
 	}
+}
+
+// after reports whether a resource version is later than another one, or cannot be compared with it.
+func after(version, other string) bool {
+	order, err := resourceversion.CompareResourceVersion(version, other)
+	return err != nil || order > 0
 }
 
 // slim returns the parts of a pod that this package reads.
@@ -189,7 +201,7 @@ func (s *store) Update(obj any) error {
 	defer s.mu.Unlock()
 	if pod, ok := obj.(*corev1.Pod); ok && isPilot(pod.Name) {
 		delete(s.fresh, pod.Name)
-		s.all[pod.Name] = slim(pod)
+		s.all[pod.Name], s.version = slim(pod), pod.ResourceVersion
 	}
 	return nil
 }
@@ -201,6 +213,7 @@ func (s *store) Delete(obj any) error {
 	if pod, ok := obj.(*corev1.Pod); ok {
 		delete(s.fresh, pod.Name)
 		delete(s.all, pod.Name)
+		s.version = pod.ResourceVersion
 	}
 	return nil
 }
@@ -216,10 +229,9 @@ func (s *store) Replace(list []any, version string) error {
 	w := (*watcher)(s)
 	w.change(func() {
 		maps.DeleteFunc(w.fresh, func(name string, pod *corev1.Pod) bool {
-			order, err := resourceversion.CompareResourceVersion(pod.ResourceVersion, version)
-			return all[name] != nil || err == nil && order <= 0
+			return all[name] != nil || !after(pod.ResourceVersion, version)
 		})
-		w.all, w.synced = all, true
+		w.all, w.version, w.synced = all, version, true
 	})
 	return nil
 }

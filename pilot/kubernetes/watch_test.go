@@ -1,10 +1,23 @@
 package kubernetes_test
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"io"
+	"log"
+	"math/big"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/cl-slurm/cl-slurm/internal/kubeclient"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/pilot"
 	"github.com/cl-slurm/cl-slurm/pilot/kubernetes"
@@ -53,6 +66,22 @@ func TestBrokenWatchIsAnErrorAndNoOldAnswer(t *testing.T) {
 	})
 }
 
+// Servers before Kubernetes 1.34 may refuse a watch that begins with all pods (WatchList).
+func TestOlderServerIsListedFirst(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, &pilottest.Tokens{})
+	b := s.backend("lab", "")
+	name := start(t, b)
+	s.proxy.answers("WATCH pods", http.StatusUnprocessableEntity)
+	s.watched(b)
+	if p := show(t, b, name); p.Name != name {
+		t.Errorf("the pilot is %+v", p)
+	}
+	if lists := s.proxy.count("GET pods"); lists < 1 || s.proxy.count("WATCH pods") < 2 {
+		t.Errorf("%d lists", lists)
+	}
+}
+
 // The server ends each watch after some minutes, and forgets old places: 410 Gone.
 func TestWatchGoesOnAfterItsEndAndAfter410Gone(t *testing.T) {
 	t.Parallel()
@@ -68,6 +97,36 @@ func TestWatchGoesOnAfterItsEndAndAfter410Gone(t *testing.T) {
 	second := start(t, b)
 	awaitPhase(t, b, second, pilot.Active)
 	testenv.Await(t, "the first pilot is gone", func() bool { return show(t, b, first).Name == "" })
+}
+
+// A clock that is wrong makes a certificate seem to be of another time.
+func TestCertificateOfAnotherTimePointsToTheClock(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewUnstartedServer(http.NotFoundHandler())
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	expired, authority := certificate(t, time.Now().Add(-48*time.Hour), time.Now().Add(-24*time.Hour))
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{expired}, MinVersion: tls.VersionTLS12}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	_, err := connectTo(t, kubeclient.Access{Host: server.URL, Cert: authority})
+	if err == nil || !strings.Contains(err.Error(), "certificate has expired or is not yet valid: ") || !strings.HasSuffix(err.Error(), ": check the clock of this machine, then the cluster's certificate") {
+		t.Errorf("%v", err)
+	}
+}
+
+// certificate returns a certificate of 127.0.0.1 that is valid in a time, and its text.
+func certificate(t *testing.T, from, to time.Time) (tls.Certificate, string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	testenv.Must(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: from, NotAfter: to, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+	}
+	data, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	testenv.Must(t, err)
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: data})
+	return tls.Certificate{Certificate: [][]byte{data}, PrivateKey: key}, string(text)
 }
 
 func TestWrongAccessIsOneSentence(t *testing.T) {

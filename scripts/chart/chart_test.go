@@ -40,6 +40,7 @@ worker:
   nodeSelector: {pool: gpu}
   tolerations: ["lab=ml:NoSchedule"]
   priorityClass: low
+  deviceResources: [smarter-devices/fuse, smarter-devices/net_tun]
   volume: pd
   runsInPods: true
 `
@@ -126,13 +127,18 @@ func TestHelmFindsNoFault(t *testing.T) {
 // TestRightsAreThoseOfTheDocumentation: the manifests in docs/kubernetes are for managers without Helm.
 func TestRightsAreThoseOfTheDocumentation(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/kubernetes/rbac.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := objects(t, string(page))["Role cl-worker-manager"].Rules
-	if got := objects(t, mustRender(t, values))["Role pilots"].Rules; len(want) == 0 || cmp.Diff(want, got) != "" {
-		t.Error(cmp.Diff(want, got))
+	ours := objects(t, mustRender(t, values))
+	for _, role := range []struct{ page, documented, name string }{
+		{"rbac.yaml", "cl-worker-manager", "pilots"}, {"runs.yaml", "cl-worker", "pilots-worker"},
+	} {
+		page, err := os.ReadFile("../../docs/kubernetes/" + role.page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := objects(t, string(page))["Role "+role.documented].Rules
+		if got := ours["Role "+role.name].Rules; len(want) == 0 || cmp.Diff(want, got) != "" {
+			t.Errorf("%s: %s", role.page, cmp.Diff(want, got))
+		}
 	}
 }
 
