@@ -34,7 +34,7 @@ func Main(args []string) (code int, ran bool) {
 		maps.Copy(works, apptainerexec.Works())
 		return initproc.Main(works), true
 	case enter.Command:
-		return enter.Main(), true
+		return enter.Main(args[2:]), true
 	case builtin.ExecCommand:
 		return builtin.ExecMain(), true
 	case connect.Command:

@@ -12,5 +12,8 @@
 //	◄──── report file: Began     the command begins, or Error has the reason why it did not
 //	◄──── report file: Code      the command has ended, with its usage
 //
+// A caller in another pod of Kubernetes has no pipe to this process. It gives its order in files of a shared disk
+// (OrderFiles), and rewrites one of them again and again; TERM comes from the kubelet.
+//
 // Neither the command nor its environment is on a command line, where other users could read them.
 package enter

@@ -45,6 +45,16 @@ type Spec struct {
 	// Give names directories in the container. If there are any, Main runs no command: it makes
 	// each directory's owner the owner of all its entries.
 	Give []string `json:",omitempty"`
+
+	// The fields below are for an order in a file (OrderFiles).
+
+	// AddsImageEnv is set if Env has the command's own variables only, because the caller does not know the
+	// image's. Main then adds those with which it was started itself.
+	AddsImageEnv bool `json:",omitempty"`
+	// Stdout and Stderr are set if the caller shows files for the command's output.
+	Stdout, Stderr bool `json:",omitempty"`
+	// Patience is the time without a beat after which the caller counts as gone.
+	Patience time.Duration `json:",omitempty"`
 }
 
 // SpecFor returns the order to run a container's command in an image with this environment.
@@ -58,23 +68,40 @@ func SpecFor(c container.Container, imageEnv []string) Spec {
 	}
 }
 
-// Main is the first process in a container. It returns the exit status for the program.
-func Main() int {
+// control is the way by which Main gets its order, and notices the end of its caller.
+type control interface {
+	// order reads the order.
+	order() (Spec, error)
+	// listen returns when the caller is gone. It calls stop when the caller requests the end.
+	listen(stop func())
+}
+
+// Main is the first process in a container. args are those after [Command]. It returns the exit status for the program.
+func Main(args []string) int {
 	initproc.CloseDescriptorsOnExec()
-	reportFile, err := os.OpenFile(reportPath, os.O_WRONLY|os.O_APPEND|syscall.O_CLOEXEC, 0)
-	control := json.NewDecoder(os.Stdin)
+	report, err := openReport()
+	control := control(&pipeControl{json.NewDecoder(os.Stdin)})
+	if len(args) > 0 && args[0] == byFiles {
+		control = &fileControl{dir: controlDir}
+	}
 	var spec Spec
-	if os.Getpid() != 1 || err != nil || control.Decode(&spec) != nil {
-		fmt.Fprintln(os.Stderr, Command+" is started in every container of Apptainer or an engine, and not by people")
+	if err == nil && os.Getpid() == 1 {
+		spec, err = control.order()
+	}
+	if err != nil || os.Getpid() != 1 {
+		fmt.Fprintln(os.Stderr, Command+" is started in every container of Apptainer, an engine or Kubernetes, and not by people")
 		return ExitMisused
 	}
-	report := json.NewEncoder(reportFile)
 	e := &entered{Spec: spec}
 	initproc.HandleSignals()
 	terminated := make(chan os.Signal, 1)
 	signal.Notify(terminated, syscall.SIGTERM)
 	syscall.Umask(0o022)
 	argv, err := e.prepare()
+	var output *outputFiles
+	if err == nil {
+		output, err = openOutputFiles(spec)
+	}
 	if err != nil {
 		if report.Encode(Report{Failure: container.FailureOf(err)}) != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -89,7 +116,10 @@ func Main() int {
 		<-terminated
 		e.stop()
 	})
-	background.Detach(func() { e.listen(control) }) // ends with this process
+	background.Detach(func() { // ends with this process
+		control.listen(e.stop)
+		os.Exit(1) //nolint:forbidigo // the caller is gone, and the kernel ends all other processes of the container
+	})
 	code := 0
 	initproc.EnsureThreads()
 	if len(e.Give) == 0 {
@@ -99,7 +129,7 @@ func Main() int {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
-	_ = report.Encode(Report{Code: &code, Usage: measure()})
+	_ = report.Encode(Report{Code: &code, Usage: measure(), OutputError: output.close()})
 	return code
 }
 
@@ -269,15 +299,17 @@ func giveToOwners(dirs []string) error {
 	return nil
 }
 
-// listen waits until the caller requests the end. When the caller is gone, it ends this process,
-// the first of the container, and the kernel ends all others.
-func (e *entered) listen(control *json.Decoder) {
+// pipeControl is a control by standard input, which the caller holds open.
+type pipeControl struct{ *json.Decoder }
+
+func (c *pipeControl) order() (spec Spec, err error) { return spec, c.Decode(&spec) }
+
+func (c *pipeControl) listen(stop func()) {
 	var request struct{}
-	if control.Decode(&request) == nil {
-		e.stop()
-		_ = control.Decode(&request)
+	if c.Decode(&request) == nil {
+		stop()
+		_ = c.Decode(&request)
 	}
-	os.Exit(1) //nolint:forbidigo // the caller is gone
 }
 
 // stop sends TERM to every other process and, after the grace, KILL.

@@ -30,6 +30,24 @@ type Report struct {
 	Code *int `json:",omitempty"`
 	// Usage is the command's use; it comes with Code.
 	Usage container.Usage `json:",omitzero"`
+	// OutputError is that of an Exit, if Main writes the command's output (OrderFiles); it comes with Code.
+	OutputError syscall.Errno `json:",omitempty"`
+}
+
+// reportWriter writes a report. The caller may be on another host, which sees a line when it is flushed.
+type reportWriter struct{ file *os.File }
+
+func openReport() (reportWriter, error) {
+	file, err := os.OpenFile(reportPath, os.O_WRONLY|os.O_APPEND|syscall.O_CLOEXEC, 0)
+	return reportWriter{file}, err
+}
+
+// Encode writes a line.
+func (w reportWriter) Encode(r Report) error {
+	if err := json.NewEncoder(w.file).Encode(r); err != nil {
+		return err
+	}
+	return w.file.Sync()
 }
 
 // ReportPause is the time between two readings of a report, until the command has begun.

@@ -3,6 +3,7 @@ package initproc
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -111,10 +112,10 @@ type output struct {
 	stderr *stream
 }
 
-// openOutput replaces the files among this process's outputs for the container. If both outputs are one
+// openOutput replaces the files among two outputs for the container. If both outputs are one
 // file, they share a stream, which keeps the order of the texts.
-func openOutput() (o output, err error) {
-	o.fds = [2]int{unix.Stdout, unix.Stderr}
+func openOutput(stdout, stderr int) (o output, err error) {
+	o.fds = [2]int{stdout, stderr}
 	var files [2]unix.Stat_t
 	for i, fd := range o.fds {
 		if err := unix.Fstat(fd, &files[i]); err != nil {
@@ -167,3 +168,19 @@ func (p *Process) StderrHead() string {
 	defer s.mu.Unlock()
 	return strings.TrimSpace(string(s.head))
 }
+
+// Output copies the output of a command to files, as an init does for the command of its container.
+type Output struct{ output }
+
+// OpenOutput returns the Output to two files, which may be one file.
+func OpenOutput(stdout, stderr *os.File) (Output, error) {
+	o, err := openOutput(int(stdout.Fd()), int(stderr.Fd()))
+	return Output{o}, err
+}
+
+// Descriptors returns the command's standard output and standard error.
+func (o Output) Descriptors() (stdout, stderr uintptr) { return uintptr(o.fds[0]), uintptr(o.fds[1]) }
+
+// Flush copies all output that the command has written, and returns the error of the first write that failed,
+// or 0.
+func (o Output) Flush() syscall.Errno { return o.flush() }
