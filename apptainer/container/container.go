@@ -95,6 +95,9 @@ type Container struct {
 	// OnUnpack, if not nil, is called before the image is unpacked, which may take minutes, because it cannot be
 	// mounted.
 	OnUnpack func() `json:"-"`
+	// OnWait, if not nil, is called with a phrase when something of a cluster is in the way of the container's start, such as
+	// the lack of a node, and with "" when nothing is. Only package pods calls it.
+	OnWait func(reason string) `json:"-"`
 	// OnStart, if not nil, is called when the container is set up and its command begins. It is
 	// called once, or twice if package runner tries a second runtime.
 	OnStart func(Running) `json:"-"`

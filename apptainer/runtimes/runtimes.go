@@ -13,13 +13,15 @@ const (
 	Singularity Name = "singularity"
 	Docker      Name = "docker"
 	Podman      Name = "podman"
+	// Kubernetes runs each container as a pod. Only a stand-alone worker requests it.
+	Kubernetes Name = "kubernetes"
 )
 
-// All lists the names that a caller may request.
+// All lists the names that a queue may request.
 func All() []Name {
 	return []Name{Auto, Builtin, Apptainer, Singularity, Docker, Podman}
 }
 
 // IsEngine reports whether the runtime is an engine, which has its own store of images and runs
 // containers outside of its caller's cgroup.
-func (n Name) IsEngine() bool { return n == Docker || n == Podman }
+func (n Name) IsEngine() bool { return n == Docker || n == Podman || n == Kubernetes }

@@ -1,0 +1,89 @@
+// Package podstest gives tests a namespace of the real cluster, and images on its nodes.
+package podstest
+
+import (
+	"bytes"
+	"crypto/rand"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+)
+
+// Kubectl runs kubectl as the cluster's administrator, and returns its output.
+func Kubectl(tb testing.TB, args ...string) string {
+	tb.Helper()
+	out, err := kubectl(args...)
+	if err != nil {
+		tb.Fatalf("kubectl %s: %v: %s", strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+func kubectl(args ...string) (string, error) {
+	var out, said bytes.Buffer
+	cmd := exec.Command("kubectl", args...)
+	cmd.Stdout, cmd.Stderr = &out, &said
+	err := cmd.Run()
+	if err != nil {
+		return said.String(), err
+	}
+	return out.String(), nil
+}
+
+// Apply makes objects, given as YAML or JSON.
+func Apply(tb testing.TB, namespace, objects string) {
+	tb.Helper()
+	cmd := exec.Command("kubectl", "-n", namespace, "apply", "-f", "-")
+	cmd.Stdin = strings.NewReader(objects)
+	if said, err := cmd.CombinedOutput(); err != nil {
+		tb.Fatalf("kubectl apply: %v: %s", err, said)
+	}
+}
+
+// Namespace makes a namespace, which goes with the test.
+func Namespace(tb testing.TB) string {
+	tb.Helper()
+	testenv.Kubernetes(tb)
+	made := NewNamespace(tb)
+	tb.Cleanup(func() { RemoveNamespace(made) })
+	return made
+}
+
+// NewNamespace makes a namespace, which the caller removes.
+func NewNamespace(tb testing.TB) string {
+	tb.Helper()
+	made := "run-" + strings.ToLower(rand.Text()[:10])
+	Kubectl(tb, "create", "namespace", made)
+	testenv.Await(tb, "the default service account is there", func() bool {
+		_, err := kubectl("-n", made, "get", "serviceaccount", "default")
+		return err == nil
+	})
+	return made
+}
+
+// RemoveNamespace removes a namespace and its pods. It does not wait.
+func RemoveNamespace(namespace string) {
+	_, _ = kubectl("-n", namespace, "delete", "pods", "--all", "--force", "--grace-period=0", "--wait=false")
+	_, _ = kubectl("delete", "namespace", namespace, "--wait=false")
+}
+
+// Load brings an image to all nodes, and returns its name.
+func Load(tb testing.TB, image v1.Image) string {
+	tb.Helper()
+	script := testenv.Kubernetes(tb)
+	tag, err := name.NewTag("cl-slurm.example/test:" + strings.ToLower(rand.Text()))
+	testenv.Must(tb, err)
+	archive := filepath.Join(tb.TempDir(), "image.tar")
+	testenv.Must(tb, tarball.WriteToFile(archive, tag, image))
+	if said, err := exec.CommandContext(tb.Context(), script, "load", archive).CombinedOutput(); err != nil {
+		tb.Fatalf("load the image: %v: %s", err, said)
+	}
+	return tag.Name()
+}
