@@ -199,6 +199,8 @@ type Status struct {
 	Usage          Usage     `json:"usage"`
 	// Ran is zero until a runtime is chosen.
 	Ran Ran `json:"ran,omitzero"`
+	// Waits is a phrase about a cluster that does not start the container yet; usually empty.
+	Waits string `json:"waits,omitempty"`
 	// Container is zero until the command has begun.
 	Container Container `json:"container,omitzero"`
 }

@@ -139,6 +139,7 @@ func (r *attemptRun) follow(ctx context.Context, c *container.Container) <-chan 
 		started <- running.PID
 	}
 	c.OnUnpack = r.usage.unpackingBegan
+	c.OnWait = r.usage.waits
 	c.OnChoice = func(choice container.Choice) {
 		r.usage.setRuntime(spool.Ran{Runtime: choice.Runtime, Reason: choice.Reason})
 		r.Log.InfoContext(ctx, "container", slog.String("runtime", string(choice.Runtime)), slog.String("reason", choice.Reason))

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
+	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 )
 
 // gpu is a GPU of this node.
@@ -35,9 +36,10 @@ type gpuAllocation struct {
 	mig []string
 }
 
-// allocateGPUs finds the GPUs of the allocation. A bundle that asked for none gets none.
+// allocateGPUs finds the GPUs of the allocation. A bundle that asked for none gets none. In a pod of Kubernetes the
+// device plugin of its node shows them, and names them to the command.
 func (r *attemptRun) allocateGPUs() (a gpuAllocation, err error) {
-	if r.spec.GPUs == 0 {
+	if r.spec.GPUs == 0 || r.spec.Runtime == runtimes.Kubernetes {
 		return a, nil
 	}
 	dev := cmp.Or(r.dev, "/dev")

@@ -35,9 +35,17 @@ func (u *usage) snapshot(now time.Time) spool.Status {
 func (u *usage) commandBegan(now time.Time, c container.Running) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.status.CommandStarted = now
+	u.status.CommandStarted, u.status.Waits = now, ""
 	u.status.Container = spool.Container{Runtime: u.status.Ran.Runtime, Name: c.Name, PID: c.PID, Started: c.Started, Network: c.Network}
 	u.setStage(spool.StageRunning)
+}
+
+// waits notes the reason why the container does not start; "" if there is none any more.
+func (u *usage) waits(reason string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.status.Waits = reason
+	u.setStage(u.status.Stage)
 }
 
 func (u *usage) unpackingBegan() {

@@ -252,6 +252,8 @@ func (r Row) runningStatus() string {
 		return "Running job in container" + job + "."
 	case r.Exit != nil: // the reason for its end is not known yet
 		return "Being stopped."
+	case r.Status != nil && r.Status.Waits != "":
+		return "Waiting: " + codalab.Sentence(r.Status.Waits)
 	case r.Status != nil && r.Status.Stage == spool.StageUnpacking:
 		return "Unpacking the image" + where + job + "."
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/cl-slurm/cl-slurm/apptainer/container/runner"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/argparse"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/manual"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
@@ -43,6 +42,7 @@ own CPUs, GPUs and memory. The worker continues until it is stopped.
   cl-worker --gpuset 0 --max-memory 16g          gives runs a part of this host
   cl-worker --exit-when-idle --idle-seconds 600  ends after ten minutes without a run
   cl-worker --bundle-runtime slurm               runs each bundle as a Slurm job
+  cl-worker --bundle-runtime kubernetes          runs each bundle as a pod of a cluster
   cl-worker probe                                shows the runtime for containers, with the reason
 
 A stopped worker leaves its runs running; a worker of the same --id takes them up. With
@@ -114,7 +114,7 @@ func completeFlags(root *cobra.Command) {
 	root.Flags().VisitAll(func(f *pflag.Flag) {
 		complete := cobra.NoFileCompletions
 		switch f.Name {
-		case "work-dir", "password-file":
+		case "work-dir", "password-file", "kubernetes-cert-path":
 			return
 		case "bundle-runtime":
 			complete = cobra.FixedCompletions(runtimeChoices(), cobra.ShellCompDirectiveNoFileComp)
@@ -173,6 +173,10 @@ func execute(ctx context.Context, p program.Process, spec, submission string) er
 	if err != nil {
 		return err
 	}
+	runtime, err := containers(p)
+	if err != nil {
+		return err
+	}
 	exit, err := worker.Worker{
 		Node:           node,
 		Submission:     submission,
@@ -181,7 +185,7 @@ func execute(ctx context.Context, p program.Process, spec, submission string) er
 		Restart:        p.Getenv("SLURM_RESTART_COUNT"),
 		JobGPUs:        p.Getenv("SLURM_JOB_GPUS"),
 		VisibleDevices: p.Getenv("CUDA_VISIBLE_DEVICES"),
-		Containers:     runner.Runner{Env: engineEnv(p)},
+		Containers:     runtime,
 		Log:            p.Log(false),
 	}.Run(ctx, spec)
 	if code := exitCode(exit, err); code != 0 {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/pods"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/runner"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/walls"
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
@@ -82,6 +83,9 @@ func (w *standalone) findEngineRecords(ctx context.Context) error {
 // tryHost fails if this host cannot run containers or convert images: a worker there would claim runs that
 // only other workers can run.
 func (w *standalone) tryHost(ctx context.Context) error {
+	if w.pods != nil {
+		return w.tryPods(ctx)
+	}
 	if w.engine != nil {
 		return w.tellWalls(ctx)
 	}
@@ -139,10 +143,16 @@ func (w *standalone) engineImages(made assembly.Parts) *engineimages.Images {
 }
 
 // ports reaches the ports of containers on this host.
-type ports struct{ runner runner.Runner }
+type ports struct {
+	runner runner.Runner
+	pods   *pods.Settings // nil if no container is a pod
+}
 
 // Dial is [bridge.Ports]'s.
 func (p ports) Dial(ctx context.Context, at spool.Container, port int) (io.ReadWriteCloser, error) {
+	if at.Runtime == runtimes.Kubernetes && p.pods != nil {
+		return p.pods.Dial(ctx, at.Name, port)
+	}
 	running := container.Running{PID: at.PID, Started: at.Started, Name: at.Name, Network: at.Network}
 	return p.runner.Dial(ctx, at.Runtime, running, port)
 }

@@ -43,7 +43,7 @@ type flags struct {
 	fetchPrivate              []string
 	maxProcesses, maxCPUs     int
 	stopAfter                 int64
-	kubernetes                [4]string
+	kubernetes                kubernetesFlags
 }
 
 // The runtimes of --bundle-runtime.
@@ -78,7 +78,7 @@ func (f *flags) add(s *pflag.FlagSet) {
 	s.IntVar(&f.maxProcesses, "max-processes", config.DefaultMaxProcesses, "most processes and threads of a run (`number`; 0 for no limit)")
 	s.StringVar(&f.cpuset, "cpuset", allCPUs, "`list` of the CPUs for runs, such as 0,2,3")
 	s.StringVar(&f.gpuset, "gpuset", "ALL", "`list` of the GPUs for runs, by index or UUID, such as 0,1; NONE for none")
-	s.StringVar(&f.runtime, "bundle-runtime", runtimeAuto, "`program` that runs containers: "+strings.Join(runtimeChoices(), ", ")+"; slurm runs each bundle as a Slurm job")
+	s.StringVar(&f.runtime, "bundle-runtime", runtimeAuto, "`program` that runs containers: "+strings.Join(runtimeChoices(), ", ")+"; slurm runs each bundle as a Slurm job, kubernetes as a pod")
 	s.StringVar((*string)(&f.network), "bundle-network", string(plan.NetworkByRequest), "`network` of runs that request one: "+strings.Join(networkChoices(), ", ")+" (one of their own, none, or that of the host)")
 	s.Int64Var(&f.shmGB, "shared-memory-size-gb", 1, "shared memory of a container, in `GiB`")
 	s.BoolVar(&f.sharedFileSystem, "shared-file-system", false, "use dependencies and leave results on a disk that the server and this host share")
@@ -94,17 +94,15 @@ func (f *flags) add(s *pflag.FlagSet) {
 	s.StringArrayVar(&f.fetchPrivate, "fetch-private", nil, "a `host` or network (10.1.0.0/16) of your own with registries of images, besides public addresses; may be repeated")
 	s.IntVar(&f.slots, "slots", 0, "most runs at a time (`number`; default: no bound)")
 	s.Int64Var(&f.stopAfter, "stop-after", 0, "end within so many `seconds`, and take no run that may last longer (default: $CL_WORKER_STOP_AFTER, or the end of the Slurm job around the worker)")
+	f.kubernetes.add(s)
 	f.addHidden(s)
 }
 
-// addHidden adds the flags that this worker rejects, and those of CodaLab's older command worker.sh.
+// addHidden adds the flags of CodaLab's older command worker.sh.
 func (f *flags) addHidden(s *pflag.FlagSet) {
-	for i, name := range kubernetesFlags() {
-		s.StringVar(&f.kubernetes[i], name, "", "refused: there is no runtime for Kubernetes")
-	}
 	s.StringVar(&f.server, "bundle-service-url", "", "older name of --server (`address`)")
 	s.String("max-dependencies-serialized-length", "", "accepted: names of dependencies have no bound (`number`)")
-	for _, name := range append(kubernetesFlags(), "bundle-service-url", "max-dependencies-serialized-length") {
+	for _, name := range []string{"bundle-service-url", "max-dependencies-serialized-length"} {
 		if hidden := s.Lookup(name); hidden != nil {
 			hidden.Hidden = true
 		}
@@ -113,7 +111,7 @@ func (f *flags) addHidden(s *pflag.FlagSet) {
 
 // runtimeChoices are the values of --bundle-runtime.
 func runtimeChoices() []string {
-	return []string{runtimeAuto, runtimeDocker, runtimeApptainer, runtimeBuiltin, runtimeSlurm}
+	return []string{runtimeAuto, runtimeDocker, runtimeApptainer, runtimeBuiltin, runtimeSlurm, runtimeKubernetes}
 }
 
 // networkChoices are the values of --bundle-network.
@@ -125,18 +123,12 @@ func networkChoices() []string {
 	return all
 }
 
-func kubernetesFlags() []string {
-	return []string{"kubernetes-cluster-host", "kubernetes-auth-token", "kubernetes-cert-path", "kubernetes-cert"}
-}
-
 // plainTag matches the valid tags of workers (codalab/worker/main.py: main).
 var plainTag = regexp.MustCompile(`^[\pL\pN-]*$`)
 
 // check fails for flags and values that this worker does not support.
 func (f *flags) check() error {
 	switch {
-	case f.runtime == runtimeKubernetes || slices.ContainsFunc(f.kubernetes[:], func(s string) bool { return s != "" }):
-		return fmt.Errorf("--bundle-runtime kubernetes and the --kubernetes flags: there is no runtime for Kubernetes; want one of %s", strings.Join(runtimeChoices(), ", "))
 	case !slices.Contains(runtimeChoices(), f.runtime):
 		return fmt.Errorf("--bundle-runtime %q: want one of %s", f.runtime, strings.Join(runtimeChoices(), ", "))
 	case !slices.Contains(plan.Networks(), f.network):
@@ -160,7 +152,7 @@ func (f *flags) check() error {
 	case f.idleSeconds < 0, f.checkInSeconds < 0, f.stopAfter < 0, f.shmGB < 0:
 		return errors.New("--idle-seconds, --checkin-frequency-seconds, --stop-after and --shared-memory-size-gb: want 0 or more")
 	}
-	return nil
+	return f.checkKubernetes()
 }
 
 // size is a flag's value, such as 3g (codalab/lib/formatting.py: parse_size).

@@ -19,7 +19,6 @@ type original struct{ name, byDefault, differs string }
 
 // originals are the flags of codalab/worker/main.py: parse_args, in its order.
 func originals() []original {
-	const noKubernetes = "refused: there is no runtime for Kubernetes"
 	return []original{
 		{"tag", "", ""},
 		{"server", "https://worksheets.codalab.org", "the default is `$CODALAB_SERVER`, or the server that `cl` uses; an alias of `cl alias` is understood"},
@@ -35,7 +34,7 @@ func originals() []original {
 		{"password-file", "", ""},
 		{"verbose", "", ""},
 		{"exit-when-idle", "", ""},
-		{"bundle-runtime", "docker", "the default is `auto`; the values are `auto`, `docker`, `apptainer`, `builtin` and `slurm`. `kubernetes` is refused"},
+		{"bundle-runtime", "docker", "the default is `auto`; the values are `auto`, `docker`, `apptainer`, `builtin`, `slurm` and [`kubernetes`](#pods-of-kubernetes)"},
 		{"idle-seconds", "0", ""},
 		{"checkin-frequency-seconds", "5", "the default is 0: the server holds a check-in until it has something to say. News is sent at once"},
 		{"id", "HOST(PID)", "without it a worker takes the name of one that has ended on the host and left runs in the work directory"},
@@ -49,10 +48,10 @@ func originals() []original {
 		{"download-dependencies-max-retries", "3", ""},
 		{"shared-memory-size-gb", "1", ""},
 		{"preemptible", "", ""},
-		{"kubernetes-cluster-host", "", noKubernetes},
-		{"kubernetes-auth-token", "", noKubernetes},
-		{"kubernetes-cert-path", "", noKubernetes},
-		{"kubernetes-cert", "", noKubernetes},
+		{"kubernetes-cluster-host", "", "without it, the cluster is that of `kubectl`, or the one around the worker's pod"},
+		{"kubernetes-auth-token", "", "works, with a warning: other users of the host can read it"},
+		{"kubernetes-cert-path", "", "this or `--kubernetes-cert` is enough; without both, the system's authorities count"},
+		{"kubernetes-cert", "", "as `--kubernetes-cert-path`"},
 	}
 }
 
@@ -68,6 +67,10 @@ func others() []original {
 		{"stop-after", "", "ours: the worker ends within so many seconds, gives its runs back, and takes none that may last longer. The default is `$CL_WORKER_STOP_AFTER`, or the end of the Slurm job around the worker"},
 		{"fetch-private", "", "ours: images come from registries at public addresses only; others, such as `localhost:5000`, have to be named here, by host or network"},
 		{"token-file", "", "ours: a worker token of cl-server instead of a password ([Login](#login)). The default is `$CODALAB_WORKER_TOKEN`"},
+		{"kubernetes-namespace", "", "ours: the namespace of the runs' pods. The default is that of the kubeconfig's context, or of the worker's pod"},
+		{"kubernetes-cpus", "", "ours: the CPUs of all runs together. The default is the number of CPUs of the worker's host"},
+		{"kubernetes-gpus", "", "ours: the GPUs of all runs together, none by default"},
+		{"kubernetes-gpu-resource", "", "ours: the name of GPUs in requests, `nvidia.com/gpu` by default"},
 	}
 }
 
@@ -91,7 +94,7 @@ func variables() []variable {
 		{"CODALAB_SENTRY_INGEST_URL", ignored, "nothing is reported to Sentry; the same holds for `CODALAB_SENTRY_ENVIRONMENT`, `CODALAB_SENTRY_TRANSACTION_RATE` and `CODALAB_SENTRY_PROFILES_RATE`"},
 		{"CODALAB_SHARED_FILE_SYSTEM", ignored, "of `docker-compose` files: give `--shared-file-system`"},
 		{"CODALAB_WORKER_DIR", ignored, "of `docker-compose` files: give `--work-dir`"},
-		{"CODALAB_KUBERNETES_NODE_NAME", ignored, "there is no runtime for Kubernetes"},
+		{"CODALAB_KUBERNETES_NODE_NAME", ignored, "the worker does not offer the node's resources, but those of its flags"},
 		{"CODALAB_CONFIG", ignored, "another file of `cl`; also `CODALAB_STATE`"},
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/staging/nodeimages"
 	"github.com/cl-slurm/cl-slurm/worker/local"
 )
 
@@ -70,6 +72,11 @@ func (w *standalone) configuration() (config.Config, error) {
 		q.Runtime = runtimes.Builtin
 	case runtimeDocker:
 		q.Runtime = runtimes.Docker
+	case runtimeKubernetes:
+		w.configurePods(q)
+		if c.Worker, err = os.Executable(); err != nil { // a copy of it on the volume is the first process of each pod
+			return config.Config{}, fmt.Errorf("find cl-worker: %w", err)
+		}
 	case runtimeSlurm:
 		for _, dir := range filepath.SplitList(w.Getenv("PATH")) { // the jobs find the programs that this user does
 			if filepath.IsAbs(dir) {
@@ -101,6 +108,9 @@ const allCPUs = "ALL"
 
 // findMachine finds the part of this host that runs may use.
 func (w *standalone) findMachine() error {
+	if w.pods != nil {
+		return nil // findPodsShare has found the part of the cluster
+	}
 	host, err := local.FindMachine()
 	if err != nil {
 		return err
@@ -164,7 +174,10 @@ func (w *standalone) adjust(made assembly.Parts, giveBack <-chan struct{}) {
 		b.Pace = bridge.Pace{PerSecond: 1000, Burst: 1000}
 		b.DoorbellEvery = 100 * time.Millisecond
 		b.ReadEvery = time.Second
-		b.Ports = ports{runner.Runner{Env: engineEnv(w.Process)}}
+		b.Ports = ports{runner: runner.Runner{Env: engineEnv(w.Process)}, pods: w.pods}
+	}
+	if w.pods != nil {
+		made.Stager.Images = nodeimages.Images{}
 	}
 	b.Standalone = &bridge.Standalone{
 		Local: w.slurm == nil, Patience: w.patience(), Remote: w.remote(), Preemptible: w.preemptible, CheckInPause: seconds(w.checkInSeconds),

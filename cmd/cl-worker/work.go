@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/apptainer/container/pods"
 	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/bridge/admin/doctor"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
@@ -49,6 +50,8 @@ type standalone struct {
 	// engine is Docker, if that runs the containers. engineRecords is the file about its images.
 	engine        *engineimages.Engine
 	engineRecords string
+	// pods are the settings of pods, if these are the containers.
+	pods *pods.Settings
 	// keepTrimmed removes images from Docker's store until ctx ends; adjust sets it.
 	keepTrimmed func(ctx context.Context)
 	until       time.Time
@@ -106,6 +109,9 @@ func (w *standalone) setUp(ctx context.Context) (err error) {
 		}
 	}
 	if err := w.findEngine(ctx); err != nil {
+		return program.Usage(err)
+	}
+	if err := w.findKubernetes(ctx); err != nil {
 		return program.Usage(err)
 	}
 	if w.config, err = w.configuration(); err != nil {
@@ -234,13 +240,16 @@ func (w *standalone) serve(ctx context.Context) error {
 
 // serveHere runs bundles as processes of this host.
 func (w *standalone) serveHere(ctx context.Context, a assembly.Assembly) (err error) {
-	if a.Worker, err = os.Executable(); err != nil {
+	killWait := 10 * time.Second
+	if w.pods != nil {
+		killWait = podKillWait
+	} else if a.Worker, err = os.Executable(); err != nil {
 		return fmt.Errorf("find cl-worker: %w", err)
 	}
 	var jobs *local.Scheduler
 	a.Scheduler = func(context.Context) (sbatch.Scheduler, error) {
 		opened, err := local.Open(w.dirs.Jobs(), local.Config{ //nolint:contextcheck // it waits for nothing
-			Node: w.host, Machine: w.machine, Env: engineEnv(w.Process), Now: w.Now, Log: w.log, KillWait: 10 * time.Second,
+			Node: w.host, Machine: w.machine, Env: w.jobEnv(), Now: w.Now, Log: w.log, KillWait: killWait,
 		})
 		if err != nil {
 			return nil, err

@@ -1,5 +1,5 @@
 // Command answer answers each connection to a port with what it is sent. With port 0 it finds a free one. It
-// prints the port.
+// prints the port. A second argument is the address to listen on.
 package main
 
 import (
@@ -9,7 +9,11 @@ import (
 )
 
 func main() {
-	l, err := net.Listen("tcp", "127.0.0.1:"+os.Args[1])
+	address := "127.0.0.1"
+	if len(os.Args) > 2 {
+		address = os.Args[2]
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort(address, os.Args[1]))
 	if err != nil {
 		panic(err)
 	}
