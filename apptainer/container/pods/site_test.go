@@ -25,6 +25,7 @@ var helper = testenv.Program{Package: "../testdata/enter"}
 func TestMain(m *testing.M) {
 	code := m.Run()
 	helper.Remove()
+	caller.Remove()
 	os.Exit(code)
 }
 

@@ -1,0 +1,172 @@
+package pods_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container/pods/podstest"
+	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+)
+
+// caller runs a container from inside a pod.
+var caller = testenv.Program{Package: "./testdata/caller"}
+
+// rights are the least that a worker's pod needs (docs/worker.md).
+const rights = `
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: worker}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: worker}
+rules:
+- {apiGroups: [""], resources: [pods], verbs: [get, list, watch, create, delete]}
+- {apiGroups: [""], resources: [events], verbs: [list]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: worker}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: worker}
+subjects: [{kind: ServiceAccount, name: worker}]
+`
+
+// callerSite is a namespace with a claim, and a caller's pod.
+type callerSite struct {
+	t              *testing.T
+	namespace, dir string
+}
+
+// startCaller starts a caller's pod with a command for its container. volume is that at /work; empty means a claim.
+func startCaller(t *testing.T, volume string, command ...string) *callerSite {
+	t.Helper()
+	testenv.Root(t)
+	s := &callerSite{t: t, namespace: podstest.Namespace(t)}
+	dir, err := os.MkdirTemp("/var/tmp", "pods-test-")
+	testenv.Must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	s.dir = dir
+	program, err := os.ReadFile(caller.Path(t))
+	testenv.Must(t, err)
+	image := podstest.Load(t, imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Directory("tmp"), imagetest.Executable("caller", string(program))))))
+	podstest.Apply(t, s.namespace, rights)
+	if volume == "" {
+		volume = "persistentVolumeClaim: {claimName: lab-claim}"
+		podstest.Apply(t, s.namespace, fmt.Sprintf(`
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: %[1]s}
+spec:
+  capacity: {storage: 1Gi}
+  accessModes: [ReadWriteMany]
+  storageClassName: ""
+  claimRef: {namespace: %[1]s, name: lab-claim}
+  hostPath: {path: %[2]s}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: lab-claim}
+spec:
+  accessModes: [ReadWriteMany]
+  storageClassName: ""
+  volumeName: %[1]s
+  resources: {requests: {storage: 1Gi}}
+`, s.namespace, dir))
+		t.Cleanup(func() { podstest.Kubectl(t, "delete", "persistentvolume", s.namespace, "--wait=false") })
+	}
+	podstest.Apply(t, s.namespace, fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: caller}
+spec:
+  serviceAccountName: worker
+  restartPolicy: Never
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: worker
+    image: %s
+    command: [/caller, %q, %s]
+    env: [{name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]
+    volumeMounts: [{name: work, mountPath: /work}]
+  volumes: [{name: work, %s}]
+`, image, shellImage(t), quoted(command), volume))
+	return s
+}
+
+func quoted(words []string) string {
+	for i := range words {
+		words[i] = strconv.Quote(words[i])
+	}
+	return strings.Join(words, ", ")
+}
+
+// kubectl runs kubectl in the namespace.
+func (s *callerSite) kubectl(args ...string) string {
+	s.t.Helper()
+	return podstest.Kubectl(s.t, append([]string{"-n", s.namespace}, args...)...)
+}
+
+// await waits until kubectl prints a word.
+func (s *callerSite) await(word string, args ...string) {
+	s.t.Helper()
+	last := ""
+	testenv.Await(s.t, fmt.Sprintf("kubectl %s prints %q", strings.Join(args, " "), word), func() bool {
+		last = s.kubectl(args...)
+		return strings.Contains(last, word)
+	}, &last)
+}
+
+// awaitOutput waits until the run has written a word.
+func (s *callerSite) awaitOutput(word string) {
+	s.t.Helper()
+	testenv.Await(s.t, "the run has written "+word, func() bool {
+		text, err := os.ReadFile(filepath.Join(s.dir, "out"))
+		return err == nil && strings.Contains(string(text), word)
+	})
+}
+
+func TestWorkerInAPodSharesItsClaimWithItsRuns(t *testing.T) {
+	t.Parallel()
+	s := startCaller(t, "", "id -u; exit 7")
+	s.await("Succeeded", "get", "pod", "caller", "-o", "jsonpath={.status.phase}")
+	if said := s.kubectl("logs", "caller"); said != "exit 7\n" {
+		t.Errorf("the caller said %q", said)
+	}
+	s.awaitOutput("0\n")
+}
+
+func TestRunsGoWithThePodOfTheirWorker(t *testing.T) {
+	t.Parallel()
+	s := startCaller(t, "", "echo begun; sleep 1000")
+	s.awaitOutput("begun")
+	if owner := s.kubectl("get", "pods", "-l", "app=cl-run", "-o", "jsonpath={.items[*].metadata.ownerReferences[*].name}"); owner != "caller" {
+		t.Errorf("the owner is %q", owner)
+	}
+	s.kubectl("delete", "pod", "caller", "--wait=false")
+	testenv.Await(t, "no pod is left", func() bool { return s.kubectl("get", "pods", "-o", "name") == "" })
+}
+
+// Kubernetes keeps the pod of a worker that was killed, and so those of its runs.
+func TestRunOfAKilledWorkerEndsWithoutBeats(t *testing.T) {
+	t.Parallel()
+	s := startCaller(t, "", "echo begun; sleep 1000", "crash")
+	s.await("Failed", "get", "pod", "caller", "-o", "jsonpath={.status.phase}")
+	s.await("Failed", "get", "pods", "-l", "app=cl-run", "-o", "jsonpath={.items[*].status.phase}")
+}
+
+func TestVolumeOfAPodAloneIsRefusedInWords(t *testing.T) {
+	t.Parallel()
+	s := startCaller(t, "emptyDir: {}", "true")
+	s.await("Failed", "get", "pod", "caller", "-o", "jsonpath={.status.phase}")
+	const want = "/work is on a volume of this worker's pod alone (emptyDir), which other pods cannot mount: the worker's pod needs a PersistentVolumeClaim there\n"
+	if said := s.kubectl("logs", "caller"); said != want {
+		t.Errorf("the caller said %q", said)
+	}
+}
