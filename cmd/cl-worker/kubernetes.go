@@ -92,6 +92,9 @@ func (w *standalone) findKubernetes(ctx context.Context) error {
 		Host: k.host, Token: k.token, CertPath: k.certPath, Cert: k.cert, UserAgent: "cl-worker",
 		Namespace: cmp.Or(k.namespace, w.Getenv("POD_NAMESPACE")),
 	}
+	if inside, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace"); err == nil && own != "" {
+		access.Namespace = cmp.Or(access.Namespace, strings.TrimSpace(string(inside)))
+	}
 	settings, err := pods.Find(ctx, access, own, w.dirs.WorkDir)
 	if err != nil {
 		return fmt.Errorf("--bundle-runtime kubernetes: %w", err)

@@ -30,6 +30,7 @@ type podRun struct {
 	waited  string
 	trouble time.Time // the begin of the obstacle
 	asked   time.Time // the last question about events
+	ended   time.Time // when the report showed the command's end
 	// eventText is its answer.
 	eventText string
 	// stopBeats ends the beats.
@@ -41,9 +42,12 @@ const (
 	reportPause = 50 * time.Millisecond
 	// quietFor is the time after which a pod without a reason for its waiting is asked for its events, and eventPause the time between two
 	// such questions.
-	quietFor, eventPause = 10 * time.Second, 30 * time.Second
+	quietFor, eventPause, eventsWithin = 10 * time.Second, 30 * time.Second, 5 * time.Second
 	// lostAfter is the time after the end of its grace at which a deleted pod counts as lost with its node.
 	lostAfter = 30 * time.Second
+	// endPause is the time between two looks for the command's end in the report. unseenFor is the time after it without a
+	// word of the API server, at which the report is enough.
+	endPause, unseenFor = 5 * time.Second, time.Minute
 )
 
 // await waits for the pod's end, and removes it.
@@ -59,7 +63,7 @@ func (p *podRun) await(ctx context.Context) (container.Exit, error) {
 	seen := make(chan *corev1.Pod)
 	group.Go(func() { p.api.follow(working, p.pod.Name, seen) })
 	exit, err := p.watch(ctx, seen)
-	p.remove(ctx, 0)
+	_ = p.remove(ctx, 0) // the next run tries again
 	return exit, err
 }
 
@@ -86,18 +90,23 @@ func (p *podRun) watch(ctx context.Context, seen <-chan *corev1.Pod) (container.
 	for {
 		select {
 		case <-tick.C:
-			if p.noteBegin(); p.began {
-				tick.Stop()
-			} else if err := p.checkStart(ctx); err != nil {
-				return container.Exit{}, err
+			if p.noteBegin(); !p.began {
+				if err := p.checkStart(ctx); err != nil {
+					return container.Exit{}, err
+				}
+				continue
+			}
+			tick.Reset(endPause)
+			if p.hasLongEnded() {
+				return p.outcome(ctx, killed())
 			}
 		case <-stop:
 			stop = nil
-			p.remove(ctx, p.grace())
+			_ = p.remove(ctx, p.grace()) // kill tries again
 			kill = time.After(p.grace() + endMargin)
 		case <-kill:
-			p.remove(ctx, 0)
-			return p.outcome(ctx, killed())
+			_ = p.remove(ctx, time.Second) // the beats end, too
+			lost = time.After(lostAfter)
 		case pod := <-seen:
 			if pod == nil {
 				return p.outcome(ctx, killed())
@@ -128,6 +137,17 @@ func (p *podRun) noteBegin() {
 	if p.onStart != nil {
 		p.onStart(container.Running{Name: p.pod.Name})
 	}
+}
+
+// hasLongEnded reports whether the command has ended some time ago, although the API server does not show it.
+func (p *podRun) hasLongEnded() bool {
+	if enter.ReadReport(p.report).Code == nil {
+		return false
+	}
+	if p.ended.IsZero() {
+		p.ended = time.Now()
+	}
+	return time.Since(p.ended) > unseenFor
 }
 
 // checkStart tells the obstacle to the start, and fails if it stays too long.
@@ -162,6 +182,8 @@ func (p *podRun) ofEvents(ctx context.Context, now time.Time) obstacle {
 	if now.Sub(p.pod.CreationTimestamp.Time) > quietFor && now.Sub(p.asked) > eventPause {
 		p.asked = now
 		p.eventText = ""
+		ctx, cancel := context.WithTimeout(ctx, eventsWithin)
+		defer cancel()
 		if events, err := p.api.events(ctx, p.pod); err == nil { // a site need not allow it
 			p.eventText = mountFailure(events)
 		}
@@ -181,11 +203,11 @@ func (p *podRun) wait(text string) {
 }
 
 // remove deletes the pod. The next run or the end of the caller's own pod removes what it leaves.
-func (p *podRun) remove(ctx context.Context, grace time.Duration) {
+func (p *podRun) remove(ctx context.Context, grace time.Duration) error {
 	p.removed = true
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
-	_ = p.api.remove(ctx, p.pod.Name, grace)
+	return p.api.remove(ctx, p.pod.Name, grace)
 }
 
 // ofStatus returns the end of a pod's first process.
@@ -238,19 +260,14 @@ func (p *podRun) notStarted() error {
 // loseNode ends a run whose node does not answer. The command may still run there, until it misses the beats: so the run
 // ends after that.
 func (p *podRun) loseNode(ctx context.Context) (container.Exit, error) {
-	err := fmt.Errorf("node %s is lost: it has not ended the pod %s", p.pod.Spec.NodeName, p.pod.Name)
 	p.stopBeats()
-	timer := time.NewTimer(p.Silence + 2*enter.BeatPause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	if report := enter.ReadReport(p.report); report.Code != nil && *report.Code == 0 {
-		exit := container.ExitOf(0)
-		exit.Usage, exit.OutputError = report.Usage, report.OutputError
-		return exit, nil
-	} else if !report.Began {
+	time.Sleep(p.Silence + 2*enter.BeatPause) //nolint:forbidigo // the end of ctx must not make this wait shorter
+	report := enter.ReadReport(p.report)
+	err := fmt.Errorf("node %s is lost: it has not ended the pod %s", p.pod.Spec.NodeName, p.pod.Name)
+	switch {
+	case report.Code != nil, ctx.Err() != nil:
+		return p.outcome(ctx, killed())
+	case !report.Began:
 		return container.Exit{}, &container.HostError{Err: err, AnyRuntime: true}
 	}
 	return container.Exit{}, err

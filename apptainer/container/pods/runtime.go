@@ -153,8 +153,7 @@ func (p *podRun) create(ctx context.Context) error {
 			return nil
 		}
 		if ctx.Err() != nil {
-			p.remove(ctx, 0) // the answer may have been lost
-			return ctx.Err()
+			return errors.Join(ctx.Err(), p.remove(ctx, 0)) // the answer may have been lost
 		}
 		if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
 			return container.RequestErrorf("Kubernetes refuses the pod: %w", err)
@@ -164,8 +163,7 @@ func (p *podRun) create(ctx context.Context) error {
 		}
 		p.wait("Kubernetes does not take the pod yet: " + err.Error())
 		if backoff.Wait(ctx, failures, time.Second, time.Minute) != nil {
-			p.remove(ctx, 0)
-			return ctx.Err()
+			return errors.Join(ctx.Err(), p.remove(ctx, 0))
 		}
 	}
 }

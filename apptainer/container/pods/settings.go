@@ -97,10 +97,15 @@ func Find(ctx context.Context, access kubeclient.Access, own, work string) (Sett
 	}
 	pod, err := c.get(ctx, own)
 	if err != nil {
-		return s, fmt.Errorf("read this worker's own pod %s in the namespace %s: %w", own, c.namespace, err)
+		return s, fmt.Errorf("read this worker's own pod %s in the namespace %s, which POD_NAME and POD_NAMESPACE name: %w", own, c.namespace, err)
 	}
 	s.inherit(pod)
-	_, _, err = s.locate(work)
+	for i := range pod.Spec.Containers { // a cluster may add other containers to each pod
+		s.Mounts = mountsOf(pod, i)
+		if _, _, err = s.locate(work); err == nil {
+			return s, nil
+		}
+	}
 	return s, err
 }
 
@@ -116,17 +121,20 @@ func (s *Settings) inherit(own *corev1.Pod) {
 	if sc := own.Spec.SecurityContext; sc != nil {
 		s.Groups = &corev1.PodSecurityContext{FSGroup: sc.FSGroup, SupplementalGroups: sc.SupplementalGroups, SELinuxOptions: sc.SELinuxOptions, FSGroupChangePolicy: sc.FSGroupChangePolicy}
 	}
+}
+
+// mountsOf returns the mounts of a container of a pod.
+func mountsOf(pod *corev1.Pod, container int) (mounts []Mount) {
 	volumes := map[string]corev1.VolumeSource{}
-	for _, v := range own.Spec.Volumes {
+	for _, v := range pod.Spec.Volumes {
 		volumes[v.Name] = v.VolumeSource
 	}
-	for _, container := range own.Spec.Containers[:min(1, len(own.Spec.Containers))] {
-		for _, m := range container.VolumeMounts {
-			if m.SubPathExpr == "" {
-				s.Mounts = append(s.Mounts, Mount{Path: filepath.Clean(m.MountPath), SubPath: m.SubPath, ReadOnly: m.ReadOnly, Volume: volumes[m.Name]})
-			}
+	for _, m := range pod.Spec.Containers[container].VolumeMounts {
+		if m.SubPathExpr == "" {
+			mounts = append(mounts, Mount{Path: filepath.Clean(m.MountPath), SubPath: m.SubPath, ReadOnly: m.ReadOnly, Volume: volumes[m.Name]})
 		}
 	}
+	return mounts
 }
 
 // isShared reports whether another pod can mount the same volume.

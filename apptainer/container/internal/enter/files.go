@@ -44,7 +44,7 @@ type OrderFiles struct {
 }
 
 // BeatPause is the time between two beats. It is also that between two looks of Main at them.
-const BeatPause = time.Second
+const BeatPause = 5 * time.Second
 
 // Give writes an order into a new directory.
 func Give(dir string, spec Spec) (*OrderFiles, error) {
