@@ -140,6 +140,9 @@ func (r *attemptRun) follow(ctx context.Context, c *container.Container) <-chan 
 	}
 	c.OnUnpack = r.usage.unpackingBegan
 	c.OnWait = r.usage.waits
+	c.OnUsage = func(used container.Usage) {
+		r.usage.addSample(sample{cpu: cpuTime{user: used.User, system: used.System}, memory: used.Memory, memoryPeak: used.MemoryPeak})
+	}
 	c.OnChoice = func(choice container.Choice) {
 		r.usage.setRuntime(spool.Ran{Runtime: choice.Runtime, Reason: choice.Reason})
 		r.Log.InfoContext(ctx, "container", slog.String("runtime", string(choice.Runtime)), slog.String("reason", choice.Reason))

@@ -46,7 +46,7 @@ func TestFidelityImageWithTheLabelsOfItsHostIsWritable(t *testing.T) {
 	t.Parallel()
 	image := labelledSIF(t)
 	onEachRuntime(t, func(t *testing.T, w testRuntime) {
-		if w.Engine != nil {
+		if w.hasStore() {
 			t.Skip("an engine does not run SIFs")
 		}
 		if w.Apptainer != nil && w.Apptainer.Plain {

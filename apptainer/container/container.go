@@ -98,6 +98,9 @@ type Container struct {
 	// OnWait, if not nil, is called with a phrase when something of a cluster is in the way of the container's start, such as
 	// the lack of a node, and with "" when nothing is. Only package pods calls it.
 	OnWait func(reason string) `json:"-"`
+	// OnUsage, if not nil, is called with the container's use so far, every few seconds. Only package pods calls it: others'
+	// containers are on this host, where their caller can measure them.
+	OnUsage func(Usage) `json:"-"`
 	// OnStart, if not nil, is called when the container is set up and its command begins. It is
 	// called once, or twice if package runner tries a second runtime.
 	OnStart func(Running) `json:"-"`
@@ -156,6 +159,8 @@ type Usage struct {
 	// MemoryPeak is the largest use of memory in bytes, with cached files. If the container has no
 	// limit, it is the use of its largest process.
 	MemoryPeak int64
+	// Memory is the present use without files that the kernel may drop; zero at the end.
+	Memory int64 `json:",omitempty"`
 	// OOMKills counts the processes that the kernel killed because memory ran out.
 	OOMKills int64
 	// RefusedProcesses counts the processes and threads that the kernel refused because of MaxProcesses.

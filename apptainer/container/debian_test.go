@@ -13,6 +13,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/pods/podstest"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
@@ -53,6 +54,9 @@ func debianImage(tb testing.TB) v1.Image {
 func (w testRuntime) debian(tb testing.TB) container.Container {
 	tb.Helper()
 	image := debianImage(tb)
+	if w.Pods != nil {
+		return container.Container{PinnedReference: podstest.Load(tb, image)}
+	}
 	if w.Engine != nil {
 		name := w.loadImage(tb, image)
 		tb.Cleanup(func() { w.call(tb, "rmi", "--force", name) })

@@ -56,7 +56,7 @@ func TestEveryStepThatMeetsAFullScratchBlamesTheHost(t *testing.T) {
 	t.Parallel()
 	image, source := shellImage(t), userDir(t)
 	onEachRuntime(t, func(t *testing.T, w testRuntime) {
-		if w.Engine != nil {
+		if w.hasStore() {
 			t.Skip("an engine writes to its own disk")
 		}
 		if w.compression != "" {

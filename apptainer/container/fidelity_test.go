@@ -185,11 +185,11 @@ true`
 		for _, name := range []string{"result", "own", "own/file", "shared/a/b"} {
 			var stat syscall.Stat_t
 			must(t, syscall.Stat(filepath.Join(work, name), &stat))
-			if w.Apptainer != nil && w.Apptainer.Plain && name == "own/file" {
-				continue // it belongs to one of the user's ids in /etc/subuid
+			if (w.Pods != nil || w.Apptainer != nil && w.Apptainer.Plain) && name == "own/file" {
+				continue // it belongs to one of the user's ids in /etc/subuid, or to any id of root's
 			}
-			if int(stat.Uid) != ordinaryUID(t) {
-				t.Errorf("%s belongs to %d, want %d", name, stat.Uid, ordinaryUID(t))
+			if int(stat.Uid) != w.callersUID(t) {
+				t.Errorf("%s belongs to %d, want %d", name, stat.Uid, w.callersUID(t))
 			}
 		}
 	})
@@ -230,7 +230,11 @@ func TestFidelityDevicesAreThoseAskedForAlone(t *testing.T) {
 	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		c := w.shellImage(t)
 		c.Devices, c.ShellCommand = []string{"/dev/fuse"}, "test -c /dev/fuse && echo there"
-		if got := w.shell(t, c); got != "there\n" {
+		if w.Pods != nil {
+			if answer := w.start(t, c).wait(); answer.Fault != "request" || !strings.Contains(answer.Error, "the devices of a pod come from the device plugins of its node") {
+				t.Errorf("%+v", answer)
+			}
+		} else if got := w.shell(t, c); got != "there\n" {
 			t.Errorf("no /dev/fuse: %q", got)
 		}
 		c.Devices, c.ShellCommand = nil, "ls /dev; for d in null zero full random urandom tty; do test -c /dev/$d || echo no $d; done; echo x >/dev/null"
@@ -278,7 +282,7 @@ true`
 			case line == "descriptors:", line == "no input", line == "0", line == "", line == "3072":
 			case strings.Contains(line, " 3072 "): // of /dev/shm
 			case w.Engine != nil && strings.HasPrefix(line, "see /run/"): // Podman's own mark
-			case w.Apptainer != nil && line == "see /run/resolve": // the target of the image's resolv.conf, for which Apptainer binds a file
+			case (w.Apptainer != nil || w.Pods != nil) && line == "see /run/resolve": // the target of the image's resolv.conf, for which they bind a file
 			case w.Apptainer != nil && w.Apptainer.Plain && strings.Contains(line, "/dev/shm"): // half of all memory
 			default:
 				t.Errorf("%q", line)
@@ -290,6 +294,9 @@ true`
 func TestFidelityNoNetworkUnlessAskedFor(t *testing.T) {
 	t.Parallel()
 	onEachRuntime(t, func(t *testing.T, w testRuntime) {
+		if w.Pods != nil {
+			t.Skip("a pod always has the cluster's network")
+		}
 		c := w.shellImage(t)
 		c.ShellCommand = "cut -s -d: -f1 /proc/net/dev; grep -q 127.0.0.1 /proc/net/fib_trie && echo loopback; grep -o localhost /etc/hosts | grep -m1 localhost"
 		got := strings.Fields(w.shell(t, c))
@@ -366,7 +373,7 @@ func TestFidelityWrongRequestsAreRefusedInWords(t *testing.T) {
 				}
 			})
 		}
-		if w.Engine == nil {
+		if !w.hasStore() {
 			c := image
 			c.SIF = "/etc/passwd"
 			if answer := w.start(t, c).wait(); !strings.Contains(answer.Error, "read SIF /etc/passwd") {

@@ -6,7 +6,7 @@ import "testing"
 func TestFilesAndSettingsOfTheKernelAreAsInNewDockers(t *testing.T) {
 	t.Parallel()
 	onEachRuntime(t, func(t *testing.T, w testRuntime) {
-		if w.Engine != nil {
+		if w.hasStore() {
 			t.Skip("this is the engine's doing")
 		}
 		c := w.shellImage(t)

@@ -19,7 +19,7 @@ import (
 func TestFidelityEnvironmentOfAnImageBindsNothing(t *testing.T) {
 	t.Parallel()
 	onEachRuntime(t, func(t *testing.T, w testRuntime) {
-		if w.Engine != nil {
+		if w.hasStore() {
 			t.Skip("an engine reads the image's configuration itself")
 		}
 		victim := userDir(t)
@@ -57,7 +57,7 @@ func TestFidelityScriptsOfAnImageAreNotRun(t *testing.T) {
 func TestFidelityCommandThatWritesToTheReportDoesNoMoreThanFail(t *testing.T) {
 	t.Parallel()
 	onEachRuntime(t, func(t *testing.T, w testRuntime) {
-		if w.Apptainer == nil && w.Engine == nil {
+		if w.Apptainer == nil && !w.hasStore() {
 			t.Skip("the built-in runtime shows no report inside")
 		}
 		c := w.shellImage(t)

@@ -56,7 +56,7 @@ func startBehind(t *testing.T, before string, req runRequest) *run {
 func TestFidelityImageIsTheOneThatWasOpened(t *testing.T) {
 	t.Parallel()
 	onEachRuntime(t, func(t *testing.T, w testRuntime) {
-		if w.Engine != nil {
+		if w.hasStore() {
 			t.Skip("an engine does not run SIFs")
 		}
 		first, second := w.twoImages(t)
@@ -83,7 +83,7 @@ func TestFidelityImageIsTheOneThatWasOpened(t *testing.T) {
 func TestFidelityCommandBeginsWhenItsContainerIsSetUp(t *testing.T) {
 	t.Parallel()
 	onEachRuntime(t, func(t *testing.T, w testRuntime) {
-		if w.Engine != nil {
+		if w.hasStore() {
 			t.Skip("this test cannot delay an engine")
 		}
 		dir, c := userDir(t), w.shellImage(t)

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/pods/podstest"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/runner"
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
@@ -41,6 +42,8 @@ type runRequest struct {
 	StdoutPath string
 	Forbidden  forbidden    // a system call that fails in the process and its children
 	Others     []runRequest // for the same process, at the same time
+
+	asRoot bool // the process is not the ordinary user's
 }
 
 // runAnswer is its output.
@@ -99,6 +102,9 @@ func TestMain(m *testing.M) {
 	}
 	for _, program := range []*testenv.Program{&bomb, &calls, &calls32, &enter, &keys, &keys32, &listen, &neighbour, &reach} {
 		program.Remove()
+	}
+	if cluster.namespace != "" {
+		podstest.RemoveNamespace(cluster.namespace)
 	}
 	if err := errors.Join(forgetEngines(), docker.Remove()); err != nil {
 		fmt.Fprintln(os.Stderr, err)

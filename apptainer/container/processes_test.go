@@ -29,6 +29,8 @@ func (w testRuntime) boundsProcesses(t *testing.T) {
 	switch {
 	case w.plain():
 		t.Skip("a program with privileges (setuid) makes no user namespace, in which the kernel would count processes")
+	case w.Pods != nil:
+		t.Skip("the kubelet of each node bounds the processes of a pod, and no request does")
 	case w.Engine == nil && (major < 5 || major == 5 && minor < 16):
 		t.Skipf("needs Linux 5.16 to bound the processes of all users of a container together, and this is %s", release)
 	case w.Engine != nil && strings.HasSuffix(w.Engine.Program, "podman"):

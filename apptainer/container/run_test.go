@@ -229,7 +229,9 @@ func startRequest(tb testing.TB, req runRequest, through ...string) *run {
 	r.cmd.Env = []string{"PATH=/usr/bin:/bin", "SECRET=of the host"}
 	r.cmd.Stdin = bytes.NewReader(request)
 	r.cmd.Stdout, r.cmd.Stderr = &r.answer, os.Stderr
-	r.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: ordinaryUser(tb)}
+	if !req.asRoot {
+		r.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: ordinaryUser(tb)}
+	}
 	must(tb, r.cmd.Start())
 	tb.Cleanup(func() { _ = r.cmd.Process.Kill() })
 	return r

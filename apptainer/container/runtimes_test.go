@@ -15,6 +15,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -25,9 +26,12 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/container/apptainerexec"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/builtin"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/engine"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/pods"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/pods/podstest"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/runner"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/walls"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/internal/kubeclient"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
@@ -36,6 +40,7 @@ import (
 type testRuntime struct {
 	Apptainer *apptainerexec.Runtime
 	Engine    *engine.Runtime
+	Pods      *pods.Runtime
 	Runner    *runner.Runner
 
 	oneID         bool   // the user has no subordinate ids
@@ -49,6 +54,8 @@ func (w testRuntime) runtime() container.Runtime {
 		return *w.Apptainer
 	case w.Engine != nil:
 		return *w.Engine
+	case w.Pods != nil:
+		return *w.Pods
 	case w.Runner != nil:
 		return *w.Runner
 	}
@@ -77,8 +84,9 @@ func onEachRuntime(t *testing.T, test func(t *testing.T, w testRuntime)) {
 			}
 			return w
 		},
-		"docker": dockerRuntime,
-		"podman": podmanRuntime,
+		"docker":     dockerRuntime,
+		"podman":     podmanRuntime,
+		"kubernetes": podsRuntime,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -143,6 +151,18 @@ func plainRuntime(tb testing.TB) testRuntime {
 	return w
 }
 
+// callersUID returns the id of the user who runs the containers.
+func (w testRuntime) callersUID(tb testing.TB) int {
+	tb.Helper()
+	if w.Pods != nil {
+		return os.Getuid()
+	}
+	return ordinaryUID(tb)
+}
+
+// hasStore reports whether the runtime has a store of images of its own.
+func (w testRuntime) hasStore() bool { return w.Engine != nil || w.Pods != nil }
+
 // hasPrivileges reports whether SingularityCE is installed setuid.
 func (w testRuntime) hasPrivileges() bool {
 	info, err := os.Stat(filepath.Join(filepath.Dir(w.Apptainer.Program), "../libexec/singularity/bin/starter-suid"))
@@ -172,6 +192,31 @@ func dockerRuntime(tb testing.TB) testRuntime {
 		Program: program, Helper: enter.Path(tb),
 		Env: []string{"PATH=/usr/bin:/bin", "HOME=/nonexistent", "DOCKER_HOST=" + host},
 	}}
+}
+
+// onNodes is the image for all tests on the nodes of Kubernetes, and cluster the namespace, which TestMain removes.
+var (
+	onNodes engineImage
+	cluster struct {
+		once      sync.Once
+		namespace string
+	}
+)
+
+// podsRuntime returns the cluster's nodes, which see this machine's directories. Its caller is root, as the usual worker in
+// a pod.
+func podsRuntime(tb testing.TB) testRuntime {
+	tb.Helper()
+	testenv.Root(tb)
+	testenv.Kubernetes(tb)
+	cluster.once.Do(func() { cluster.namespace = podstest.NewNamespace(tb) })
+	if cluster.namespace == "" {
+		tb.Fatal("the namespace could not be made: see the first test that needs it")
+	}
+	settings, err := pods.Find(tb.Context(), kubeclient.Access{Kubeconfig: os.Getenv("KUBECONFIG"), Namespace: cluster.namespace}, "", os.TempDir())
+	must(tb, err)
+	settings.Mounts = append(settings.Mounts, pods.HostDirectory("/var/tmp"))
+	return testRuntime{Pods: &pods.Runtime{Settings: settings, Helper: enter.Path(tb), Silence: 10 * time.Second, Patience: 30 * time.Second}}
 }
 
 // docker is Docker's engine. TestMain stops it.
@@ -284,6 +329,9 @@ var enter = testenv.Program{Package: "./testdata/enter"}
 // image returns an image of these files for this runtime.
 func (w testRuntime) image(tb testing.TB, config v1.Config, files ...imagetest.File) container.Container {
 	tb.Helper()
+	if w.Pods != nil {
+		return container.Container{PinnedReference: podstest.Load(tb, imagetest.Image(tb, config, imagetest.GzipLayer(tb, imagetest.TarStream(tb, files...))))}
+	}
 	if w.Engine == nil {
 		return container.Container{SIF: convert(tb, apptainer.Converter{Compression: w.compression}, config, files...)}
 	}
@@ -295,6 +343,13 @@ func (w testRuntime) image(tb testing.TB, config v1.Config, files ...imagetest.F
 // shellImage returns an image with a shell and the usual programs.
 func (w testRuntime) shellImage(tb testing.TB) container.Container {
 	tb.Helper()
+	if w.Pods != nil {
+		onNodes.once.Do(func() { onNodes.name = w.image(tb, shellConfig(), smallRoot(tb)...).PinnedReference })
+		if onNodes.name == "" {
+			tb.Fatal("the image could not be loaded: see the first test that needs it")
+		}
+		return container.Container{PinnedReference: onNodes.name}
+	}
 	if w.Engine == nil {
 		return container.Container{SIF: compressedShellImage(tb, w.compression)}
 	}
@@ -319,6 +374,9 @@ func (w testRuntime) start(tb testing.TB, c container.Container) *run {
 	tb.Helper()
 	if w.oneID { // root of a namespace has no subordinate ids
 		return w.startOnHost(tb, "true", c)
+	}
+	if w.Pods != nil {
+		return startRequest(tb, runRequest{Runtime: w, Container: c, asRoot: true})
 	}
 	return startRequest(tb, runRequest{Runtime: w, Container: c})
 }

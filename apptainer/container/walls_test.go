@@ -35,6 +35,8 @@ func (w testRuntime) way() walls.Way {
 		return walls.Podman
 	case w.Engine != nil:
 		return walls.Docker
+	case w.Pods != nil:
+		return walls.Kubernetes
 	}
 	return walls.Builtin
 }

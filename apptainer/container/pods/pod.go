@@ -107,6 +107,7 @@ func (r Runtime) pod(c container.Container, binds []container.Bind) (*corev1.Pod
 			Containers: []corev1.Container{{
 				Name: containerName, Image: c.PinnedReference, Command: enter.FileArgs(), WorkingDir: "/",
 				Resources: r.resources(c.MemoryBytes), SecurityContext: containerSecurity(), VolumeMounts: mounts,
+				TerminationMessagePath: enter.MessagePath, // else a file in /dev
 			}},
 			Volumes: volumes,
 		},

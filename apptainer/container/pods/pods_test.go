@@ -123,3 +123,23 @@ func TestPodThatSomebodyDeletesIsNoFaultOfTheCommand(t *testing.T) {
 		t.Errorf("%+v, %v", exit, err)
 	}
 }
+
+func TestUseOfARunningCommandIsTold(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	used := make(chan container.Usage, 100)
+	r := s.start("while :; do :; done", func(c *container.Container) {
+		c.MemoryBytes = 64 << 20
+		c.OnUsage = func(u container.Usage) { used <- u }
+	})
+	for {
+		select {
+		case u := <-used:
+			if u.User > 0 && u.Memory > 0 && u.MemoryPeak > 0 {
+				return
+			}
+		case <-r.ended:
+			t.Fatalf("%+v, %v", r.exit, r.err)
+		}
+	}
+}

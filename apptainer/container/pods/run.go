@@ -45,7 +45,7 @@ const (
 	quietFor, eventPause, eventsWithin = 10 * time.Second, 30 * time.Second, 5 * time.Second
 	// lostAfter is the time after the end of its grace at which a deleted pod counts as lost with its node.
 	lostAfter = 30 * time.Second
-	// endPause is the time between two looks for the command's end in the report. unseenFor is the time after it without a
+	// endPause is the time between two looks at the use, and for the command's end in the report. unseenFor is the time after it without a
 	// word of the API server, at which the report is enough.
 	endPause, unseenFor = 5 * time.Second, time.Minute
 )
@@ -97,6 +97,9 @@ func (p *podRun) watch(ctx context.Context, seen <-chan *corev1.Pod) (container.
 				continue
 			}
 			tick.Reset(endPause)
+			if used := p.order.Usage(); p.c.OnUsage != nil && used != (container.Usage{}) {
+				p.c.OnUsage(used)
+			}
 			if p.hasLongEnded() {
 				return p.outcome(ctx, killed())
 			}

@@ -90,6 +90,9 @@ func (r Runtime) prepare(c container.Container) (*podRun, error) {
 	if err := errors.Join(c.Validate(""), initproc.CheckExact(c.Binds)); err != nil {
 		return nil, err
 	}
+	if len(c.Devices) > 0 {
+		return nil, container.RequestErrorf("the devices of a pod come from the device plugins of its node")
+	}
 	dir, err := os.MkdirTemp(c.PrivateDir, "container-")
 	if err != nil {
 		return nil, fmt.Errorf("make its private directory: %w", err)

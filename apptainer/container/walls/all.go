@@ -23,6 +23,11 @@ const (
 	forkBomb           = "can have as many processes as the account may"
 	uncounted          = "can write as much as it likes into the container's root, where the engine has the files"
 	uncountedProcesses = "on Linux before 5.14, or if the worker runs as root of the node"
+	podRoot            = "is root of the node if it leaves the container, if its worker is root"
+	podNetwork         = "can connect to other pods and to all that the cluster lets it, also if it requested no network"
+	podMetadata        = "can ask a cloud's metadata service for the node's credentials"
+	noPolicy           = "unless a NetworkPolicy of the site forbids it"
+	ofNode             = "the node's container runtime"
 	noLimitBehind      = "if the engine cannot limit it, as a Podman without root behind the program docker"
 	noLimit            = "if Podman cannot limit it, as without root on cgroups v1"
 )
@@ -92,13 +97,13 @@ func neighbours() []Wall {
 		{
 			Name: "metadata services", Keeps: "ask a cloud's metadata service for the node's credentials",
 			Made: networkNamespace, Others: otherNetworks(),
-			Weaker: map[Way]Weakness{Docker: {Clause: metadata}, Podman: {Clause: metadata}},
+			Weaker: map[Way]Weakness{Docker: {Clause: metadata}, Podman: {Clause: metadata}, Kubernetes: {Clause: podMetadata, If: noPolicy}},
 			Tests:  []string{"TestNetworkReachesOtherMachinesOnly"},
 		},
 		{
 			Name: "keys", Keeps: "use the account's keys in the kernel",
 			Made:   "the filter of system calls; a session keyring of its own",
-			Others: map[Way]string{Docker: "the filter of system calls", Podman: "the filter of system calls"},
+			Others: map[Way]string{Docker: "the filter of system calls", Podman: "the filter of system calls", Kubernetes: "the filter of system calls"},
 			Tests:  []string{"TestFidelityKeysOfTheAccountAreOutOfReach"},
 		},
 	}
@@ -107,7 +112,10 @@ func neighbours() []Wall {
 // otherNetworks are the ways whose networks this project does not make.
 func otherNetworks() map[Way]string {
 	const engines = "a network namespace, and the engine's own rules; with `network = \"host\"`, none"
-	return map[Way]string{Setuid: "a network namespace without a network; with `network = \"host\"`, none", Docker: engines, Podman: engines}
+	return map[Way]string{
+		Setuid: "a network namespace without a network; with `network = \"host\"`, none", Docker: engines, Podman: engines,
+		Kubernetes: "the pod's network namespace",
+	}
 }
 
 // networks are the walls around a command that requested a network, and has one of its own.
@@ -118,7 +126,8 @@ func networks() []Wall {
 			Made: "the filter of that network",
 			Others: map[Way]string{
 				Setuid: "no network", Docker: "the node's kernel, which drops such packets of a bridge",
-				Podman: "the same with root; without root, nothing",
+				Podman:     "the same with root; without root, nothing",
+				Kubernetes: "the pod's network namespace",
 			},
 			Weaker: map[Way]Weakness{
 				Docker: {Clause: loopbackReached, If: "if the program docker is or finds a Podman without root", Absent: func(h container.Host) bool {
@@ -138,10 +147,11 @@ func networks() []Wall {
 		{
 			Name: "ports of bundles", Keeps: "connect to a port of another bundle",
 			Made:   "a network namespace, into which the forwarder carries no connection",
-			Others: map[Way]string{Setuid: "no network", Docker: "none among bundles with a network", Podman: "the same with root; without root, as with builtin"},
+			Others: map[Way]string{Setuid: "no network", Docker: "none among bundles with a network", Podman: "the same with root; without root, as with builtin", Kubernetes: "the cluster's own rules"},
 			Weaker: map[Way]Weakness{
-				Docker: {Clause: neighboursPorts, If: "unless Docker has `icc = false`", Absent: docker(func(e container.Engine) bool { return e.Podman && e.UserNamespace })},
-				Podman: {Clause: neighboursPorts, If: "if Podman runs as root", Absent: podman(hasUserNamespace)},
+				Docker:     {Clause: neighboursPorts, If: "unless Docker has `icc = false`", Absent: docker(func(e container.Engine) bool { return e.Podman && e.UserNamespace })},
+				Podman:     {Clause: neighboursPorts, If: "if Podman runs as root", Absent: podman(hasUserNamespace)},
+				Kubernetes: {Clause: podNetwork, If: noPolicy},
 			},
 			Tests: []string{"TestBundlesInOneNetworkOfAnEngineReachEachOther"},
 		},
@@ -154,32 +164,33 @@ func privileges() []Wall {
 		{
 			Name: "users", Keeps: "act outside as another user than the account, or one of its subordinate ids",
 			Made:   "a user namespace",
-			Others: map[Way]string{Setuid: "a user namespace, or the account's own id", Docker: "none"},
+			Others: map[Way]string{Setuid: "a user namespace, or the account's own id", Docker: "none", Kubernetes: "none"},
 			Weaker: map[Way]Weakness{
-				Docker: {Clause: rootOutside, If: "if Docker runs as root without userns-remap", Absent: docker(hasUserNamespace)},
-				Podman: {Clause: rootOutside, If: "if Podman runs as root", Absent: podman(hasUserNamespace)},
+				Docker:     {Clause: rootOutside, If: "if Docker runs as root without userns-remap", Absent: docker(hasUserNamespace)},
+				Podman:     {Clause: rootOutside, If: "if Podman runs as root", Absent: podman(hasUserNamespace)},
+				Kubernetes: {Clause: podRoot},
 			},
 		},
 		{
 			Name: "capabilities", Keeps: "use another capability than a container of Docker",
 			Made:   "the permitted set, from which bubblewrap takes the others; no new privileges",
-			Others: map[Way]string{Apptainer: boundingSet, Setuid: boundingSet, Docker: "the engine", Podman: "the engine"},
+			Others: map[Way]string{Apptainer: boundingSet, Setuid: boundingSet, Docker: "the engine", Podman: "the engine", Kubernetes: ofNode},
 		},
 		{
 			Name: "new privileges", Keeps: "gain a privilege by a setuid program",
 			Made:   "`no_new_privs`, which bubblewrap sets",
-			Others: map[Way]string{Apptainer: noNewPrivs, Setuid: noNewPrivs, Docker: noNewPrivs, Podman: noNewPrivs},
+			Others: map[Way]string{Apptainer: noNewPrivs, Setuid: noNewPrivs, Docker: noNewPrivs, Podman: noNewPrivs, Kubernetes: noNewPrivs},
 		},
 		{
 			Name: "system calls", Keeps: "make a system call that Docker refuses",
 			Made:   "the filter above, in the container's first process and in the command",
-			Others: map[Way]string{Docker: "the filter above, and the engine's own", Podman: "the filter above, and the engine's own"},
+			Others: map[Way]string{Docker: "the filter above, and the engine's own", Podman: "the filter above, and the engine's own", Kubernetes: "the filter above, and RuntimeDefault of the node"},
 			Tests:  []string{"TestFidelityCallsThatDockerRefusesAreRefused"},
 		},
 		{
 			Name: "devices", Keeps: "open a device of the node that is not the bundle's",
 			Made:   "a user namespace, in which no device can be made; mounts with nodev",
-			Others: map[Way]string{Docker: "the devices cgroup"},
+			Others: map[Way]string{Docker: "the devices cgroup", Kubernetes: "the devices cgroup"},
 		},
 		{
 			Name: "settings", Keeps: "change a setting in /proc/sys or /sys",
@@ -219,7 +230,7 @@ func inheritance() []Wall {
 		{
 			Name: "leftovers", Keeps: "leave a process, a mount or a container behind",
 			Made:   "the end of the PID namespace; the scratch is removed",
-			Others: map[Way]string{Docker: "the engine removes the container", Podman: "the engine removes the container"},
+			Others: map[Way]string{Docker: "the engine removes the container", Podman: "the engine removes the container", Kubernetes: "the kubelet removes the container"},
 			Tests:  []string{"TestFidelityKillingAnyPartLeavesNoProcessAndNoMount", "TestFidelityBackgroundProcessesEndWithTheCommand"},
 		},
 	}
@@ -233,7 +244,7 @@ func resources() []Wall {
 			Made: "the job's cgroup; without one, the worker measures each second",
 			Others: map[Way]string{
 				Docker: "the container's cgroup",
-				Podman: "the container's cgroup",
+				Podman: "the container's cgroup", Kubernetes: "the container's cgroup",
 			},
 			Weaker: limited("can use more memory than it requested, until the worker measures it", func(e container.Engine) bool { return e.Memory }),
 			Tests: []string{
@@ -244,33 +255,34 @@ func resources() []Wall {
 		{
 			Name: "number of processes", Keeps: "have more processes than `max_processes`",
 			Made:   "RLIMIT_NPROC in user namespaces ([Processes](#processes))",
-			Others: map[Way]string{Setuid: "none", Docker: "`--pids-limit`", Podman: "`--pids-limit`"},
+			Others: map[Way]string{Setuid: "none", Docker: "`--pids-limit`", Podman: "`--pids-limit`", Kubernetes: "none"},
 			Weaker: map[Way]Weakness{
-				Builtin:   {Clause: forkBomb, If: uncountedProcesses, Absent: boundsProcesses},
-				Apptainer: {Clause: forkBomb, If: uncountedProcesses, Absent: boundsProcesses},
-				Setuid:    {Clause: forkBomb},
-				Docker:    limited(forkBomb, func(e container.Engine) bool { return e.Processes })[Docker],
-				Podman:    limited(forkBomb, func(e container.Engine) bool { return e.Processes })[Podman],
+				Builtin:    {Clause: forkBomb, If: uncountedProcesses, Absent: boundsProcesses},
+				Apptainer:  {Clause: forkBomb, If: uncountedProcesses, Absent: boundsProcesses},
+				Setuid:     {Clause: forkBomb},
+				Docker:     limited(forkBomb, func(e container.Engine) bool { return e.Processes })[Docker],
+				Podman:     limited(forkBomb, func(e container.Engine) bool { return e.Processes })[Podman],
+				Kubernetes: {Clause: "can have as many processes as the kubelet allows to a pod (`podPidsLimit`)"},
 			},
 			Tests: []string{"TestFidelityForkBombEndsAtTheLimitOfProcesses", "TestRunHasNoMoreProcessesThanItsQueueAllows"},
 		},
 		{
 			Name: "disk", Keeps: "keep more on disks than it requested",
 			Made:   "the worker measures while the command runs, and at its end",
-			Weaker: map[Way]Weakness{Docker: {Clause: uncounted}, Podman: {Clause: uncounted}},
+			Weaker: map[Way]Weakness{Docker: {Clause: uncounted}, Podman: {Clause: uncounted}, Kubernetes: {Clause: uncounted}},
 			Tests:  []string{"TestDiskLimitCountsWhatTheCommandHides", "TestDiskLimitIsJudgedAtTheEnd"},
 		},
 		{
 			Name: "processors", Keeps: "use a processor that is not the job's",
 			Made:   "the job's cgroup, or the affinity of the worker",
-			Others: map[Way]string{Docker: "the container's cgroup", Podman: "the container's cgroup"},
+			Others: map[Way]string{Docker: "the container's cgroup", Podman: "the container's cgroup", Kubernetes: "the container's cgroup"},
 			Weaker: limited("can use all processors of the node", func(e container.Engine) bool { return e.Processors }),
 			Tests:  []string{"TestEnginesContainerGetsTheProcessorsOfItsCaller"},
 		},
 		{
 			Name: "priority", Keeps: "take a higher priority, or real time",
 			Made:   "a user namespace, whose capabilities do not count for this",
-			Others: map[Way]string{Docker: "no CAP_SYS_NICE"},
+			Others: map[Way]string{Docker: "no CAP_SYS_NICE", Kubernetes: "no CAP_SYS_NICE"},
 		},
 	}
 }

@@ -23,10 +23,15 @@ const (
 	noProcesses = "no limit, if the way cannot set one ([security.md](security.md#processes))"
 	oldKernel   = "yes from Linux 5.16 on"
 	notDelayed  = "untested: a test cannot delay an engine"
+	ownNetwork  = "a pod always has the cluster's network; a NetworkPolicy of the site can take it ([worker.md](worker.md#pods-of-kubernetes))"
+	ofKubelet   = "the kubelet of the node bounds the processes of a pod (`podPidsLimit`)"
+	notBelow    = "a pod's processes are no children of its caller, and get TERM from the kubelet alone"
 )
 
-// engines returns the same reason for both engines.
-func engines(reason string) map[Way]string { return map[Way]string{Docker: reason, Podman: reason} }
+// engines returns the same reason for all ways with a store of images of their own.
+func engines(reason string) map[Way]string {
+	return map[Way]string{Docker: reason, Podman: reason, Kubernetes: reason}
+}
 
 // Behaviours lists the promises of the fidelity suite.
 func Behaviours() []Behaviour {
@@ -45,7 +50,7 @@ func Behaviours() []Behaviour {
 		{"only the requested devices are there", []string{"TestFidelityDevicesAreThoseAskedForAlone"}, nil, false},
 		{"`/sys` is read-only", []string{"TestFidelitySysIsReadOnly"}, nil, false},
 		{"nothing of the host is visible", []string{"TestFidelityNothingOfTheHostIsVisible"}, nil, false},
-		{"no network, unless it is requested", []string{"TestFidelityNoNetworkUnlessAskedFor"}, nil, false},
+		{"no network, unless it is requested", []string{"TestFidelityNoNetworkUnlessAskedFor"}, map[Way]string{Kubernetes: ownNetwork}, false},
 		{"system calls and keys are as in Docker", []string{"TestFidelityCallsThatDockerRefusesAreRefused", "TestFidelityKeysOfTheAccountAreOutOfReach"}, nil, false},
 		{"an image's scripts for Apptainer do not run", []string{"TestFidelityScriptsOfAnImageAreNotRun"}, nil, false},
 		{
@@ -59,17 +64,17 @@ func Behaviours() []Behaviour {
 		{
 			"an image with the labels of its host (SELinux) is writable",
 			[]string{"TestFidelityImageWithTheLabelsOfItsHostIsWritable"},
-			map[Way]string{Setuid: "Apptainer mounts the image itself", Docker: ownStore, Podman: ownStore},
+			map[Way]string{Setuid: "Apptainer mounts the image itself", Docker: ownStore, Podman: ownStore, Kubernetes: ownStore},
 			false,
 		},
 		{"the command begins when its container is set up", []string{"TestFidelityCommandBeginsWhenItsContainerIsSetUp"}, engines(notDelayed), false},
 		{"TERM reaches every process, and KILL follows", []string{
 			"TestFidelityEndOfContextTerminatesEveryProcess", "TestFidelityProcessThatIgnoresTermIsKilledAfterItsGrace",
-			"TestFidelityTermToEveryProcessOfTheJobLosesNoExitStatus",
 		}, nil, false},
+		{"TERM to every process of a job loses no exit status", []string{"TestFidelityTermToEveryProcessOfTheJobLosesNoExitStatus"}, map[Way]string{Kubernetes: notBelow}, false},
 		{
 			Name: "a fork bomb ends at the limit of processes", Tests: []string{"TestFidelityForkBombEndsAtTheLimitOfProcesses"},
-			Differs:    map[Way]string{Builtin: oldKernel, Apptainer: oldKernel, Setuid: noProcesses, Podman: noProcesses},
+			Differs:    map[Way]string{Builtin: oldKernel, Apptainer: oldKernel, Setuid: noProcesses, Podman: noProcesses, Kubernetes: ofKubelet},
 			OnSomeOnly: true,
 		},
 		{"no process and no mount remains", []string{"TestFidelityBackgroundProcessesEndWithTheCommand", "TestFidelityKillingAnyPartLeavesNoProcessAndNoMount"}, nil, false},

@@ -21,10 +21,12 @@ const (
 	Setuid    Way = "apptainer, setuid" // without namespaces made by this program
 	Docker    Way = "docker"
 	Podman    Way = "podman" // without root
+	// Kubernetes is a pod. Its node's container runtime and kubelet are the site's, without user namespaces.
+	Kubernetes Way = "kubernetes"
 )
 
 // Ways lists all ways, in the order of the table.
-func Ways() []Way { return []Way{Builtin, Apptainer, Setuid, Docker, Podman} }
+func Ways() []Way { return []Way{Builtin, Apptainer, Setuid, Docker, Podman, Kubernetes} }
 
 // Of returns the way of a choice.
 func Of(choice container.Choice) Way {
@@ -38,6 +40,8 @@ func Of(choice container.Choice) Way {
 		return Docker
 	case runtimes.Podman:
 		return Podman
+	case runtimes.Kubernetes:
+		return Kubernetes
 	case runtimes.Builtin, runtimes.Auto:
 	}
 	return Builtin

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,6 +26,7 @@ const (
 	controlDir = "/.container/control"
 	stdoutPath = "/.container/stdout"
 	stderrPath = "/.container/stderr"
+	usagePath  = "/.container/usage"
 	orderName  = "order"
 	beatName   = "beat"
 )
@@ -36,11 +38,11 @@ const (
 //	beat    a number, which the caller raises every BeatPause; a Main that sees the same number for Spec.Patience
 //	        ends the container, because its caller is gone
 //
-// Both are written in place: another host of a network disk sees that at its next open, and a renamed file perhaps later.
+// Main writes the container's use to a third file as often. All are written in place: another host of a network disk sees that at its next open, and a renamed file perhaps later.
 type OrderFiles struct {
-	dir  string
-	beat *os.File
-	n    int
+	dir, usage string
+	beat       *os.File
+	n          int
 }
 
 // BeatPause is the time between two beats. It is also that between two looks of Main at them.
@@ -58,11 +60,15 @@ func Give(dir string, spec Spec) (*OrderFiles, error) {
 	if err := os.WriteFile(filepath.Join(dir, orderName), text, 0o600); err != nil {
 		return nil, fmt.Errorf("give its order: %w", err)
 	}
+	usage := dir + ".usage" // the container may write to it
+	if err := os.WriteFile(usage, nil, 0o600); err != nil {
+		return nil, fmt.Errorf("give its order: %w", err)
+	}
 	beat, err := os.OpenFile(filepath.Join(dir, beatName), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("give its order: %w", err)
 	}
-	o := &OrderFiles{dir: dir, beat: beat}
+	o := &OrderFiles{dir: dir, usage: usage, beat: beat}
 	return o, o.Beat()
 }
 
@@ -80,13 +86,47 @@ type offsetWriter struct{ *os.File }
 
 func (w offsetWriter) Write(text []byte) (int, error) { return w.WriteAt(text, 0) }
 
+// usageBytes is the length of the file with the use.
+const usageBytes = 512
+
+// Usage returns the container's last use. It is zero before the first one, and if the command has written to the file.
+func (o *OrderFiles) Usage() (u container.Usage) {
+	f, err := os.Open(o.usage)
+	if err != nil {
+		return u
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	text := make([]byte, usageBytes)
+	if n, err := f.ReadAt(text, 0); n != usageBytes || err != nil && !errors.Is(err, io.EOF) || json.Unmarshal(text, &u) != nil {
+		return container.Usage{}
+	}
+	return u
+}
+
+// keepUsage writes the container's use until this process ends.
+func keepUsage() {
+	f, err := os.OpenFile(usagePath, os.O_WRONLY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	for {
+		time.Sleep(BeatPause) //nolint:forbidigo // this process has nothing else to wait for
+		text, err := json.Marshal(sample("/"))
+		if err != nil || len(text) >= usageBytes {
+			return
+		}
+		_, _ = fmt.Fprintf(offsetWriter{f}, "%-*s\n", usageBytes-1, text) // the next time again
+		_ = f.Sync()
+	}
+}
+
 // Close ends the beats.
 func (o *OrderFiles) Close() error { return o.beat.Close() }
 
 // Binds returns the binds that Main needs for an order in files. stdout and stderr are the files for the command's
 // output, or empty.
 func (o *OrderFiles) Binds(helper, report, stdout, stderr string) []container.Bind {
-	binds := append(Binds(helper, report), container.Bind{Source: o.dir, Target: controlDir, ReadOnly: true})
+	binds := append(Binds(helper, report), container.Bind{Source: o.dir, Target: controlDir, ReadOnly: true}, container.Bind{Source: o.usage, Target: usagePath})
 	if stdout != "" {
 		binds = append(binds, container.Bind{Source: stdout, Target: stdoutPath})
 	}
@@ -186,6 +226,7 @@ func openOutputFiles(spec Spec) (*outputFiles, error) {
 		return nil, fmt.Errorf("open its output: %w", err)
 	}
 	o.synced = background.Go(o.keepSynced)
+	background.Detach(keepUsage) // ends with this process
 	return o, nil
 }
 

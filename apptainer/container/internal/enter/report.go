@@ -20,6 +20,8 @@ import (
 const (
 	ProgramPath = "/.container/init"
 	reportPath  = "/.container/report"
+	// MessagePath is a place for a file of the kubelet's.
+	MessagePath = "/.container/message"
 )
 
 // Report is the output of Main: Began, or an error, before the command, and Code after it. A

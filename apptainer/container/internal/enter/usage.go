@@ -25,6 +25,27 @@ func measure() (u container.Usage) {
 	return u
 }
 
+// sample returns the present use of the container's cgroups, given the root of the file system.
+func sample(root string) (u container.Usage) {
+	addCgroup(&u, root)
+	dir, v2 := ownCgroup(root, "memory")
+	used, droppable := "memory.usage_in_bytes", "total_inactive_file "
+	if v2 {
+		used, droppable = "memory.current", "inactive_file "
+	}
+	u.Memory = max(0, number(readFile(dir, used))-count(readFile(dir, "memory.stat"), droppable))
+	dir, v2 = ownCgroup(root, "cpuacct")
+	if v2 {
+		stat := readFile(dir, "cpu.stat")
+		u.User, u.System = time.Duration(count(stat, "user_usec "))*time.Microsecond, time.Duration(count(stat, "system_usec "))*time.Microsecond
+		return u
+	}
+	const tick = 10 * time.Millisecond // of proc(5), on all supported architectures
+	stat := readFile(dir, "cpuacct.stat")
+	u.User, u.System = time.Duration(count(stat, "user "))*tick, time.Duration(count(stat, "system "))*tick
+	return u
+}
+
 // addCgroup adds the counts of the container's cgroup, given the root of the file system.
 func addCgroup(u *container.Usage, root string) {
 	names := [...]string{"memory.limit_in_bytes", "memory.max_usage_in_bytes", "memory.oom_control"}

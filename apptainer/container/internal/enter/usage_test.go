@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 )
@@ -81,6 +82,33 @@ func TestRefusedProcessesAreThoseOfTheContainersOwnLimit(t *testing.T) {
 		}
 		if got := refusedProcesses(root); got != tt.want {
 			t.Errorf("%s: %d, want %d", name, got, tt.want)
+		}
+	}
+}
+
+func TestPresentUseIsThatOfTheContainersCgroups(t *testing.T) {
+	t.Parallel()
+	want := container.Usage{User: 1500 * time.Millisecond, System: 250 * time.Millisecond, Memory: 6000, MemoryPeak: 9000}
+	for name, files := range map[string]map[string]string{
+		"version 1": {
+			"proc/self/cgroup": "4:memory:/k/p\n5:cpu,cpuacct:/k/p\n", "sys/fs/cgroup/memory/memory.limit_in_bytes": "100000\n", "sys/fs/cgroup/memory/memory.max_usage_in_bytes": "9000\n",
+			"sys/fs/cgroup/memory/memory.usage_in_bytes": "8000\n", "sys/fs/cgroup/memory/memory.stat": "cache 1\ninactive_file 1\ntotal_inactive_file 2000\n",
+			"sys/fs/cgroup/cpuacct/cpuacct.stat": "user 150\nsystem 25\n",
+		},
+		"version 2": {
+			"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "100000\n", "sys/fs/cgroup/memory.peak": "9000\n", "sys/fs/cgroup/memory.current": "8000\n",
+			"sys/fs/cgroup/memory.stat": "anon 6000\ninactive_file 2000\n", "sys/fs/cgroup/cpu.stat": "usage_usec 1750000\nuser_usec 1500000\nsystem_usec 250000\n",
+		},
+	} {
+		root := t.TempDir()
+		for file, text := range files {
+			file = filepath.Join(root, file)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(text), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := sample(root); got != want {
+			t.Errorf("%s: %+v, want %+v", name, got, want)
 		}
 	}
 }
