@@ -47,12 +47,23 @@ type callerSite struct {
 // startCaller starts a caller's pod with a command for its container. volume is that at /work; empty means a claim.
 func startCaller(t *testing.T, volume string, command ...string) *callerSite {
 	t.Helper()
+	return startCallerAs(t, "{}", volume, command...)
+}
+
+// startCallerAs starts a caller with a security context, for a namespace that enforces the standard restricted unless
+// it is "{}".
+func startCallerAs(t *testing.T, security, volume string, command ...string) *callerSite {
+	t.Helper()
 	testenv.Root(t)
 	s := &callerSite{t: t, namespace: podstest.Namespace(t)}
+	if security != "{}" {
+		podstest.Kubectl(t, "label", "namespace", s.namespace, "pod-security.kubernetes.io/enforce=restricted")
+	}
 	dir, err := os.MkdirTemp("/var/tmp", "pods-test-")
 	testenv.Must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	s.dir = dir
+	testenv.Must(t, os.Chmod(dir, 0o777)) // of whatever user
 	program, err := os.ReadFile(caller.Path(t))
 	testenv.Must(t, err)
 	image := podstest.Load(t, imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Directory("tmp"), imagetest.Executable("caller", string(program))))))
@@ -93,10 +104,11 @@ spec:
   - name: worker
     image: %s
     command: [/caller, %q, %s]
+    securityContext: %s
     env: [{name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]
     volumeMounts: [{name: work, mountPath: /work}]
   volumes: [{name: work, %s}]
-`, image, shellImage(t), quoted(command), volume))
+`, image, shellImage(t), quoted(command), security, volume))
 	return s
 }
 
@@ -140,6 +152,15 @@ func TestWorkerInAPodSharesItsClaimWithItsRuns(t *testing.T) {
 		t.Errorf("the caller said %q", said)
 	}
 	s.awaitOutput("0\n")
+}
+
+func TestWorkerOfAUserAndItsRunsAreWithinTheRestrictedStandard(t *testing.T) {
+	t.Parallel()
+	s := startCallerAs(t, "{runAsUser: 4242, runAsGroup: 4242, runAsNonRoot: true, allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}, seccompProfile: {type: RuntimeDefault}}",
+		"", "id -u; touch /etc/x || echo no root")
+	s.await("Succeeded", "get", "pod", "caller", "-o", "jsonpath={.status.phase}")
+	s.awaitOutput("4242\n")
+	s.awaitOutput("no root")
 }
 
 func TestRunsGoWithThePodOfTheirWorker(t *testing.T) {
