@@ -47,6 +47,10 @@ func TestRunStatusSaysWhyInOneSentence(t *testing.T) {
 		{plan.Running, func(r *plan.Row) { settingUp(r); r.Begun, r.Job.Nodes = &spool.Started{}, "" }, "Setting the container up (Slurm job 7)."},
 		{plan.Running, func(r *plan.Row) { settingUp(r); r.Standalone = true }, "Setting the container up."},
 		{plan.Running, func(r *plan.Row) { settingUp(r); r.Status = &spool.Status{Stage: spool.StageUnpacking} }, "Unpacking the image on n1 (Slurm job 7)."},
+		{plan.Running, func(r *plan.Row) {
+			settingUp(r)
+			r.Status = &spool.Status{Waits: "Kubernetes has no node for the pod: 0/2 nodes are available"}
+		}, "Waiting: Kubernetes has no node for the pod: 0/2 nodes are available."},
 		{plan.Running, func(r *plan.Row) { settingUp(r); r.Exit = &spool.Exit{Terminated: true, NotStarted: true} }, "Being stopped."},
 		{plan.Running, func(r *plan.Row) { r.Status = &spool.Status{Stage: spool.StageCopying} }, "Copying results from the node's own disk to the shared one."},
 		{plan.Stopping, unstaged, "Being stopped."},

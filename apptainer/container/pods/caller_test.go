@@ -18,26 +18,6 @@ import (
 // caller runs a container from inside a pod.
 var caller = testenv.Program{Package: "./testdata/caller"}
 
-// rights are the least that a worker's pod needs (docs/worker.md).
-const rights = `
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: worker}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: worker}
-rules:
-- {apiGroups: [""], resources: [pods], verbs: [get, list, watch, create, delete]}
-- {apiGroups: [""], resources: [events], verbs: [list]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: worker}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: worker}
-subjects: [{kind: ServiceAccount, name: worker}]
-`
-
 // callerSite is a namespace with a claim, and a caller's pod.
 type callerSite struct {
 	t              *testing.T
@@ -67,30 +47,10 @@ func startCallerAs(t *testing.T, security, volume string, command ...string) *ca
 	program, err := os.ReadFile(caller.Path(t))
 	testenv.Must(t, err)
 	image := podstest.Load(t, imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Directory("tmp"), imagetest.Executable("caller", string(program))))))
-	podstest.Apply(t, s.namespace, rights)
+	podstest.Apply(t, s.namespace, podstest.Rights)
 	if volume == "" {
 		volume = "persistentVolumeClaim: {claimName: lab-claim}"
-		podstest.Apply(t, s.namespace, fmt.Sprintf(`
-apiVersion: v1
-kind: PersistentVolume
-metadata: {name: %[1]s}
-spec:
-  capacity: {storage: 1Gi}
-  accessModes: [ReadWriteMany]
-  storageClassName: ""
-  claimRef: {namespace: %[1]s, name: lab-claim}
-  hostPath: {path: %[2]s}
----
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: lab-claim}
-spec:
-  accessModes: [ReadWriteMany]
-  storageClassName: ""
-  volumeName: %[1]s
-  resources: {requests: {storage: 1Gi}}
-`, s.namespace, dir))
-		t.Cleanup(func() { podstest.Kubectl(t, "delete", "persistentvolume", s.namespace, "--wait=false") })
+		podstest.Claim(t, s.namespace, "lab-claim", dir)
 	}
 	podstest.Apply(t, s.namespace, fmt.Sprintf(`
 apiVersion: v1

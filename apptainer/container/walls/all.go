@@ -23,6 +23,7 @@ const (
 	forkBomb           = "can have as many processes as the account may"
 	uncounted          = "can write as much as it likes into the container's root, where the engine has the files"
 	uncountedProcesses = "on Linux before 5.14, or if the worker runs as root of the node"
+	onNode             = "can write as much as it likes into the container's root, on the node's disk"
 	podRoot            = "is root of the node if it leaves the container, if its worker is root"
 	podNetwork         = "can connect to other pods and to all that the cluster lets it, also if it requested no network"
 	podMetadata        = "can ask a cloud's metadata service for the node's credentials"
@@ -269,7 +270,7 @@ func resources() []Wall {
 		{
 			Name: "disk", Keeps: "keep more on disks than it requested",
 			Made:   "the worker measures while the command runs, and at its end",
-			Weaker: map[Way]Weakness{Docker: {Clause: uncounted}, Podman: {Clause: uncounted}, Kubernetes: {Clause: uncounted}},
+			Weaker: map[Way]Weakness{Docker: {Clause: uncounted}, Podman: {Clause: uncounted}, Kubernetes: {Clause: onNode}},
 			Tests:  []string{"TestDiskLimitCountsWhatTheCommandHides", "TestDiskLimitIsJudgedAtTheEnd"},
 		},
 		{

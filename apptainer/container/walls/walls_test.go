@@ -39,9 +39,14 @@ func TestWeakerWallsAreThoseOfTheInstallation(t *testing.T) {
 		"Docker, weak":             {container.Choice{Runtime: runtimes.Docker}, &container.Engine{UserNamespace: true}, []string{metadata, neighbours, memory, processes, disk, processors}},
 		"Docker, a Podman":         {container.Choice{Runtime: runtimes.Docker}, &container.Engine{Podman: true, UserNamespace: true}, []string{metadata, loopback, memory, processes, disk, processors}},
 		"Docker, unknown":          {container.Choice{Runtime: runtimes.Docker}, nil, []string{metadata, neighbours, root, disk}},
-		"Podman as root":           {container.Choice{Runtime: runtimes.Podman}, &container.Engine{Memory: true, Processors: true, Processes: true}, []string{metadata, neighbours, root, disk}},
-		"Podman with cgroups v1":   {container.Choice{Runtime: runtimes.Podman}, &container.Engine{UserNamespace: true}, []string{metadata, loopback, memory, processes, disk, processors}},
-		"Podman with cgroups v2":   {container.Choice{Runtime: runtimes.Podman}, &container.Engine{UserNamespace: true, Memory: true, Processors: true, Processes: true}, []string{metadata, loopback, disk}},
+		"Kubernetes": {container.Choice{Runtime: runtimes.Kubernetes}, nil, []string{
+			"can ask a cloud's metadata service for the node's credentials", "can connect to other pods and to all that the cluster lets it, also if it requested no network",
+			"is root of the node if it leaves the container, if its worker is root", "can have as many processes as the kubelet allows to a pod (`podPidsLimit`)",
+			"can write as much as it likes into the container's root, on the node's disk",
+		}},
+		"Podman as root":         {container.Choice{Runtime: runtimes.Podman}, &container.Engine{Memory: true, Processors: true, Processes: true}, []string{metadata, neighbours, root, disk}},
+		"Podman with cgroups v1": {container.Choice{Runtime: runtimes.Podman}, &container.Engine{UserNamespace: true}, []string{metadata, loopback, memory, processes, disk, processors}},
+		"Podman with cgroups v2": {container.Choice{Runtime: runtimes.Podman}, &container.Engine{UserNamespace: true, Memory: true, Processors: true, Processes: true}, []string{metadata, loopback, disk}},
 	} {
 		host := container.Host{Docker: container.Finding{Engine: tt.engine}, Podman: container.Finding{Engine: tt.engine}}
 		if strings.Contains(name, "uncounted") {

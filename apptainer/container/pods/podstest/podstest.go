@@ -4,6 +4,8 @@ package podstest
 import (
 	"bytes"
 	"crypto/rand"
+	"fmt"
+	"net/url"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -45,6 +47,60 @@ func Apply(tb testing.TB, namespace, objects string) {
 	if said, err := cmd.CombinedOutput(); err != nil {
 		tb.Fatalf("kubectl apply: %v: %s", err, said)
 	}
+}
+
+// Rights is the service account "worker" with the least rights that a worker's pod needs (docs/worker.md).
+const Rights = `
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: worker}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: worker}
+rules:
+- {apiGroups: [""], resources: [pods], verbs: [get, list, watch, create, delete]}
+- {apiGroups: [""], resources: [events], verbs: [list]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: worker}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: worker}
+subjects: [{kind: ServiceAccount, name: worker}]
+`
+
+// Claim makes a claim whose volume is a directory of this machine, which all nodes see.
+func Claim(tb testing.TB, namespace, name, dir string) {
+	tb.Helper()
+	Apply(tb, namespace, fmt.Sprintf(`
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: %[1]s}
+spec:
+  capacity: {storage: 1Gi}
+  accessModes: [ReadWriteMany]
+  storageClassName: ""
+  claimRef: {namespace: %[1]s, name: %[2]s}
+  hostPath: {path: %[3]s}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: %[2]s}
+spec:
+  accessModes: [ReadWriteMany]
+  storageClassName: ""
+  volumeName: %[1]s
+  resources: {requests: {storage: 1Gi}}
+`, namespace, name, dir))
+	tb.Cleanup(func() { _, _ = kubectl("delete", "persistentvolume", namespace, "--wait=false") })
+}
+
+// Host is this machine's address for pods.
+func Host(tb testing.TB) string {
+	tb.Helper()
+	server, err := url.Parse(Kubectl(tb, "config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}"))
+	testenv.Must(tb, err)
+	return server.Hostname()
 }
 
 // Namespace makes a namespace, which goes with the test.
