@@ -111,6 +111,7 @@ func Choose(want runtimes.Name, h Host) (Choice, error) {
 			return Choice{}, HostErrorf("%s: %s", asked, lack)
 		}
 		return h.chooseProgram(want, asked), nil
+	case runtimes.Kubernetes: // it does not run containers on a host
 	}
 	return Choice{}, RequestErrorf("%q is not a runtime: there are %v", want, runtimes.All())
 }
@@ -177,7 +178,7 @@ func (h *Host) program(name runtimes.Name) *Finding {
 		return &h.Docker
 	case runtimes.Podman:
 		return &h.Podman
-	case runtimes.Auto, runtimes.Builtin:
+	case runtimes.Auto, runtimes.Builtin, runtimes.Kubernetes:
 	}
 	return nil
 }

@@ -42,21 +42,21 @@ func connect(access kubeclient.Access) (*client, error) {
 }
 
 // do sends a request and reads the answer into an object; nil reads none. client-go repeats it after 429, and after 5xx
-// with a time to wait.
+// with a time to wait. A refusal is in the API server's words.
 func (c *client) do(ctx context.Context, request *rest.Request, into runtime.Object) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	result := request.Namespace(c.namespace).Do(ctx)
 	if into == nil {
-		return result.Error()
+		return plain(result.Error())
 	}
-	return result.Into(into)
+	return plain(result.Into(into))
 }
 
 func (c *client) get(ctx context.Context, name string) (*corev1.Pod, error) {
 	var pod corev1.Pod
 	err := c.do(ctx, c.rest.Get().Resource("pods").Name(name), &pod)
-	return &pod, plain(err)
+	return &pod, err
 }
 
 // create makes a pod. If the answer is lost, it asks whether the pod is there. dryRun only asks whether the server would.
@@ -70,7 +70,7 @@ func (c *client) create(ctx context.Context, pod *corev1.Pod, dryRun bool) (*cor
 	if apierrors.IsAlreadyExists(err) && !dryRun { // an answer was lost: no other pod has this name
 		return c.get(ctx, pod.Name)
 	}
-	return &made, plain(err)
+	return &made, err
 }
 
 // remove deletes a pod. It is no error if there is none.
@@ -80,7 +80,7 @@ func (c *client) remove(ctx context.Context, name string, grace time.Duration) e
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	return plain(err)
+	return err
 }
 
 // list returns the pods of this package.
@@ -88,7 +88,7 @@ func (c *client) list(ctx context.Context) ([]corev1.Pod, error) {
 	var pods corev1.PodList
 	options := metav1.ListOptions{LabelSelector: labels.Set{appLabel: appName}.String()}
 	err := c.do(ctx, c.rest.Get().Resource("pods").VersionedParams(&options, metav1.ParameterCodec), &pods)
-	return pods.Items, plain(err)
+	return pods.Items, err
 }
 
 // events returns the events of a pod.
@@ -96,7 +96,7 @@ func (c *client) events(ctx context.Context, pod *corev1.Pod) ([]corev1.Event, e
 	var events corev1.EventList
 	options := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("involvedObject.uid", string(pod.UID)).String()}
 	err := c.do(ctx, c.rest.Get().Resource("events").VersionedParams(&options, metav1.ParameterCodec), &events)
-	return events.Items, plain(err)
+	return events.Items, err
 }
 
 // The pauses of follow after a failure.

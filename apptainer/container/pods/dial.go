@@ -40,5 +40,5 @@ func (s Settings) dial(ctx context.Context, name string, port int) (net.Conn, er
 	case pod.Status.PodIP == "":
 		return nil, errors.New("its pod has no address yet")
 	}
-	return (&net.Dialer{Timeout: callTimeout}).DialContext(ctx, "tcp", net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(port))) //nolint:wrapcheck // it names the address
+	return (&net.Dialer{Timeout: callTimeout}).DialContext(ctx, "tcp", net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(port)))
 }

@@ -28,7 +28,8 @@ func ownPod(work string) *corev1.Pod {
 			ImagePullSecrets: []corev1.LocalObjectReference{{Name: "login"}},
 			Tolerations:      []corev1.Toleration{{Key: "lab"}, {Key: "node.kubernetes.io/not-ready", TolerationSeconds: &seconds}},
 			Volumes: []corev1.Volume{
-				{Name: "work", VolumeSource: claim("lab-claim")}, {Name: "data", VolumeSource: claim("data")},
+				{Name: "work", VolumeSource: claim("lab-claim")},
+				{Name: "data", VolumeSource: claim("data")},
 				{Name: "tmp", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 			},
 			Containers: []corev1.Container{{VolumeMounts: []corev1.VolumeMount{
@@ -55,13 +56,17 @@ func TestBindsBecomePartsOfTheWorkersOwnVolumes(t *testing.T) {
 	r.inherit(own)
 	r.Mounts, r.GPUResource = mountsOf(own, 0), DefaultGPUResource
 	volumes, mounts, err := r.mounts([]container.Bind{
-		{Source: filepath.Join(dir, "run"), Target: "/0x1"}, {Source: filepath.Join(dir, "data/set"), Target: "/in"},
-		{Source: filepath.Join(dir, "link"), Target: "/linked", ReadOnly: true}, {Source: dir, Target: "/all"},
+		{Source: filepath.Join(dir, "run"), Target: "/0x1"},
+		{Source: filepath.Join(dir, "data/set"), Target: "/in"},
+		{Source: filepath.Join(dir, "link"), Target: "/linked", ReadOnly: true},
+		{Source: dir, Target: "/all"},
 	})
 	testenv.Must(t, err)
 	want := []corev1.VolumeMount{
-		{Name: "v0", MountPath: "/0x1", SubPath: "run"}, {Name: "v1", MountPath: "/in", SubPath: "of/lab/set", ReadOnly: true},
-		{Name: "v0", MountPath: "/linked", SubPath: "run", ReadOnly: true}, {Name: "v0", MountPath: "/all"},
+		{Name: "v0", MountPath: "/0x1", SubPath: "run"},
+		{Name: "v1", MountPath: "/in", SubPath: "of/lab/set", ReadOnly: true},
+		{Name: "v0", MountPath: "/linked", SubPath: "run", ReadOnly: true},
+		{Name: "v0", MountPath: "/all"},
 	}
 	for i := range want {
 		if mounts[i] != want[i] {

@@ -89,9 +89,9 @@ func (p *podRun) watch(ctx context.Context, seen <-chan *corev1.Pod) (container.
 	var kill, lost <-chan time.Time
 	for {
 		select {
-		case <-tick.C:
+		case now := <-tick.C:
 			if p.noteBegin(); !p.began {
-				if err := p.checkStart(ctx); err != nil {
+				if err := p.checkStart(ctx, now); err != nil {
 					return container.Exit{}, err
 				}
 				continue
@@ -100,16 +100,16 @@ func (p *podRun) watch(ctx context.Context, seen <-chan *corev1.Pod) (container.
 			if used := p.order.Usage(); p.c.OnUsage != nil && used != (container.Usage{}) {
 				p.c.OnUsage(used)
 			}
-			if p.hasLongEnded() {
+			if p.hasLongEnded(now) {
 				return p.outcome(ctx, killed())
 			}
 		case <-stop:
 			stop = nil
 			_ = p.remove(ctx, p.grace()) // kill tries again
-			kill = time.After(p.grace() + endMargin)
+			kill = time.NewTimer(p.grace() + endMargin).C
 		case <-kill:
 			_ = p.remove(ctx, time.Second) // the beats end, too
-			lost = time.After(lostAfter)
+			lost = time.NewTimer(lostAfter).C
 		case pod := <-seen:
 			if pod == nil {
 				return p.outcome(ctx, killed())
@@ -117,8 +117,8 @@ func (p *podRun) watch(ctx context.Context, seen <-chan *corev1.Pod) (container.
 			if p.pod = pod; hasEnded(pod) {
 				return p.outcome(ctx, ofStatus(pod))
 			}
-			if pod.DeletionTimestamp != nil && !p.removed && lost == nil {
-				lost = time.After(time.Until(pod.DeletionTimestamp.Time) + lostAfter)
+			if pod.DeletionGracePeriodSeconds != nil && !p.removed && lost == nil {
+				lost = time.NewTimer(time.Duration(*pod.DeletionGracePeriodSeconds)*time.Second + lostAfter).C
 			}
 		case <-lost:
 			return p.loseNode(ctx)
@@ -143,23 +143,22 @@ func (p *podRun) noteBegin() {
 }
 
 // hasLongEnded reports whether the command has ended some time ago, although the API server does not show it.
-func (p *podRun) hasLongEnded() bool {
+func (p *podRun) hasLongEnded(now time.Time) bool {
 	if enter.ReadReport(p.report).Code == nil {
 		return false
 	}
 	if p.ended.IsZero() {
-		p.ended = time.Now()
+		p.ended = now
 	}
-	return time.Since(p.ended) > unseenFor
+	return now.Sub(p.ended) > unseenFor
 }
 
 // checkStart tells the obstacle to the start, and fails if it stays too long.
-func (p *podRun) checkStart(ctx context.Context) error {
+func (p *podRun) checkStart(ctx context.Context, now time.Time) error {
 	if p.removed {
 		return nil
 	}
 	o := obstacleOf(p.pod, p.Patience)
-	now := time.Now()
 	if o.text == "" && o.never == nil && p.pod.Spec.NodeName != "" {
 		o = p.ofEvents(ctx, now)
 	}

@@ -71,7 +71,7 @@ func (r Runtime) run(ctx context.Context, c container.Container) (container.Exit
 	p.api = api
 	defer func() { _ = p.order.Close() }() // the beats have ended
 	var sweeping sync.WaitGroup
-	sweeping.Go(func() { api.removeAbandoned(ctx) })
+	sweeping.Go(func() { api.removeAbandoned(ctx, time.Now()) }) //nolint:forbidigo // the API server's clock, as far as that is known
 	defer sweeping.Wait()
 	if err := p.create(ctx); err != nil {
 		return container.Exit{}, err
@@ -148,7 +148,8 @@ func pathOf(f *os.File) (string, error) {
 
 // create makes the pod. It waits while a quota or the server does not let it.
 func (p *podRun) create(ctx context.Context) error {
-	giveUp := time.Now().Add(p.Patience)
+	patient, cancel := context.WithTimeout(ctx, p.Patience)
+	defer cancel()
 	for failures := 1; ; failures++ {
 		made, err := p.api.create(ctx, p.pod, false)
 		if err == nil {
@@ -161,11 +162,11 @@ func (p *podRun) create(ctx context.Context) error {
 		if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
 			return container.RequestErrorf("Kubernetes refuses the pod: %w", err)
 		}
-		if isRefusal(err) || time.Now().After(giveUp) {
+		if isRefusal(err) || patient.Err() != nil {
 			return &container.HostError{Err: fmt.Errorf("Kubernetes refuses the pod: %w", err), AnyRuntime: true} //nolint:staticcheck // a name
 		}
 		p.wait("Kubernetes does not take the pod yet: " + err.Error())
-		if backoff.Wait(ctx, failures, time.Second, time.Minute) != nil {
+		if backoff.Wait(patient, failures, time.Second, time.Minute) != nil && ctx.Err() != nil {
 			return errors.Join(ctx.Err(), p.remove(ctx, 0))
 		}
 	}
@@ -201,7 +202,7 @@ func (r Runtime) Try(ctx context.Context, dir string) error {
 const abandonedAge = 10 * time.Minute
 
 // removeAbandoned removes the ended pods of callers that are gone. It ignores failures: the next run tries again.
-func (c *client) removeAbandoned(ctx context.Context) {
+func (c *client) removeAbandoned(ctx context.Context, now time.Time) {
 	all, err := c.list(ctx)
 	if err != nil {
 		return
@@ -212,7 +213,7 @@ func (c *client) removeAbandoned(ctx context.Context) {
 		if status != nil && status.State.Terminated != nil {
 			ended = status.State.Terminated.FinishedAt.Time
 		}
-		if hasEnded(&pod) && time.Since(ended) > abandonedAge {
+		if hasEnded(&pod) && now.Sub(ended) > abandonedAge {
 			_ = c.remove(ctx, pod.Name, 0)
 		}
 	}

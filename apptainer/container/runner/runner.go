@@ -100,7 +100,7 @@ func (r Runner) runBy(ctx context.Context, choice container.Choice, c container.
 		chosen = apptainerexec.Runtime{Program: choice.Program, Plain: choice.Plain, Helper: r.Helper}
 	case runtimes.Docker, runtimes.Podman:
 		chosen = engine.Runtime{Program: filepath.Clean(choice.Program), Env: r.Env, Helper: r.Helper}
-	case runtimes.Builtin, runtimes.Auto:
+	case runtimes.Builtin, runtimes.Auto, runtimes.Kubernetes: // Choose does not choose the last one
 	}
 	return chosen.Run(ctx, c)
 }

@@ -3,6 +3,7 @@ package podstest
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"fmt"
 	"net/url"
@@ -30,7 +31,7 @@ func Kubectl(tb testing.TB, args ...string) string {
 
 func kubectl(args ...string) (string, error) {
 	var out, said bytes.Buffer
-	cmd := exec.Command("kubectl", args...)
+	cmd := exec.CommandContext(context.Background(), "kubectl", args...)
 	cmd.Stdout, cmd.Stderr = &out, &said
 	err := cmd.Run()
 	if err != nil {
@@ -42,7 +43,7 @@ func kubectl(args ...string) (string, error) {
 // Apply makes objects, given as YAML or JSON.
 func Apply(tb testing.TB, namespace, objects string) {
 	tb.Helper()
-	cmd := exec.Command("kubectl", "-n", namespace, "apply", "-f", "-")
+	cmd := exec.CommandContext(tb.Context(), "kubectl", "-n", namespace, "apply", "-f", "-")
 	cmd.Stdin = strings.NewReader(objects)
 	if said, err := cmd.CombinedOutput(); err != nil {
 		tb.Fatalf("kubectl apply: %v: %s", err, said)
