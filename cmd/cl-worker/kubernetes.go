@@ -188,7 +188,7 @@ func (w *standalone) findPodsShare() error {
 	if err != nil {
 		return err
 	}
-	cpus := cmp.Or(w.flags.kubernetes.cpus, len(host.CPUs))
+	cpus := cmp.Or(w.flags.kubernetes.cpus, w.maxCPUs, len(host.CPUs))
 	w.machine = local.Machine{Unbound: true, CPUs: slices.Collect(upTo(cpus)), Memory: cmp.Or(w.maxMemory.bytes, host.Memory)}
 	for i := range w.flags.kubernetes.gpus {
 		w.machine.GPUs = append(w.machine.GPUs, local.GPU{Index: i})
