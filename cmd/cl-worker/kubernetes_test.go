@@ -45,6 +45,9 @@ func TestKubernetesScripts(t *testing.T) {
 			env.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 			env.Setenv("KUBECONFIG", os.Getenv("KUBECONFIG"))
 			env.Setenv("NAMESPACE", namespace)
+			for name, path := range map[string]string{"CLUSTER": ".clusters[0].cluster.server", "CA": ".clusters[0].cluster.certificate-authority", "TOKEN": ".users[0].user.token"} {
+				env.Setenv(name, podstest.Kubectl(t, "config", "view", "--raw", "--minify", "-o", "jsonpath={"+path+"}"))
+			}
 			env.Setenv("RESEARCHER", strconv.Itoa(u.UID))
 			env.Setenv("IMAGE", image)
 			env.Setenv("SERVER", address)

@@ -143,3 +143,41 @@ func TestUseOfARunningCommandIsTold(t *testing.T) {
 		}
 	}
 }
+
+func TestUsedUpQuotaIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	podstest.Kubectl(t, "-n", s.namespace, "create", "quota", "none", "--hard=pods=0")
+	testenv.Await(t, "the quota counts", func() bool {
+		return podstest.Kubectl(t, "-n", s.namespace, "get", "quota", "none", "-o", "jsonpath={.status.hard.pods}") == "0"
+	})
+	r := s.start("echo begun", nil)
+	r.awaitWait("Kubernetes does not take the pod yet: ")
+	podstest.Kubectl(t, "-n", s.namespace, "delete", "quota", "none")
+	if exit, err := r.wait(); err != nil || exit.Code != 0 {
+		t.Errorf("%+v, %v", exit, err)
+	}
+}
+
+func TestEvictionIsNoFaultOfTheCommand(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	r := s.start("echo begun; sleep 1000", nil)
+	r.awaitOutput("begun")
+	running := <-r.began
+	podstest.Evict(t, s.namespace, running.Name)
+	if exit, err := r.wait(); err == nil || !strings.Contains(err.Error(), "Kubernetes ended the pod on node n") || !strings.Contains(err.Error(), "(EvictionByEvictionAPI)") {
+		t.Errorf("%+v, %v", exit, err)
+	}
+}
+
+// shares shows a directory at /work.
+func shares(dir string) func(c *container.Container) {
+	return func(c *container.Container) { c.Binds = []container.Bind{{Source: dir, Target: "/work"}} }
+}
+
+// touch makes an empty file.
+func touch(t *testing.T, dir, name string) {
+	t.Helper()
+	testenv.Must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+}

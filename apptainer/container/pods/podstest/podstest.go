@@ -50,6 +50,16 @@ func Apply(tb testing.TB, namespace, objects string) {
 	}
 }
 
+// Evict asks the API server to evict a pod, as a drain of its node does.
+func Evict(tb testing.TB, namespace, pod string) {
+	tb.Helper()
+	cmd := exec.CommandContext(tb.Context(), "kubectl", "create", "--raw", "/api/v1/namespaces/"+namespace+"/pods/"+pod+"/eviction", "-f", "-")
+	cmd.Stdin = strings.NewReader(`{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"` + pod + `"}}`)
+	if said, err := cmd.CombinedOutput(); err != nil {
+		tb.Fatalf("evict %s: %v: %s", pod, err, said)
+	}
+}
+
 // Rights is the service account "worker" with the least rights that a worker's pod needs (docs/worker.md).
 const Rights = `
 apiVersion: v1
