@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,11 +21,12 @@ func claim(name string) corev1.VolumeSource {
 
 // ownPod is a worker's pod with a claim, a part of another one, and volumes of its own.
 func ownPod(work string) *corev1.Pod {
-	seconds := int64(300)
+	seconds, group := int64(300), int64(1000)
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "cl-worker-1", UID: "u"},
 		Spec: corev1.PodSpec{
 			NodeSelector: map[string]string{"pool": "lab"}, PriorityClassName: "low",
+			SecurityContext:  &corev1.PodSecurityContext{FSGroup: &group, SupplementalGroups: []int64{7}},
 			ImagePullSecrets: []corev1.LocalObjectReference{{Name: "login"}},
 			Tolerations:      []corev1.Toleration{{Key: "lab"}, {Key: "node.kubernetes.io/not-ready", TolerationSeconds: &seconds}},
 			Volumes: []corev1.Volume{
@@ -116,6 +118,8 @@ func TestPodIsLikeTheWorkersAndHasNoPrivilege(t *testing.T) {
 		t.Errorf("tolerations %+v", pod.Spec.Tolerations)
 	case pod.OwnerReferences[0].Name != "cl-worker-1" || pod.OwnerReferences[0].UID != "u":
 		t.Errorf("%+v", pod.OwnerReferences)
+	case !slices.Equal(pod.Spec.SecurityContext.SupplementalGroups, []int64{7, 1000}) || pod.Spec.SecurityContext.FSGroup != nil:
+		t.Errorf("%+v", pod.Spec.SecurityContext)
 	case gpus.Value() != 2 || half.MilliValue() != 500 || c.Resources.Limits.Cpu().Value() != 1 || c.Resources.Limits.Memory().Value() != 1<<30+ownMemory:
 		t.Errorf("%+v", c.Resources)
 	case *pod.Spec.AutomountServiceAccountToken || pod.Spec.HostNetwork || pod.Spec.HostPID || pod.Spec.HostIPC || *c.SecurityContext.Privileged || *c.SecurityContext.AllowPrivilegeEscalation:

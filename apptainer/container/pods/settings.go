@@ -119,7 +119,10 @@ func (s *Settings) inherit(own *corev1.Pod) {
 		}
 	}
 	if sc := own.Spec.SecurityContext; sc != nil {
-		s.Groups = &corev1.PodSecurityContext{FSGroup: sc.FSGroup, SupplementalGroups: sc.SupplementalGroups, SELinuxOptions: sc.SELinuxOptions, FSGroupChangePolicy: sc.FSGroupChangePolicy}
+		s.Groups = &corev1.PodSecurityContext{SupplementalGroups: slices.Clone(sc.SupplementalGroups), SELinuxOptions: sc.SELinuxOptions}
+		if sc.FSGroup != nil { // as such, it would make each pod's start wait until all files of the volume have this group
+			s.Groups.SupplementalGroups = append(s.Groups.SupplementalGroups, *sc.FSGroup)
+		}
 	}
 }
 
