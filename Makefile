@@ -76,6 +76,7 @@ test-kubernetes: kubernetes-up ## run the tests that need Kubernetes on a real o
 	tests() { go test -vet=off $(if $(root),,-exec "sudo --preserve-env env PATH=$$PATH") -p=2 -timeout=45m "$$@"; }; \
 	tests $$(go list ./... | grep -E '/(kube[a-z]*|pods)(/|$$)'); \
 	tests -run 'Pod|Kubernetes' ./apptainer/container ./cmd/cl-worker ./cmd/cl-worker-manager; \
+	tests -run '^Test(Fidelity|WallsHold|TableOf).*/^kubernetes$$' ./apptainer/container; \
 	cd scripts/chart; tests ./...
 
 .PHONY: test-nfs

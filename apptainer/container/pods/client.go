@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 
 	"github.com/cl-slurm/cl-slurm/internal/backoff"
 	"github.com/cl-slurm/cl-slurm/internal/kubeclient"
@@ -44,7 +45,7 @@ func connect(access kubeclient.Access) (*client, error) {
 // do sends a request and reads the answer into an object; nil reads none. client-go repeats it after 429, and after 5xx
 // with a time to wait. A refusal is in the API server's words.
 func (c *client) do(ctx context.Context, request *rest.Request, into runtime.Object) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(withoutLog(ctx), callTimeout)
 	defer cancel()
 	result := request.Namespace(c.namespace).Do(ctx)
 	if into == nil {
@@ -99,6 +100,9 @@ func (c *client) events(ctx context.Context, pod *corev1.Pod) ([]corev1.Event, e
 	return events.Items, err
 }
 
+// withoutLog keeps client-go's own log out of ours: the errors tell all.
+func withoutLog(ctx context.Context) context.Context { return klog.NewContext(ctx, klog.Logger{}) }
+
 // The pauses of follow after a failure.
 const (
 	firstPause   = 200 * time.Millisecond
@@ -145,7 +149,7 @@ func (c *client) follow(ctx context.Context, name string, seen chan<- *corev1.Po
 // watch sends the later states of a pod until the watch ends. gone reports that it has sent the last one.
 func (c *client) watch(ctx context.Context, pod *corev1.Pod, send func(*corev1.Pod) bool) (gone bool, err error) {
 	options := metav1.ListOptions{Watch: true, FieldSelector: fields.OneTermEqualSelector("metadata.name", pod.Name).String(), ResourceVersion: pod.ResourceVersion}
-	w, err := c.rest.Get().Namespace(c.namespace).Resource("pods").VersionedParams(&options, metav1.ParameterCodec).Watch(ctx)
+	w, err := c.rest.Get().Namespace(c.namespace).Resource("pods").VersionedParams(&options, metav1.ParameterCodec).Watch(withoutLog(ctx))
 	if err != nil {
 		return false, plain(err)
 	}
