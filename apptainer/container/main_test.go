@@ -42,8 +42,6 @@ type runRequest struct {
 	StdoutPath string
 	Forbidden  forbidden    // a system call that fails in the process and its children
 	Others     []runRequest // for the same process, at the same time
-
-	asRoot bool // the process is not the ordinary user's
 }
 
 // runAnswer is its output.
@@ -103,6 +101,7 @@ func TestMain(m *testing.M) {
 	for _, program := range []*testenv.Program{&bomb, &calls, &calls32, &enter, &keys, &keys32, &listen, &neighbour, &reach} {
 		program.Remove()
 	}
+	onNodes.Remove()
 	if cluster.namespace != "" {
 		podstest.RemoveNamespace(cluster.namespace)
 	}

@@ -194,9 +194,9 @@ func dockerRuntime(tb testing.TB) testRuntime {
 	}}
 }
 
-// onNodes is the image for all tests on the nodes of Kubernetes, and cluster the namespace, which TestMain removes.
+// onNodes is the image for all tests on the nodes of Kubernetes, and cluster their namespace. TestMain removes both.
 var (
-	onNodes engineImage
+	onNodes podstest.Shared
 	cluster struct {
 		once      sync.Once
 		namespace string
@@ -344,11 +344,9 @@ func (w testRuntime) image(tb testing.TB, config v1.Config, files ...imagetest.F
 func (w testRuntime) shellImage(tb testing.TB) container.Container {
 	tb.Helper()
 	if w.Pods != nil {
-		onNodes.once.Do(func() { onNodes.name = w.image(tb, shellConfig(), smallRoot(tb)...).PinnedReference })
-		if onNodes.name == "" {
-			tb.Fatal("the image could not be loaded: see the first test that needs it")
-		}
-		return container.Container{PinnedReference: onNodes.name}
+		return container.Container{PinnedReference: onNodes.Name(tb, func() v1.Image {
+			return imagetest.Image(tb, shellConfig(), imagetest.GzipLayer(tb, imagetest.TarStream(tb, smallRoot(tb)...)))
+		})}
 	}
 	if w.Engine == nil {
 		return container.Container{SIF: compressedShellImage(tb, w.compression)}
@@ -374,9 +372,6 @@ func (w testRuntime) start(tb testing.TB, c container.Container) *run {
 	tb.Helper()
 	if w.oneID { // root of a namespace has no subordinate ids
 		return w.startOnHost(tb, "true", c)
-	}
-	if w.Pods != nil {
-		return startRequest(tb, runRequest{Runtime: w, Container: c, asRoot: true})
 	}
 	return startRequest(tb, runRequest{Runtime: w, Container: c})
 }

@@ -81,7 +81,7 @@ func TestRunOutlivesAnAPIServerThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	s, o := behind(t)
 	r := s.start("echo begun; until test -e /work/go; do sleep 0.1; done; exit 6", shares(s.dir))
-	r.awaitOutput("begun")
+	r.awaitBegun()
 	o.set(func(o *outage) { o.down = true })
 	o.server.CloseClientConnections() // the watch breaks off
 	touch(t, s.dir, "go")

@@ -49,7 +49,7 @@ func TestEndOfContextTerminatesTheCommand(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	r := s.start("trap 'echo saved; exit 5' TERM; echo begun; sleep 1000 & wait", nil)
-	r.awaitOutput("begun")
+	r.awaitBegun()
 	r.stop()
 	if exit, err := r.wait(); err != nil || exit.Code != 5 || !strings.Contains(r.output(), "saved") {
 		t.Errorf("%+v, %v; output %q", exit, err, r.output())
@@ -60,7 +60,7 @@ func TestCommandThatIgnoresTermIsKilled(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	r := s.start("trap '' TERM; echo begun; while :; do sleep 1000; done", nil)
-	r.awaitOutput("begun")
+	r.awaitBegun()
 	r.stop()
 	if exit, err := r.wait(); err != nil || exit.Signal != int(syscall.SIGKILL) {
 		t.Errorf("%+v, %v; output %q", exit, err, r.output())
@@ -117,7 +117,7 @@ func TestPodThatSomebodyDeletesIsNoFaultOfTheCommand(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	r := s.start("echo begun; sleep 1000", nil)
-	r.awaitOutput("begun")
+	r.awaitBegun()
 	podstest.Kubectl(t, "-n", s.namespace, "delete", "pods", "--all", "--wait=false")
 	if exit, err := r.wait(); err == nil || !strings.Contains(err.Error(), "somebody deleted the pod cl-run-") {
 		t.Errorf("%+v, %v", exit, err)
@@ -163,7 +163,7 @@ func TestEvictionIsNoFaultOfTheCommand(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	r := s.start("echo begun; sleep 1000", nil)
-	r.awaitOutput("begun")
+	r.awaitBegun()
 	running := <-r.began
 	podstest.Evict(t, s.namespace, running.Name)
 	if exit, err := r.wait(); err == nil || !strings.Contains(err.Error(), "Kubernetes ended the pod on node n") || !strings.Contains(err.Error(), "(EvictionByEvictionAPI)") {

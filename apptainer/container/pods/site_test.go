@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -26,19 +25,17 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	helper.Remove()
 	caller.Remove()
+	shell.Remove()
 	os.Exit(code)
 }
 
 // shell is an image with sh and some programs, for all tests.
-var shell struct {
-	once sync.Once
-	name string
-}
+var shell podstest.Shared
 
 // shellImage returns the name of an image that all nodes have.
 func shellImage(t *testing.T) string {
 	t.Helper()
-	shell.once.Do(func() {
+	return shell.Name(t, func() v1.Image {
 		var files []imagetest.File
 		have := map[string]bool{}
 		for _, program := range strings.Fields("sh cat env id ls sleep tail touch") {
@@ -55,12 +52,8 @@ func shellImage(t *testing.T) string {
 				}
 			}
 		}
-		shell.name = podstest.Load(t, imagetest.Image(t, v1.Config{Env: []string{"PATH=/bin", "FROM_IMAGE=yes"}}, imagetest.GzipLayer(t, imagetest.TarStream(t, files...))))
+		return imagetest.Image(t, v1.Config{Env: []string{"PATH=/bin", "FROM_IMAGE=yes"}}, imagetest.GzipLayer(t, imagetest.TarStream(t, files...)))
 	})
-	if shell.name == "" {
-		t.Fatal("the image could not be loaded: see the first test that needs it")
-	}
-	return shell.name
 }
 
 // libraries returns the libraries that a program is linked to.
@@ -162,10 +155,10 @@ func (r *run) output() string {
 	return string(text)
 }
 
-// awaitOutput waits until the command has written a word.
-func (r *run) awaitOutput(word string) {
+// awaitBegun waits until the command has written "begun".
+func (r *run) awaitBegun() {
 	r.s.t.Helper()
-	testenv.Await(r.s.t, "the command has written "+word, func() bool { return strings.Contains(r.output(), word) })
+	testenv.Await(r.s.t, "the command has begun", func() bool { return strings.Contains(r.output(), "begun") })
 }
 
 // awaitWait waits for a reason with some words.
