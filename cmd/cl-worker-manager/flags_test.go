@@ -133,7 +133,7 @@ type flagTable struct {
 	flags          []original
 }
 
-// allFlags are the tables of docs/worker-manager.md.
+// allFlags are the tables of docs/worker-managers.md.
 func allFlags() []flagTable {
 	return []flagTable{
 		{"before the name of a manager", "", managerFlags()},
@@ -233,16 +233,16 @@ func TestCloudsHaveTheFlagsThatAllOfThemHave(t *testing.T) {
 	}
 }
 
-// The tables in docs/worker-manager.md are between these lines.
+// The tables in docs/worker-managers.md are between these lines.
 const (
 	tablesBegin = "<!-- go test ./cmd/cl-worker-manager -update writes the tables -->\n"
 	tablesEnd   = "<!-- the end of the tables -->\n"
 )
 
-// TestFlagTablesAreUpToDate compares docs/worker-manager.md with the tables; -update writes them.
+// TestFlagTablesAreUpToDate compares docs/worker-managers.md with the tables; -update writes them.
 func TestFlagTablesAreUpToDate(t *testing.T) {
 	t.Parallel()
-	file := filepath.Join("..", "..", "docs", "worker-manager.md")
+	file := filepath.Join("..", "..", "docs", "worker-managers.md")
 	page, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
