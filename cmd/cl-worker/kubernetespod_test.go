@@ -59,7 +59,7 @@ func TestWorkerInAPodRunsBundlesAsPods(t *testing.T) {
 	worker, image := podstest.Load(t, own), podstest.Load(t, plain)
 	volume := filepath.Join(dir, "volume")
 	must(t, os.Mkdir(volume, 0o755))
-	podstest.Apply(t, namespace, podstest.Rights)
+	podstest.ApplyFile(t, namespace, "../../docs/kubernetes/runs.yaml")
 	podstest.Claim(t, namespace, "lab-claim", volume)
 	command, err := json.Marshal([]string{
 		"/cl-worker", "--server", forPods(t, address), "--id", "w", "--work-dir", "/work/codalab-worker-scratch", "--bundle-runtime", "kubernetes",
@@ -71,7 +71,7 @@ apiVersion: v1
 kind: Pod
 metadata: {name: cl-worker-1}
 spec:
-  serviceAccountName: worker
+  serviceAccountName: cl-worker
   restartPolicy: Never
   containers:
   - name: worker

@@ -47,7 +47,7 @@ func startCallerAs(t *testing.T, security, volume string, command ...string) *ca
 	program, err := os.ReadFile(caller.Path(t))
 	testenv.Must(t, err)
 	image := podstest.Load(t, imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Directory("tmp"), imagetest.Executable("caller", string(program))))))
-	podstest.Apply(t, s.namespace, podstest.Rights)
+	podstest.ApplyFile(t, s.namespace, "../../../docs/kubernetes/runs.yaml")
 	if volume == "" {
 		volume = "persistentVolumeClaim: {claimName: lab-claim}"
 		podstest.Claim(t, s.namespace, "lab-claim", dir)
@@ -57,7 +57,7 @@ apiVersion: v1
 kind: Pod
 metadata: {name: caller}
 spec:
-  serviceAccountName: worker
+  serviceAccountName: cl-worker
   restartPolicy: Never
   terminationGracePeriodSeconds: 1
   containers:

@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"net/url"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -61,25 +62,13 @@ func Evict(tb testing.TB, namespace, pod string) {
 	}
 }
 
-// Rights is the service account "worker" with the least rights that a worker's pod needs (docs/worker.md).
-const Rights = `
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: worker}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: worker}
-rules:
-- {apiGroups: [""], resources: [pods], verbs: [get, list, watch, create, delete]}
-- {apiGroups: [""], resources: [events], verbs: [list]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: worker}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: worker}
-subjects: [{kind: ServiceAccount, name: worker}]
-`
+// ApplyFile makes the objects of a file.
+func ApplyFile(tb testing.TB, namespace, file string) {
+	tb.Helper()
+	objects, err := os.ReadFile(file)
+	testenv.Must(tb, err)
+	Apply(tb, namespace, string(objects))
+}
 
 // Claim makes a claim whose volume is a directory of this machine, which all nodes see.
 func Claim(tb testing.TB, namespace, name, dir string) {
