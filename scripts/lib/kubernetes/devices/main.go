@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -33,13 +34,14 @@ func main() {
 // run serves the resources. kubelet removes the sockets of plugins at its start, and expects them to
 // register again.
 func run(arguments []string) error {
-	failures := make(chan error)
+	failures := make(chan error, len(arguments))
+	var plugins sync.WaitGroup // each goes on until it fails
 	for _, argument := range arguments {
 		r, err := parse(argument)
 		if err != nil {
 			return err
 		}
-		go func() { failures <- r.serveForever() }()
+		plugins.Go(func() { failures <- r.serveForever() })
 	}
 	return <-failures
 }
@@ -98,15 +100,17 @@ func (r *resource) serve() error {
 	}
 	server := grpc.NewServer()
 	api.RegisterDevicePluginServer(server, r)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
+	var serving sync.WaitGroup
+	var serveErr error
+	serving.Go(func() { serveErr = server.Serve(listener) })
 	if err := r.register(filepath.Base(socket)); err == nil {
 		for exists(socket) {
 			time.Sleep(200 * time.Millisecond)
 		}
 	} // otherwise kubelet has just ended
 	server.Stop()
-	return <-served
+	serving.Wait()
+	return serveErr
 }
 
 func exists(file string) bool {
