@@ -110,7 +110,10 @@ func (r *resource) serve() error {
 	} // otherwise kubelet has just ended
 	server.Stop()
 	serving.Wait()
-	return serveErr
+	if serveErr != nil {
+		return fmt.Errorf("serve kubelet: %w", serveErr)
+	}
+	return nil
 }
 
 func exists(file string) bool {
