@@ -165,6 +165,7 @@ func (f *frontDesk) before(h http.Handler) http.Handler {
 // valid at a real server, whose clock the test moves.
 func TestWorkerOutlivesItsTokenUntilTheTokensAreEnded(t *testing.T) {
 	t.Parallel()
+	testenv.Containers(t) // here, because only the goroutine of the test may skip it
 	ctx, cancel := context.WithTimeout(t.Context(), testenv.WaitLimit)
 	defer cancel()
 	desk := &frontDesk{checked: map[string]int{}}
