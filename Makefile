@@ -130,7 +130,7 @@ playground: cluster-up install ## start the demo's site for you to type commands
 
 .PHONY: bench
 bench: cluster-up install ## measure everything; ONLY=main measures one area
-	ONLY='$(ONLY)' $(if $(root),,sudo --preserve-env=ONLY,IMAGE,SLURM,LONG,PART,BUNDLES,CLTEST_APPTAINER,CLTEST_STOCK_CL,CLTEST_STOCK_WORKER,DOCKER_HOST) $(shared)/bin/bench
+	ONLY='$(ONLY)' $(if $(root),,sudo --preserve-env=ONLY,IMAGE,SLURM,LONG,PART,BUNDLES,KUBECONFIG,CLTEST_KUBERNETES,CLTEST_APPTAINER,CLTEST_STOCK_CL,CLTEST_STOCK_WORKER,DOCKER_HOST) $(shared)/bin/bench
 
 .PHONY: sim
 sim: ## simulate a site with SEEDS=10000 seeds from FIRST=1 on; SEED=17 [ONLY=crash.3] prints the steps of one, LARGE=1 with 2,000 bundles

@@ -22,9 +22,9 @@ type CheckIns interface {
 	CheckIn(ctx context.Context, workerID string, in codalab.CheckIn) ([]codalab.Message, error)
 }
 
-// Presence shows a manager to the server as a worker of the size of its pilots that takes no runs, and says why. So the
-// server can tell the owner of a staged bundle that a pilot is starting, that none can start, or that none would be
-// large enough. The server also refuses a second manager of the same name.
+// Presence shows a manager to the server as a worker that has the size of its pilots, takes no runs, and gives the reason.
+// So the server can tell the owner of a staged bundle that a pilot is starting, that none can start, or that none would
+// be large enough. The server also refuses a second manager of the same name.
 //
 // CodaLab's own server ignores such reasons and names. A Presence does nothing there: it recognizes the server by its
 // lack of worker tokens.

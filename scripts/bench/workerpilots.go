@@ -42,7 +42,7 @@ func benchPilots(ctx context.Context, dir string) {
 	const rounds, margin = 3, 3
 	l := startLab(ctx, dir, hostOfNodes())
 	defer l.end()
-	defer l.serveNodes(ctx)()
+	defer l.serveTo(ctx, hostOfNodes())()
 	prefix := filepath.Join(dir, "prefix")
 	work := filepath.Join(prefix, testsite.User+"-codalab-SlurmBatchWorkerManager-scratch", "workdir")
 	check(l.startWorker(ctx, "--work-dir", work, "--exit-after-num-runs", "1").cmd.Wait()) // the image is in the cache
@@ -71,12 +71,11 @@ func hostOfNodes() string {
 	return ""
 }
 
-// serveNodes serves the lab's registry to nodes, until stop is called. Workers use no plain HTTP beyond
-// their own host.
-func (l *workerLab) serveNodes(ctx context.Context) (stop func()) {
+// serveTo serves the lab's registry at an address of this host, for nodes, until stop is called. Workers use no plain HTTP
+// beyond their own host.
+func (l *workerLab) serveTo(ctx context.Context, host string) (stop func()) {
 	address, path, _ := strings.Cut(l.user.image, "/")
 	to := must(url.Parse("http://" + address))
-	host := hostOfNodes()
 	server := httptest.NewUnstartedServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }})
 	check(server.Listener.Close())
 	server.Listener = must((&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(host, "0")))
