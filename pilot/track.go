@@ -1,0 +1,127 @@
+package pilot
+
+import (
+	"context"
+	"log/slog"
+	"time"
+)
+
+// tracked is a pilot that has not ended.
+type tracked struct {
+	Pilot
+	// reached is set once the server knows it.
+	reached bool
+	// again is set while it waits after it has run: the batch system has lost its node, and starts it again.
+	again bool
+	// uncertain is the time until which it counts although the backend does not show it.
+	uncertain time.Time
+	// troubled is the time at which its trouble began; zero without one.
+	troubled time.Time
+	// stopped is set once the manager has ended it because of its trouble.
+	stopped bool
+}
+
+// askBackend asks the backend for its pilots.
+func (m *Manager) askBackend(ctx context.Context, now time.Time) error {
+	pilots, err := m.Backend.Pilots(ctx)
+	if err != nil {
+		return err
+	}
+	first := m.answeredAt.IsZero()
+	m.answeredAt = now
+	shown := map[string]bool{}
+	failed := false
+	for _, p := range pilots {
+		shown[p.Name] = true
+		t := m.tracked[p.Name]
+		switch {
+		case p.Phase == Ended && t != nil:
+			failed = m.ended(ctx, t, p) || failed
+		case p.Phase == Ended:
+		case t == nil:
+			m.found(ctx, now, p, first)
+		default:
+			t.again = p.Phase == Pending && (t.again || t.Phase == Active)
+			t.Pilot, t.uncertain = p, time.Time{}
+			m.watchTrouble(ctx, now, t)
+		}
+	}
+	for name, t := range m.tracked {
+		if !shown[name] && !now.Before(t.uncertain) {
+			delete(m.tracked, name)
+			m.Log.InfoContext(ctx, "the batch system no longer lists the worker", slog.String("worker", name), slog.String("job", t.Job))
+		}
+	}
+	if failed {
+		m.backOff(now, time.Second, longestBackOff)
+	}
+	text := ""
+	if err := m.Backend.Tidy(ctx); err != nil {
+		text = err.Error()
+	}
+	m.logChange(ctx, "tidy", text)
+	return nil
+}
+
+// found notes a pilot that this process has not started. After the first answer of the backend there are none,
+// unless a second manager has the same name.
+func (m *Manager) found(ctx context.Context, now time.Time, p Pilot, first bool) {
+	t := &tracked{Pilot: p}
+	m.tracked[p.Name] = t
+	about := []slog.Attr{slog.String("worker", p.Name), slog.String("job", p.Job), slog.String("state", p.State)}
+	if first {
+		m.Log.LogAttrs(ctx, slog.LevelInfo, "found a worker", about...)
+	} else {
+		m.Log.LogAttrs(ctx, slog.LevelWarn, "found a worker that this manager has not started; if a second manager has the same name, each needs one of its own", about...)
+	}
+	if w, ok := m.workers[WorkerID(p.Name)]; ok {
+		m.reached(ctx, t, w)
+	}
+	m.watchTrouble(ctx, now, t)
+}
+
+// watchTrouble logs the trouble of a pending pilot, and ends the pilot when the trouble has lasted for its patience.
+func (m *Manager) watchTrouble(ctx context.Context, now time.Time, t *tracked) {
+	about := []slog.Attr{slog.String("worker", t.Name), slog.String("job", t.Job), slog.String("reason", t.Trouble)}
+	switch {
+	case t.Trouble == "" || t.Phase != Pending:
+		t.troubled = time.Time{}
+	case t.stopped:
+	case t.troubled.IsZero():
+		t.troubled = now
+		m.Log.LogAttrs(ctx, slog.LevelWarn, "worker does not start", about...)
+	case now.Sub(t.troubled) >= t.Patience:
+		if err := m.Backend.Stop(ctx, t.Pilot); err != nil {
+			m.Log.LogAttrs(ctx, slog.LevelWarn, "cannot end a worker that does not start", append(about, slog.Any("error", err))...)
+			return
+		}
+		t.stopped = true
+		m.failed++
+		m.backOff(now, time.Minute, longestStuck)
+		m.Log.LogAttrs(ctx, slog.LevelWarn, "ended a worker that does not start", append(about, slog.Time("again", m.blocked))...)
+	}
+}
+
+// ended notes the end of a pilot, and reports whether it has failed: it has if it never reached the server.
+func (m *Manager) ended(ctx context.Context, t *tracked, p Pilot) (failed bool) {
+	delete(m.tracked, p.Name)
+	about := []slog.Attr{slog.String("worker", p.Name), slog.String("job", p.Job), slog.String("state", p.State), slog.String("reason", p.Reason)}
+	if t.reached || t.stopped || p.Cancelled {
+		m.Log.LogAttrs(ctx, slog.LevelInfo, "worker has ended", about...)
+		return false
+	}
+	m.failed++
+	m.Log.LogAttrs(ctx, slog.LevelWarn, "worker has ended and never reached the server", append(about, slog.String("log", m.lastOutput(ctx, p)))...)
+	return true
+}
+
+// lastOutput returns the last lines of a pilot's log, or the reason for which there are none.
+func (m *Manager) lastOutput(ctx context.Context, p Pilot) string {
+	ctx, cancel := context.WithTimeout(ctx, logPatience)
+	defer cancel()
+	var last lastLines
+	if err := m.Backend.WriteLog(ctx, &last, p, false); err != nil {
+		return err.Error()
+	}
+	return last.String()
+}
