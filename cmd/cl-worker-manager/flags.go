@@ -62,7 +62,7 @@ func (m *manager) addFlags(flags *pflag.FlagSet) {
 	flags.Int64Var(&w.retries, "worker-download-dependencies-max-retries", 3, "`number` of retries of a failed download")
 	flags.Int64Var(&w.checkInSeconds, "worker-checkin-frequency-seconds", 0, "`seconds` between two check-ins of a worker")
 	flags.Int64Var(&w.exitAfterRuns, "worker-exit-after-num-runs", 0, "a worker ends after this `number` of runs")
-	flags.Bool("worker-pass-down-termination", false, "accepted: workers in Slurm jobs always do so")
+	flags.Bool("worker-pass-down-termination", false, "accepted: workers always do so")
 	flags.BoolVar(&w.exitOnException, "worker-exit-on-exception", false, "a worker ends when it fails")
 	flags.BoolVar(&w.tagExclusive, "worker-tag-exclusive", false, "workers run only bundles that ask for their tag")
 	flags.StringVar(&w.group, "worker-group", "", "workers run bundles of this `group`")

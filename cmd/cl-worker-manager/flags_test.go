@@ -38,7 +38,7 @@ func managerFlags() []original {
 		{"worker-download-dependencies-max-retries", "3", ""},
 		{"worker-checkin-frequency-seconds", "", ""},
 		{"worker-exit-after-num-runs", "", "such a worker counts as room for so many bundles"},
-		{"worker-pass-down-termination", "", "changes nothing, as in CodaLab's: slurm-batch always sets it"},
+		{"worker-pass-down-termination", "", "changes nothing: it is always set, as CodaLab's slurm-batch does"},
 		{"worker-exit-on-exception", "", ""},
 		{"worker-tag-exclusive", "", ""},
 		{"worker-group", "", ""},
