@@ -15,13 +15,12 @@ import (
 // suite of its promises.
 type Backend interface {
 	Starter
+	Lister
 	Logs
-	// Pilots returns the manager's pilots that the batch system knows, including those that ended lately.
-	// The answer is complete, or an error. It has each pilot whose Start has returned no error.
-	Pilots(ctx context.Context) ([]Pilot, error)
-	// Tidy removes the remains of ended pilots, such as tokens, and renews those of pilots that wait. The
-	// manager calls it after each answer of Pilots, so that Tidy is retried after a failure.
-	Tidy(ctx context.Context) error
+	// Tidy removes the remains of ended pilots, such as files, and gives a token of newToken to a waiting pilot that
+	// has none, or one that may end too soon. The manager calls Tidy after each answer of Pilots, when it has ended
+	// the tokens of the ended pilots, so that Tidy is retried after a failure.
+	Tidy(ctx context.Context, newToken NewToken) error
 	// Stop ends a pilot: the worker gets TERM. It is no error if the pilot has ended already. Stop does not
 	// wait for the end.
 	Stop(ctx context.Context, p Pilot) error
@@ -31,9 +30,22 @@ type Backend interface {
 type Starter interface {
 	// NewName returns a unique name for a new pilot: a prefix of the manager, and the digits of NewID.
 	NewName() string
-	// Start starts a pilot. After an error that is not certain (Uncertain) the pilot may still start; if it
-	// does, Pilots shows it under its name.
-	Start(ctx context.Context, name string) (Pilot, error)
+	// Start starts a pilot, whose worker logs in with the token. Without a token the worker logs in with a secret of
+	// the batch system or of its nodes; if there is none, Start fails. After an error that is not certain (Uncertain)
+	// the pilot may still start; if it does, Pilots shows it under its name. After another error it certainly does
+	// not start.
+	Start(ctx context.Context, name, token string) (Pilot, error)
+	// TokenLife is the time for which the token of a new pilot has to be valid; 0 if the pilots take no tokens.
+	TokenLife() time.Duration
+}
+
+// Lister lists pilots.
+type Lister interface {
+	// Pilots returns the manager's pilots that the batch system knows, including those that ended lately.
+	// The answer is complete, or an error. It has each pilot whose Start has returned no error.
+	Pilots(ctx context.Context) ([]Pilot, error)
+	// Refresh is the interval at which a manager without a need for new pilots asks for its pilots.
+	Refresh() time.Duration
 }
 
 // Logs are the logs of pilots.
@@ -73,6 +85,8 @@ type Pilot struct {
 	Since time.Time
 	// Cancelled is set if a person has ended it.
 	Cancelled bool
+	// Leaving is set for an ended pilot whose worker may still give its runs back to the server. It keeps its token.
+	Leaving bool
 	// Trouble is the reason, in the batch system's words, for which a pending pilot does not start by itself:
 	// its image cannot be pulled, no node has such a GPU. It is empty for a pilot that waits for its turn. The
 	// manager ends a pilot whose trouble has lasted for Patience.

@@ -11,8 +11,8 @@
 //   - [Backend] is the batch system. Packages slurmbatch, kubernetes, awsbatch and azurebatch implement it, and
 //     pass the suite of pilottest.
 //
-// On cl-server a [Presence] shows the manager to the server, and [Credentials] give the pilots of clouds their
-// logins.
+// On cl-server a [Presence] shows the manager to the server, and each pilot has a token of its own: the manager issues
+// it, gives it to the backend's Start, and ends it with the pilot. A backend knows no server.
 //
 // The manager stores nothing on a disk. It recognizes its pilots by their names, so it may be ended and
 // started at any time without an effect on them. A missing answer never counts as an answer: a manager that

@@ -1,7 +1,6 @@
 package pilot
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,8 +20,6 @@ import (
 )
 
 const (
-	// defaultRefresh is the default of Manager.Refresh.
-	defaultRefresh = 5 * time.Second
 	// bootPatience is the time for which a running pilot counts as coming although the server does not
 	// know it yet.
 	bootPatience = 5 * time.Minute
@@ -39,6 +36,7 @@ const (
 
 // Server is the part of a CodaLab server that a manager uses. *client.Client implements it.
 type Server interface {
+	Tokens
 	SearchBundles(ctx context.Context, worksheet string, keywords []string) ([]client.BundleInfo, json.RawMessage, error)
 	Workers(ctx context.Context) ([]codalab.WorkerInfo, error)
 	Bundle(ctx context.Context, uuid string, include ...string) (client.BundleInfo, error)
@@ -61,8 +59,6 @@ type Manager struct {
 	Min, Max int
 	// Pause is the time between two passes, Spacing the least time between two passes that start pilots.
 	Pause, Spacing time.Duration
-	// Refresh is the interval at which the manager asks the backend while no bundle needs a new pilot; 0 means 5 s.
-	Refresh time.Duration
 	// MostFailed is the number of failed pilots after which Run ends; negative for never.
 	MostFailed int
 	// Presence, if not nil, shows the manager to the server. The caller runs it together with Run.
@@ -70,6 +66,7 @@ type Manager struct {
 	Log      *slog.Logger
 	Now      func() time.Time
 
+	tokens   tokenKeeper
 	tracked  map[string]*tracked
 	workers  map[string]codalab.WorkerInfo // the server's, by worker id
 	requests map[string]Bundle             // of staged bundles and of runs, by uuid
@@ -86,7 +83,7 @@ type Manager struct {
 var ErrTooManyFailed = errors.New("too many workers failed to start")
 
 // Run makes passes until ctx ends, and then returns nil; its pilots go on. It waits for a server and a backend
-// that do not answer, and asks them less and less often, at least once in Refresh. It fails if the server refuses
+// that do not answer, and asks them less and less often, at least once in the backend's Refresh. It fails if the server refuses
 // the login, or the very first request.
 func (m *Manager) Run(ctx context.Context) error {
 	for failures := 0; ; {
@@ -106,15 +103,13 @@ func (m *Manager) Run(ctx context.Context) error {
 		}
 		wait := m.Pause
 		if failures > 0 {
-			wait = backoff.Spread(backoff.After(failures, m.Pause, max(m.Pause, m.refresh())), nil)
+			wait = backoff.Spread(backoff.After(failures, m.Pause, max(m.Pause, m.Backend.Refresh())), nil)
 		}
 		if err := pause.For(ctx, wait); err != nil {
 			continue // the next pass ends at once
 		}
 	}
 }
-
-func (m *Manager) refresh() time.Duration { return cmp.Or(m.Refresh, defaultRefresh) }
 
 func refusesLogin(err error) bool {
 	return errors.Is(err, client.ErrCredentials) || codalab.IsStatus(err, http.StatusUnauthorized, http.StatusForbidden)
@@ -140,7 +135,7 @@ func (m *Manager) pass(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	due := now.Sub(m.answeredAt) >= m.refresh()
+	due := now.Sub(m.answeredAt) >= m.Backend.Refresh()
 	if len(staged) == 0 && !due {
 		return nil
 	}
@@ -195,6 +190,7 @@ func (m *Manager) whyBundlesWait() string {
 func (m *Manager) prepare() {
 	if m.tracked == nil {
 		m.tracked, m.requests, m.logged = map[string]*tracked{}, map[string]Bundle{}, map[string]string{}
+		m.tokens = tokenKeeper{server: m.Server, life: m.Backend.TokenLife(), live: map[string]bool{}, ended: map[string]bool{}}
 	}
 }
 
@@ -342,12 +338,11 @@ func (m *Manager) memoryOf(ctx context.Context, uuid string, all int64) int64 {
 func (m *Manager) start(ctx context.Context, now time.Time, n int) error {
 	for range n {
 		name := m.Backend.NewName()
-		p, err := m.Backend.Start(ctx, name)
-		var doubt Uncertain
+		p, err := m.startPilot(ctx, name)
 		switch {
 		case ctx.Err() != nil && err != nil:
 			return ctx.Err()
-		case errors.As(err, &doubt) && doubt.Uncertain():
+		case uncertain(err):
 			m.tracked[name] = &tracked{Pilot: Pilot{Name: name, Phase: Pending, Since: now}, uncertain: now.Add(uncertainFor)}
 			m.backOff(now, time.Second, longestBackOff)
 			m.Log.WarnContext(ctx, "worker may have been started", slog.String("worker", name), slog.Any("error", err))
@@ -365,4 +360,23 @@ func (m *Manager) start(ctx context.Context, now time.Time, n int) error {
 		m.Log.InfoContext(ctx, "started a worker", slog.String("worker", name), slog.String("job", p.Job))
 	}
 	return nil
+}
+
+// startPilot starts a pilot with a token of its own. If the pilot certainly does not start, its token ends. If ctx has
+// ended, that is not certain.
+func (m *Manager) startPilot(ctx context.Context, name string) (Pilot, error) {
+	token, err := m.tokens.issue(ctx, name)
+	if err != nil {
+		return Pilot{}, err
+	}
+	p, err := m.Backend.Start(ctx, name, token)
+	if err != nil && !uncertain(err) && ctx.Err() == nil && token != "" {
+		m.tokens.discard(ctx, name)
+	}
+	return p, err
+}
+
+func uncertain(err error) bool {
+	var doubt Uncertain
+	return errors.As(err, &doubt) && doubt.Uncertain()
 }

@@ -1,6 +1,7 @@
 package pilot_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -33,7 +34,10 @@ type site struct {
 	stopped                         []string
 	serverBack                      time.Time // the end of serverErr; zero for never
 	pilots                          []pilot.Pilot
-	started, looks                  int
+	started, looks, tidied          int
+	refresh                         time.Duration // the backend's; 0 means 5 s
+	tokens                          tokens
+	beforeStart                     func()
 }
 
 func newSite(t *testing.T) *site {
@@ -63,8 +67,14 @@ func (s *site) Bundle(_ context.Context, uuid string, _ ...string) (client.Bundl
 
 func (s *site) NewName() string { return fmt.Sprintf("ann-worker-%032x", len(s.pilots)) }
 
-func (s *site) Start(_ context.Context, name string) (pilot.Pilot, error) {
+func (s *site) Refresh() time.Duration { return cmp.Or(s.refresh, 5*time.Second) }
+
+func (s *site) Start(_ context.Context, name, token string) (pilot.Pilot, error) {
 	s.started++
+	if s.beforeStart != nil {
+		s.beforeStart()
+	}
+	s.tokens.passed = append(s.tokens.passed, token)
 	p := pilot.Pilot{Name: name, Phase: pilot.Pending, Job: fmt.Sprint(s.started), Since: s.now}
 	if s.startErr != nil {
 		return pilot.Pilot{}, s.startErr
@@ -78,7 +88,10 @@ func (s *site) Pilots(context.Context) ([]pilot.Pilot, error) {
 	return slices.Clone(s.pilots), s.backendErr
 }
 
-func (s *site) Tidy(context.Context) error { return s.tidyErr }
+func (s *site) Tidy(context.Context, pilot.NewToken) error {
+	s.tidied++
+	return s.tidyErr
+}
 
 // Stop ends a pilot at the next answer.
 func (s *site) Stop(_ context.Context, p pilot.Pilot) error {
@@ -158,7 +171,7 @@ func TestTenBundlesStartTenPilotsInOnePassWithOneLook(t *testing.T) {
 func TestManagerThatMayStartNoneAsksNoMoreOften(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.Refresh = 20 * time.Second
+	s.refresh = 20 * time.Second
 	s.startErr = errors.New("the quota is used up")
 	s.stage(1, nil)
 	for range 1800 {
@@ -295,17 +308,12 @@ func TestNoAnswerStartsNothingAndFreesNothing(t *testing.T) {
 	s.pass(time.Second, 0) // its slot is still taken
 }
 
-// uncertain is the error of a lost answer.
-type uncertain struct{ error }
-
-func (uncertain) Uncertain() bool { return true }
-
 func TestLostAnswerOfASubmissionHoldsASlotForAWhile(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.Max = 1
 	s.stage(1, nil)
-	s.startErr = uncertain{errors.New("timed out")}
+	s.startErr = doubt{true}
 	s.pass(0, 1)
 	s.startErr = nil
 	for range 11 {
@@ -435,7 +443,7 @@ func TestRunAsksAServiceThatDoesNotAnswerLessAndLessOften(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
-		s.Now, s.Refresh = time.Now, 20*time.Second
+		s.Now, s.refresh = time.Now, 20*time.Second
 		s.backendErr = &codalab.Error{Status: 503}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()

@@ -55,12 +55,21 @@ func (m *Manager) askBackend(ctx context.Context, now time.Time) error {
 	if failed {
 		m.backOff(now, time.Second, longestBackOff)
 	}
+	m.tidy(ctx, pilots)
+	return nil
+}
+
+// tidy ends the tokens of pilots that have ended, and then lets the backend remove the rest of them.
+func (m *Manager) tidy(ctx context.Context, pilots []Pilot) {
+	err := m.tokens.settle(ctx, pilots)
+	if err == nil {
+		err = m.Backend.Tidy(ctx, m.tokens.issue)
+	}
 	text := ""
-	if err := m.Backend.Tidy(ctx); err != nil {
+	if err != nil {
 		text = err.Error()
 	}
 	m.logChange(ctx, "tidy", text)
-	return nil
 }
 
 // found notes a pilot that this process has not started. After the first answer of the backend there are none,

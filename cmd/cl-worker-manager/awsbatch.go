@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"time"
 
 	"github.com/spf13/pflag"
 
@@ -36,7 +35,7 @@ func (a *awsBatch) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&a.role, "execution-role", "", "`ARN` of the role with which ECS reads the secret and the image")
 }
 
-func (*awsBatch) refresh() time.Duration { return 20 * time.Second }
+func (*awsBatch) exposed() []string { return nil }
 
 func (a *awsBatch) open(ctx context.Context, w cloudWorkers) (cloudBackend, error) {
 	switch {
@@ -57,6 +56,6 @@ func (a *awsBatch) open(ctx context.Context, w cloudWorkers) (cloudBackend, erro
 	}
 	w.Worker.WorkDir = awsbatch.WorkDir
 	return &awsbatch.Backend{
-		Client: client, Queue: a.queue, Mark: w.Mark, Definition: definition, Worker: w.Worker, Credentials: w.Credentials, Now: w.Now,
+		Client: client, Queue: a.queue, Mark: w.Mark, Definition: definition, Worker: w.Worker, Now: w.Now,
 	}, nil
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
@@ -49,9 +48,17 @@ func (a *azureBatch) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&a.passwordFile, "worker-password-file", "", "`file` on each node with the user's name and password in two lines, for workers of servers without worker tokens")
 }
 
-func (*azureBatch) refresh() time.Duration { return 20 * time.Second }
+func (a *azureBatch) exposed() (warnings []string) {
+	if a.key != "" {
+		warnings = append(warnings, "other users of this machine can read --account-key: use --account-key-file or AZURE_BATCH_ACCESS_KEY")
+	}
+	if a.logContainer != "" {
+		warnings = append(warnings, "other users of this machine can read the signature in --log-container-url: use CL_AZURE_LOG_CONTAINER_URL")
+	}
+	return warnings
+}
 
-func (a *azureBatch) open(ctx context.Context, w cloudWorkers) (cloudBackend, error) {
+func (a *azureBatch) open(_ context.Context, w cloudWorkers) (cloudBackend, error) {
 	service := cmp.Or(a.serviceURL, w.Getenv("AZURE_BATCH_ENDPOINT"))
 	logs := cmp.Or(a.logContainer, w.Getenv("CL_AZURE_LOG_CONTAINER_URL"))
 	switch {
@@ -80,7 +87,6 @@ func (a *azureBatch) open(ctx context.Context, w cloudWorkers) (cloudBackend, er
 	if err != nil {
 		return nil, program.Usage(err)
 	}
-	a.warn(ctx, w)
 	w.Worker.WorkDir = cmp.Or(w.WorkDirPrefix, workDirInTask)
 	return &azurebatch.Backend{
 		Client: client, Job: a.job, Mark: w.Mark, Worker: w.Worker, Logger: w.Log, Now: w.Now,
@@ -88,21 +94,12 @@ func (a *azureBatch) open(ctx context.Context, w cloudWorkers) (cloudBackend, er
 			Image: w.Image, CPUs: w.CPUs, GPUs: w.GPUs, MemoryMB: w.MemoryMB, User: a.user, Slots: a.slots, WorkDir: w.WorkDirPrefix,
 			PasswordFile: a.passwordFile, LogContainer: logs, Options: a.options,
 		},
-		Credentials: w.azureCredentials(),
 	}, nil
 }
 
 // workDirInTask is the directory of a worker's files in the working directory of its task, which is on the node's large
 // disk. The root of a container is on the disk of the node's system.
 const workDirInTask = "codalab-worker"
-
-// azureCredentials returns the source of workers' logins, or a nil interface if there is none.
-func (w cloudWorkers) azureCredentials() azurebatch.Credentials {
-	if w.Credentials == nil {
-		return nil
-	}
-	return w.Credentials
-}
 
 // credential returns the login at the Batch account.
 func (a *azureBatch) credential(getenv func(string) string) (azurebatch.Credential, error) {
@@ -128,17 +125,4 @@ func (a *azureBatch) credential(getenv func(string) string) (azurebatch.Credenti
 	}
 	c.Entra = entra
 	return c, nil
-}
-
-// warn logs secrets that are on the command line.
-func (a *azureBatch) warn(ctx context.Context, w cloudWorkers) {
-	if w.Credentials == nil {
-		return // a command that starts nothing has ended soon
-	}
-	if a.key != "" {
-		w.Log.WarnContext(ctx, "other users of this machine can read --account-key: use --account-key-file or AZURE_BATCH_ACCESS_KEY")
-	}
-	if a.logContainer != "" {
-		w.Log.WarnContext(ctx, "other users of this machine can read the signature in --log-container-url: use CL_AZURE_LOG_CONTAINER_URL")
-	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/cl-slurm/cl-slurm/cmd/internal/account"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/background"
@@ -29,8 +30,8 @@ type service interface {
 	// open returns the backend. It fails for flags that contradict each other or have invalid values. It asks the
 	// service nothing.
 	open(ctx context.Context, w cloudWorkers) (cloudBackend, error)
-	// refresh returns the interval at which an idle manager asks the service for its workers.
-	refresh() time.Duration
+	// exposed returns a warning for each secret on the command line, which other users of this machine can read.
+	exposed() []string
 }
 
 // services returns the clouds, with the flags of one call each.
@@ -63,11 +64,11 @@ type cloudWorkers struct {
 	WorkDirPrefix string
 	// CPUs, GPUs and MemoryMB are the capacity of a worker.
 	CPUs, GPUs, MemoryMB int64
-	// Credentials is nil for a command that starts nothing.
-	Credentials *pilot.Credentials
-	Log         *slog.Logger
-	Now         func() time.Time
-	Getenv      func(string) string
+	// User and Password are the login of workers without a token; empty for a command that starts nothing.
+	User, Password string
+	Log            *slog.Logger
+	Now            func() time.Time
+	Getenv         func(string) string
 }
 
 // cloud is one call of a cloud's command.
@@ -129,8 +130,8 @@ func (c *cloud) checkFlags() error {
 	return nil
 }
 
-// openBackend returns the backend.
-func (c *cloud) openBackend(ctx context.Context, server string, credentials *pilot.Credentials) (cloudBackend, error) {
+// openBackend returns the backend. The login is that of workers without a token.
+func (c *cloud) openBackend(ctx context.Context, server string, login account.Login) (cloudBackend, error) {
 	if err := c.checkFlags(); err != nil {
 		return nil, err
 	}
@@ -140,7 +141,7 @@ func (c *cloud) openBackend(ctx context.Context, server string, credentials *pil
 		Worker: pilot.Worker{
 			Executable: w.executable, Server: server, IdleSeconds: w.idleSeconds, Arguments: c.arguments(),
 		},
-		Credentials: credentials, Log: c.Log(c.verbose), Now: c.Now, Getenv: c.Getenv,
+		User: login.User, Password: login.Password, Log: c.Log(c.verbose), Now: c.Now, Getenv: c.Getenv,
 	})
 }
 
@@ -165,7 +166,7 @@ func (c *cloud) arguments() []string {
 }
 
 func (c *cloud) openFound(ctx context.Context) (pilot.Backend, error) {
-	return c.openBackend(ctx, "", nil)
+	return c.openBackend(ctx, "", account.Login{})
 }
 
 func (c *cloud) settings(string) (settings, error) {
@@ -189,7 +190,7 @@ func (c *cloud) manageWorkers(ctx context.Context) error {
 		return err
 	}
 	if c.dryRun || c.check {
-		b, err := c.openBackend(ctx, s.Server, nil)
+		b, err := c.openBackend(ctx, s.Server, account.Login{})
 		if err != nil {
 			return err
 		}
@@ -203,14 +204,17 @@ func (c *cloud) manageWorkers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b, err := c.openBackend(ctx, s.Server, &pilot.Credentials{Tokens: api, User: login.User, Password: login.Password})
+	b, err := c.openBackend(ctx, s.Server, login.Login)
 	if err != nil {
 		return err
 	}
 	s.Everybody = login.User == rootUser
 	loop := s.manager(api, b, c.Now)
 	c.bound(loop)
-	loop.MostFailed, loop.Refresh = c.mostFailed, c.refresh()
+	loop.MostFailed = c.mostFailed
+	for _, warning := range c.exposed() {
+		loop.Log.WarnContext(ctx, "a secret is on the command line", slog.String("advice", warning))
+	}
 	if c.once {
 		return loop.Pass(ctx)
 	}

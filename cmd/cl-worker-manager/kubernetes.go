@@ -8,7 +8,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/pflag"
 
@@ -68,7 +67,7 @@ const (
 // defaultPrefix is the default of --worker-work-dir-prefix in a pod (kubernetes_worker_manager.py: start_worker_job).
 const defaultPrefix = "/tmp"
 
-func (k *inKubernetes) open(ctx context.Context, w cloudWorkers) (cloudBackend, error) {
+func (k *inKubernetes) open(_ context.Context, w cloudWorkers) (cloudBackend, error) {
 	s, err := k.complete(w)
 	if err != nil {
 		return nil, program.Usage(err)
@@ -82,10 +81,7 @@ func (k *inKubernetes) open(ctx context.Context, w cloudWorkers) (cloudBackend, 
 	case err != nil:
 		return nil, err
 	}
-	if a.Token != "" {
-		w.Log.WarnContext(ctx, "other users of this host can see the token of --auth-token in the list of processes; --auth-token-file FILE hides it")
-	}
-	return &kubernetes.Backend{Cluster: c, Manager: w.Mark, Settings: s, Credentials: w.Credentials, Now: w.Now}, nil
+	return &kubernetes.Backend{Cluster: c, Manager: w.Mark, Settings: s, User: w.User, Password: w.Password, Now: w.Now}, nil
 }
 
 // complete returns the settings of pods.
@@ -124,8 +120,12 @@ func (k *inKubernetes) complete(w cloudWorkers) (kubernetes.Settings, error) {
 	return s, nil
 }
 
-// refresh returns a short time: a watch reports changes, and looking at them costs no request.
-func (*inKubernetes) refresh() time.Duration { return 5 * time.Second }
+func (k *inKubernetes) exposed() []string {
+	if k.access.Token == "" {
+		return nil
+	}
+	return []string{"other users of this host can see the token of --auth-token in the list of processes; --auth-token-file FILE hides it"}
+}
 
 // keepsImages says that nodes may have the image without a registry: kind load image-archive, ctr images import.
 func (*inKubernetes) keepsImages() {}

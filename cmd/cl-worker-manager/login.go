@@ -71,7 +71,7 @@ func (l *login) connect(server string) (*client.Client, error) {
 
 // forWorker returns the login arguments for a worker without a token of its own. The manager calls it after
 // the server has accepted the login. The arguments name the password file and never hold the password.
-func (l *login) forWorker(context.Context) ([]string, error) {
+func (l *login) forWorker() ([]string, error) {
 	if !l.kept {
 		if err := atomicfile.Write(l.file, []byte(l.User+"\n"+l.Password+"\n"), 0o600); err != nil {
 			return nil, fmt.Errorf("keep the password for the workers: %w", err)

@@ -52,7 +52,7 @@ func newManager(t *testing.T, address, dir string, slurm slurmbatch.Slurm) (*pil
 	t.Helper()
 	l := &login{Login: account.Login{User: "ann", Password: "secret"}, file: filepath.Join(dir, ".password")}
 	b := &slurmbatch.Backend{
-		Slurm: slurm, User: "ann", JobName: "worker", WorkDir: dir, Now: time.Now, Credentials: l.forWorker,
+		Slurm: slurm, User: "ann", JobName: "worker", WorkDir: dir, Now: time.Now, Login: l.forWorker,
 		Job:    slurmbatch.Job{CPUs: 1, MemoryMB: 2048, Time: time.Hour, Dir: dir},
 		Worker: slurmbatch.Worker{Worker: pilot.Worker{Executable: standInPath(t), Server: address, WorkDir: dir, IdleSeconds: 1}},
 	}

@@ -189,7 +189,8 @@ func TestScripts(t *testing.T) {
 			}
 			if filepath.Base(env.WorkDir) == "script-aws-batch" {
 				cloud := awstest.New(t, time.Now)
-				cloud.Begun, cloud.Done = "the worker has begun", "the worker has ended"
+				cloud.Begun = func(*awstest.Job) []string { return []string{"the worker has begun"} }
+				cloud.Done = "the worker has ended"
 				env.Setenv("AWS", cloud.URL)
 				env.Setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
 				env.Setenv("AWS_SECRET_ACCESS_KEY", "example")

@@ -113,7 +113,7 @@ func (s *slurmBatch) manageWorkers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	backend.Tokens, backend.Credentials, backend.Logger = api, login.forWorker, s.Log(s.verbose)
+	backend.Login, backend.Logger = login.forWorker, s.Log(s.verbose)
 	backend.Worker.TakesToken = s.takesToken(ctx, backend.Worker.Executable)
 	found := s.record(server, login)
 	loop := found.manager(api, backend, s.Now)
@@ -236,7 +236,7 @@ func (s *slurmBatch) fit(ctx context.Context, slurm *sbatch.Observer) error {
 	}
 }
 
-// backend returns the backend without credentials.
+// backend returns the backend without a login.
 func (s *slurmBatch) backend(ctx context.Context, slurm slurmbatch.Slurm, server string) (*slurmbatch.Backend, error) {
 	here, err := os.Getwd()
 	if err != nil {

@@ -2,18 +2,19 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/account"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/codalab/stocktest"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
-	"github.com/cl-slurm/cl-slurm/pilot/slurmbatch"
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
 
@@ -34,15 +35,6 @@ func tokenFiles(t *testing.T, dir string) (tokens []string) {
 	return tokens
 }
 
-// withOwnTokens makes the pilots of a manager's backend log in with tokens of their own.
-func withOwnTokens(t *testing.T, b *slurmbatch.Backend, api *client.Client) {
-	t.Helper()
-	b.Tokens, b.Worker.TakesToken = api, true
-	if b.Worker.Server != api.Address() {
-		t.Fatalf("the workers' server is %s", b.Worker.Server)
-	}
-}
-
 // TestPilotsRunBundlesWithTokensThatEndWithThem runs bundles on a cl-server in pilots without a password.
 func TestPilotsRunBundlesWithTokensThatEndWithThem(t *testing.T) {
 	t.Parallel()
@@ -52,7 +44,7 @@ func TestPilotsRunBundlesWithTokensThatEndWithThem(t *testing.T) {
 	dir := t.TempDir()
 	slurm := &counted{Slurm: slurmtest.NewCluster(t, slurmtest.NewSite())}
 	m, b := newManager(t, web.URL, dir, slurm)
-	withOwnTokens(t, b, api)
+	b.Worker.TakesToken = true
 	if err := m.Pass(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -64,10 +56,11 @@ func TestPilotsRunBundlesWithTokensThatEndWithThem(t *testing.T) {
 		awaitState(t, api, uuid, codalab.StateReady)
 	}
 	var left []string
+	now := time.Now()
+	m.Now = func() time.Time { return now }
 	testenv.Await(t, "the files of all tokens are gone", func() bool {
-		_, err := b.Pilots(t.Context())
-		testenv.Must(t, err)
-		testenv.Must(t, b.Tidy(t.Context()))
+		now = now.Add(b.Refresh())
+		testenv.Must(t, m.Pass(t.Context()))
 		left = tokenFiles(t, dir)
 		return len(left) == 0
 	}, &left)
@@ -96,6 +89,17 @@ func TestPilotsRunBundlesWithTokensThatEndWithThem(t *testing.T) {
 	}
 }
 
+// noBundles is a server without bundles: the stand-in of CodaLab's own has no search.
+type noBundles struct{ *client.Client }
+
+// SearchBundles finds none.
+func (noBundles) SearchBundles(context.Context, string, []string) ([]client.BundleInfo, json.RawMessage, error) {
+	return nil, nil, nil
+}
+
+// Workers returns none.
+func (noBundles) Workers(context.Context) ([]codalab.WorkerInfo, error) { return nil, nil }
+
 // TestPilotsOfCodaLabsOwnServerGetThePasswordFile starts a pilot for a stand-in of CodaLab's own server.
 func TestPilotsOfCodaLabsOwnServerGetThePasswordFile(t *testing.T) {
 	t.Parallel()
@@ -107,11 +111,9 @@ func TestPilotsOfCodaLabsOwnServerGetThePasswordFile(t *testing.T) {
 	t.Cleanup(web.Close)
 	dir := t.TempDir()
 	slurm := &counted{Slurm: slurmtest.NewCluster(t, slurmtest.NewSite())}
-	_, b := newManager(t, web.URL, dir, slurm)
-	withOwnTokens(t, b, connectAnn(t, web.URL))
-	if _, err := b.Start(t.Context(), b.NewName()); err != nil {
-		t.Fatal(err)
-	}
+	m, b := newManager(t, web.URL, dir, slurm)
+	b.Worker.TakesToken, m.Min, m.Server = true, 1, noBundles{connectAnn(t, web.URL)}
+	testenv.Must(t, m.Pass(t.Context()))
 	if script := slurm.requests[0].Script; !strings.Contains(script, "'--password-file' '"+filepath.Join(dir, ".password")+"'") || len(tokenFiles(t, dir)) > 0 {
 		t.Errorf("%s", script)
 	}

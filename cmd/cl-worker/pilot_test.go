@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -66,11 +67,19 @@ func TestPilotRunsABundleWithItsToken(t *testing.T) {
 				Arguments: []string{"--exit-after-num-runs", "1", "--fetch-private", "127.0.0.1"},
 			},
 		},
-		Tokens: api,
 	}
-	name := b.NewName()
-	_, err = b.Start(t.Context(), name)
-	must(t, err)
+	now := time.Now()
+	loop := &pilot.Manager{
+		Server: api, Backend: b, Min: 1, Max: 1, MostFailed: -1, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Now: func() time.Time { return now },
+	}
+	must(t, loop.Pass(t.Context()))
+	started, err := b.Logged(t.Context())
+	if err != nil || len(started) != 1 {
+		t.Fatal(started, err)
+	}
+	name := started[0].Name
+	loop.Min = 0
 	must(t, os.Chmod(b.WorkDir, 0o755))
 	file := filepath.Join(b.WorkDir, name, "token")
 	token, err := os.ReadFile(file)
@@ -78,9 +87,8 @@ func TestPilotRunsABundleWithItsToken(t *testing.T) {
 	ran := runAndWait(t, api, image)
 	var log []byte
 	testenv.Await(t, "the pilot has ended", func() bool {
-		_, err := b.Pilots(t.Context())
-		must(t, err)
-		must(t, b.Tidy(t.Context()))
+		now = now.Add(b.Refresh())
+		must(t, loop.Pass(t.Context()))
 		log, err = os.ReadFile(b.LogFile(name))
 		must(t, err)
 		_, err = os.Stat(file)

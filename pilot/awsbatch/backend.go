@@ -28,16 +28,13 @@ type Backend struct {
 	Definition Definition
 	// Worker is the command line of the worker.
 	Worker pilot.Worker
-	// Credentials makes and ends the logins of pilots; nil for a backend that starts none.
-	Credentials *pilot.Credentials
-	Now         func() time.Time
+	Now    func() time.Time
 	// FollowEvery is the interval at which a followed log is read; 0 means 2 s.
 	FollowEvery time.Duration
 
 	revision string          // the ARN of the registered definition; empty before the first start
 	live     map[string]*job // the jobs that have not ended, by name; nil before the first answer
 	byState  bool            // listing by name would take more requests than listing by state
-	last     []pilot.Pilot   // the last answer
 	cause    string          // the last answer about the queue
 	caused   time.Time       // its time
 }
@@ -98,40 +95,33 @@ const (
 // ErrNoLogin means that there is no safe way to give a worker a login.
 var ErrNoLogin = errors.New("this server gives out no worker tokens, and a password must not stand in a job: put the user's name and password into a secret of AWS Secrets Manager, with the keys username and password, and name it with --worker-secret")
 
+// TokenLife is that of all clouds, or 0 if workers log in with a secret.
+func (b *Backend) TokenLife() time.Duration {
+	if b.Definition.Secret != "" {
+		return 0
+	}
+	return pilot.CloudTokenLife
+}
+
 // Start submits a pilot's job.
-func (b *Backend) Start(ctx context.Context, name string) (pilot.Pilot, error) {
+func (b *Backend) Start(ctx context.Context, name, token string) (pilot.Pilot, error) {
+	if token == "" && b.Definition.Secret == "" {
+		return pilot.Pilot{}, ErrNoLogin
+	}
 	if err := b.register(ctx); err != nil {
 		return pilot.Pilot{}, err
-	}
-	var token string
-	if b.Definition.Secret == "" {
-		login, err := b.Credentials.Issue(ctx, name)
-		if err != nil {
-			return pilot.Pilot{}, err
-		}
-		if token = login.Token; token == "" {
-			return pilot.Pilot{}, ErrNoLogin
-		}
 	}
 	out, err := b.Batch.SubmitJob(ctx, b.Job(name, token), func(o *batch.Options) { o.RetryMaxAttempts = 1 })
 	if err != nil {
 		failed := b.failure("start a worker", err)
 		if !failed.Uncertain() {
 			b.revision = "" // somebody may have removed it
-			b.discard(ctx, name)
 		}
 		return pilot.Pilot{}, failed
 	}
 	now := b.Now()
 	b.remember(name, &job{id: aws.ToString(out.JobId), started: now})
 	return pilot.Pilot{Name: name, Phase: pilot.Pending, Job: aws.ToString(out.JobId), State: string(types.JobStatusSubmitted), Since: now}, nil
-}
-
-// discard ends the token of a pilot that has no job. If that fails, the token ends by itself.
-func (b *Backend) discard(ctx context.Context, name string) {
-	if b.Definition.Secret == "" {
-		_ = b.Credentials.Discard(ctx, name)
-	}
 }
 
 func (b *Backend) remember(name string, j *job) {
@@ -187,10 +177,5 @@ func (b *Backend) jobID(ctx context.Context, p pilot.Pilot) (string, error) {
 	return aws.ToString(found[0].JobId), nil
 }
 
-// Tidy ends the tokens of workers that have ended.
-func (b *Backend) Tidy(ctx context.Context) error {
-	if b.Credentials == nil || b.Definition.Secret != "" {
-		return nil
-	}
-	return b.Credentials.Settle(ctx, b.last)
-}
+// Tidy does nothing: AWS removes what is left of jobs.
+func (b *Backend) Tidy(context.Context, pilot.NewToken) error { return nil }

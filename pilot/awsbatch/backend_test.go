@@ -1,7 +1,6 @@
 package awsbatch_test
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"slices"
@@ -15,7 +14,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/pilot"
 	"github.com/cl-slurm/cl-slurm/pilot/awsbatch"
 	"github.com/cl-slurm/cl-slurm/pilot/awsbatch/awstest"
-	"github.com/cl-slurm/cl-slurm/pilot/pilottest"
 )
 
 // clock is a time that a test moves.
@@ -27,12 +25,15 @@ func (c *clock) now() time.Time { return c.Time }
 func openCloud(t *testing.T) (*awstest.Cloud, *awsbatch.Backend) {
 	t.Helper()
 	c := awstest.New(t, time.Now)
-	return c, open(c.URL, "codalab", &pilottest.Tokens{})
+	return c, open(c.URL, "codalab")
 }
+
+// token is that of workers.
+const token = "token-of-a-worker"
 
 func start(t *testing.T, b *awsbatch.Backend) pilot.Pilot {
 	t.Helper()
-	p, err := b.Start(t.Context(), b.NewName())
+	p, err := b.Start(t.Context(), b.NewName(), token)
 	testenv.Must(t, err)
 	return p
 }
@@ -81,11 +82,10 @@ func TestStartSendsOneRequestAndKnowsWhetherAJobMayExist(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := awstest.New(t, time.Now)
-			tokens := &pilottest.Tokens{}
-			b := open(c.URL, "codalab", tokens)
+			b := open(c.URL, "codalab")
 			test.fault(c)
 			worker := b.NewName()
-			_, err := b.Start(t.Context(), worker)
+			_, err := b.Start(t.Context(), worker, token)
 			if err == nil || kindOf(err) != test.want {
 				t.Errorf("%v is %+v, want %+v", err, kindOf(err), test.want)
 			}
@@ -94,9 +94,6 @@ func TestStartSendsOneRequestAndKnowsWhetherAJobMayExist(t *testing.T) {
 			}
 			if n := len(c.Named(worker)); n != test.jobs {
 				t.Errorf("there are %d jobs, want %d", n, test.jobs)
-			}
-			if n := tokens.Valid(pilot.WorkerID(worker)); (n == 1) != test.want.Uncertain {
-				t.Errorf("the worker has %d tokens", n)
 			}
 			if got := pilots(t, b); len(got) != test.jobs {
 				t.Errorf("shown are %v", got)
@@ -109,8 +106,8 @@ func TestServiceThatIsNotThereIsTransientAndCertain(t *testing.T) {
 	t.Parallel()
 	c, b := openCloud(t)
 	start(t, b) // so that the definition is known
-	b.Batch = open("http://127.0.0.1:1", "codalab", &pilottest.Tokens{}).Batch
-	_, err := b.Start(t.Context(), b.NewName())
+	b.Batch = open("http://127.0.0.1:1", "codalab").Batch
+	_, err := b.Start(t.Context(), b.NewName(), token)
 	if got := kindOf(err); got != (kind{false, true}) {
 		t.Errorf("%v is %+v", err, got)
 	}
@@ -124,7 +121,7 @@ func TestStopOfALostStartFindsItsJob(t *testing.T) {
 	c, b := openCloud(t)
 	c.LoseAnswer("SubmitJob")
 	name := b.NewName()
-	if _, err := b.Start(t.Context(), name); err == nil {
+	if _, err := b.Start(t.Context(), name, token); err == nil {
 		t.Fatal("no error")
 	}
 	for _, p := range []pilot.Pilot{{Name: name}, {Name: b.NewName()}} { // the second one never was
@@ -253,7 +250,7 @@ func TestRequestsOfAnIdleManagerAreFewForAnyNumberOfWorkers(t *testing.T) {
 		for range test.workers {
 			c.Run(start(t, b).Name)
 		}
-		reader := open(c.URL, "codalab", &pilottest.Tokens{})
+		reader := open(c.URL, "codalab")
 		for _, want := range []int{test.first, test.then, test.then} {
 			before := c.Requests("")
 			if got := pilots(t, reader); len(got) != test.workers {
@@ -273,11 +270,11 @@ func TestOnlyTheJobHasTheToken(t *testing.T) {
 	c, b := openCloud(t)
 	p := start(t, b)
 	j := c.Named(p.Name)[0]
-	want := map[string]string{"CODALAB_WORKER_TOKEN": "token-of-host-" + p.Name}
+	want := map[string]string{"CODALAB_WORKER_TOKEN": token}
 	if diff := cmp.Diff(want, j.Environment); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
-	if strings.Contains(strings.Join(j.Command, " "), "token-of-") || strings.Contains(c.Registered(0), "token-of-") {
+	if strings.Contains(strings.Join(j.Command, " "), token) || strings.Contains(c.Registered(0), token) {
 		t.Errorf("the token is in %q or %s", j.Command, c.Registered(0))
 	}
 	wantCommand := []string{
@@ -289,59 +286,48 @@ func TestOnlyTheJobHasTheToken(t *testing.T) {
 	}
 }
 
-// noTokens is a server of CodaLab's own, which gives out no worker tokens.
-type noTokens struct{ pilottest.Tokens }
-
-func (*noTokens) WorkerToken(context.Context, string, time.Duration) (string, error) {
-	return "", errors.ErrUnsupported
-}
-
-func TestPasswordIsOnlyInASecretOfTheService(t *testing.T) {
+func TestWorkersOfServersWithoutTokensReadASecretOfTheService(t *testing.T) {
 	t.Parallel()
 	c := awstest.New(t, time.Now)
-	b := open(c.URL, "codalab", &noTokens{})
-	b.Credentials.User, b.Credentials.Password = "ann", "only-ann-knows"
-	if _, err := b.Start(t.Context(), b.NewName()); !errors.Is(err, awsbatch.ErrNoLogin) || kindOf(err).Uncertain {
+	b := open(c.URL, "codalab")
+	if _, err := b.Start(t.Context(), b.NewName(), ""); !errors.Is(err, awsbatch.ErrNoLogin) || kindOf(err).Uncertain {
 		t.Errorf("without a secret: %v", err)
 	}
 	if n := c.Requests("SubmitJob"); n != 0 {
 		t.Errorf("%d jobs were submitted", n)
 	}
-	b = open(c.URL, "codalab", &noTokens{})
-	b.Credentials.User, b.Credentials.Password = "ann", "only-ann-knows"
+	b = open(c.URL, "codalab")
 	b.Definition.Secret = "arn:aws:secretsmanager:us-east-1:123456789012:secret:codalab-AbCdEf"
 	b.Definition.ExecutionRole = "arn:aws:iam::123456789012:role/codalab-worker"
-	p := start(t, b)
-	all := c.Registered(0) + c.Registered(1) + strings.Join(c.Named(p.Name)[0].Command, " ")
-	if strings.Contains(all, "only-ann-knows") || len(c.Named(p.Name)[0].Environment) != 0 {
-		t.Errorf("the password is in the job: %s", all)
+	if life := b.TokenLife(); life != 0 {
+		t.Errorf("workers with a secret take tokens for %s", life)
+	}
+	p, err := b.Start(t.Context(), b.NewName(), "")
+	testenv.Must(t, err)
+	if environment := c.Named(p.Name)[0].Environment; len(environment) != 0 {
+		t.Errorf("the job has %q", environment)
 	}
 	for _, want := range []string{
 		`"name":"CODALAB_USERNAME","valueFrom":"arn:aws:secretsmanager:us-east-1:123456789012:secret:codalab-AbCdEf:username::"`,
 		`"name":"CODALAB_PASSWORD","valueFrom":"arn:aws:secretsmanager:us-east-1:123456789012:secret:codalab-AbCdEf:password::"`,
 		`"executionRoleArn":"arn:aws:iam::123456789012:role/codalab-worker"`,
 	} {
-		if !strings.Contains(c.Registered(1), want) {
-			t.Errorf("the definition has no %s: %s", want, c.Registered(1))
+		if !strings.Contains(c.Registered(0), want) {
+			t.Errorf("the definition has no %s: %s", want, c.Registered(0))
 		}
 	}
-	testenv.Must(t, b.Tidy(t.Context()))
 }
 
-func TestFirstAnswerEndsTheTokensOfWorkersThatEndedUnseen(t *testing.T) {
+// The manager ends the tokens of ended workers that it sees.
+func TestFirstAnswerHasWorkersThatEndedUnseen(t *testing.T) {
 	t.Parallel()
 	c := awstest.New(t, time.Now)
-	tokens := &pilottest.Tokens{}
-	p := start(t, open(c.URL, "codalab", tokens))
+	p := start(t, open(c.URL, "codalab"))
 	c.Run(p.Name)
 	c.End(p.Name, 0)
-	next := open(c.URL, "codalab", tokens)
+	next := open(c.URL, "codalab")
 	if got := pilots(t, next)[p.Name]; got.Phase != pilot.Ended {
 		t.Errorf("the pilot is %+v", got)
-	}
-	testenv.Must(t, next.Tidy(t.Context()))
-	if n := tokens.Valid(pilot.WorkerID(p.Name)); n != 0 {
-		t.Errorf("it has %d tokens", n)
 	}
 }
 
@@ -353,12 +339,12 @@ func TestMarksOfManagersAreOnePartOfJobNames(t *testing.T) {
 		}
 	}
 	c, b := openCloud(t)
-	upper := open(c.URL, "CODALAB", &pilottest.Tokens{})
+	upper := open(c.URL, "CODALAB")
 	names := []string{start(t, b).Name, start(t, upper).Name}
 	if got := pilots(t, b); len(got) != 1 || got[names[0]].Name == "" {
 		t.Errorf("the manager of small letters sees %v", got)
 	}
-	longest := open(c.URL, strings.Repeat("a", 64), &pilottest.Tokens{})
+	longest := open(c.URL, strings.Repeat("a", 64))
 	if p := start(t, longest); len(p.Name) > 128 || !slices.Contains([]pilot.Phase{pilot.Pending}, pilots(t, longest)[p.Name].Phase) {
 		t.Errorf("the pilot is %+v", p)
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/pilot"
-	"github.com/cl-slurm/cl-slurm/pilot/pilottest"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -19,12 +18,12 @@ func TestDefinitionIsRegisteredOncePerContent(t *testing.T) {
 	t.Parallel()
 	c, small := openCloud(t)
 	c.Page = 1 // so that revisions are found on later pages
-	large := open(c.URL, "large", &pilottest.Tokens{})
+	large := open(c.URL, "large")
 	large.Definition.CPUs, large.Definition.GPUs = 8, 1
 	var of []string
 	for range 2 { // managers, and their next instances
-		for _, b := range []pilot.Backend{small, large, open(c.URL, "codalab", &pilottest.Tokens{})} {
-			p, err := b.Start(t.Context(), b.NewName())
+		for _, b := range []pilot.Backend{small, large, open(c.URL, "codalab")} {
+			p, err := b.Start(t.Context(), b.NewName(), token)
 			testenv.Must(t, err)
 			of = append(of, c.Named(p.Name)[0].Definition)
 		}
@@ -42,7 +41,7 @@ func TestRevisionThatSomebodyRemovesIsRegisteredAgain(t *testing.T) {
 	c, b := openCloud(t)
 	start(t, b)
 	c.Deregister()
-	if _, err := b.Start(t.Context(), b.NewName()); err == nil || kindOf(err).Uncertain {
+	if _, err := b.Start(t.Context(), b.NewName(), token); err == nil || kindOf(err).Uncertain {
 		t.Errorf("the error is %v", err)
 	}
 	start(t, b)

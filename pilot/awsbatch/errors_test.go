@@ -14,7 +14,6 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/pilot/awsbatch"
-	"github.com/cl-slurm/cl-slurm/pilot/pilottest"
 )
 
 // TestFailuresAreOneSentence is the table of AWS's refusals. Each says what failed, AWS's words, and the remedy.
@@ -45,7 +44,7 @@ func TestFailuresAreOneSentence(t *testing.T) {
 
 func TestServiceThatDoesNotAnswerIsTransient(t *testing.T) {
 	t.Parallel()
-	b := open("http://127.0.0.1:1", "codalab", &pilottest.Tokens{})
+	b := open("http://127.0.0.1:1", "codalab")
 	b.Batch = batch.New(b.Batch.Options(), func(o *batch.Options) { o.Retryer = aws.NopRetryer{} })
 	_, err := b.Pilots(t.Context())
 	if want := `list the workers in the job queue codalab-batch-cpu: AWS does not answer: Post "http://127.0.0.1:1/v1/listjobs": dial tcp 127.0.0.1:1: connect: connection refused`; err == nil || err.Error() != want || !kindOf(err).Transient {
@@ -67,7 +66,7 @@ func TestServiceThatHangsIsTransientAndTheStartUncertain(t *testing.T) {
 	b.Batch = batch.New(b.Batch.Options(), func(o *batch.Options) {
 		o.HTTPClient = awshttp.NewBuildableClient().WithTimeout(10 * time.Millisecond)
 	})
-	_, err = b.Start(t.Context(), b.NewName())
+	_, err = b.Start(t.Context(), b.NewName(), token)
 	if got := kindOf(err); got != (kind{true, true}) || !strings.Contains(err.Error(), "AWS does not answer") {
 		t.Errorf("%v is %+v", err, got)
 	}
@@ -83,7 +82,7 @@ func (unknownHost) Do(r *http.Request) (*http.Response, error) {
 
 func TestWrongRegionIsNamedAndNotTransient(t *testing.T) {
 	t.Parallel()
-	b := open("", "codalab", &pilottest.Tokens{})
+	b := open("", "codalab")
 	b.Region = "us-nowhere-1"
 	b.Batch = batch.New(b.Batch.Options(), func(o *batch.Options) { o.BaseEndpoint, o.Region, o.HTTPClient = nil, "us-nowhere-1", unknownHost{} })
 	_, err := b.Pilots(t.Context())
@@ -103,7 +102,7 @@ func TestMissingCredentialsAreNamed(t *testing.T) { //nolint:paralleltest // it 
 	}
 	client, err := awsbatch.Connect(t.Context(), "eu-west-1")
 	testenv.Must(t, err)
-	b := open("", "codalab", &pilottest.Tokens{})
+	b := open("", "codalab")
 	b.Client = client
 	_, err = b.Pilots(t.Context())
 	want := "list the workers in the job queue codalab-batch-cpu: no credentials of AWS work here: access disabled to EC2 IMDS via client option, or \"AWS_EC2_METADATA_DISABLED\" environment variable; run aws configure or aws sso login, set AWS_PROFILE, or give this machine a role"

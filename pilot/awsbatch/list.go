@@ -16,7 +16,7 @@ import (
 const (
 	// settling is the time for which a new job may be missing in the answers of AWS.
 	settling = 2 * time.Minute
-	// lately is the time for which the first answer shows jobs that have ended: the life of a new worker's token.
+	// lately is the time for which the first answer shows jobs that have ended, so that their tokens end.
 	lately = 48 * time.Hour
 	// mostDescribed is the number of jobs that DescribeJobs takes (API_DescribeJobs: jobs).
 	mostDescribed = 100
@@ -29,6 +29,9 @@ func liveStates() []types.JobStatus {
 		types.JobStatusSubmitted, types.JobStatusPending, types.JobStatusRunnable, types.JobStatusStarting, types.JobStatusRunning,
 	}
 }
+
+// Refresh costs a request of the account's quota, or some for very many workers.
+func (b *Backend) Refresh() time.Duration { return 20 * time.Second }
 
 // Pilots returns the pilots that have not ended, and those that have ended since the last answer. The first answer also
 // has those that have ended in the last two days.
@@ -56,7 +59,7 @@ func (b *Backend) Pilots(ctx context.Context) ([]pilot.Pilot, error) {
 		}
 	}
 	b.explainWaiting(ctx, pilots, asked)
-	b.live, b.last = live, pilots
+	b.live = live
 	return pilots, nil
 }
 

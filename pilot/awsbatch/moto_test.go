@@ -29,23 +29,20 @@ func TestMain(m *testing.M) {
 }
 
 // motoSite is a moto with real containers for the suite.
-type motoSite struct {
-	*awstest.Moto
-	tokens *pilottest.Tokens
-}
+type motoSite struct{ *awstest.Moto }
 
-func (s *motoSite) Open(manager string) pilot.Backend {
-	b := open(s.URL, manager, s.tokens)
+func (s motoSite) Open(manager string) pilot.Backend {
+	b := open(s.URL, manager)
 	b.Queue, b.Definition.Name, b.Definition.Image, b.Definition.HostDir = s.Queue, s.Queue, awstest.Image, s.Dir
 	b.Worker.Executable = "/worker"
 	return b
 }
 
-func (s *motoSite) LoseAnswer() { s.Moto.LoseAnswer("SubmitJob") }
+func (s motoSite) LoseAnswer() { s.Moto.LoseAnswer("SubmitJob") }
 
-func (s *motoSite) Vanish(_ *testing.T, name string) { s.Moto.Vanish(name) }
+func (s motoSite) Vanish(_ *testing.T, name string) { s.Moto.Vanish(name) }
 
-func (s *motoSite) Finish(t *testing.T, name string) {
+func (s motoSite) Finish(t *testing.T, name string) {
 	t.Helper()
 	testenv.Must(t, s.Moto.Finish(pilot.WorkerID(name)))
 }
@@ -54,10 +51,10 @@ func (s *motoSite) Finish(t *testing.T, name string) {
 func TestSuiteInContainersOfMoto(t *testing.T) {
 	t.Parallel()
 	moto.URL(t)
-	pilottest.Run(t, func(t *testing.T, tokens *pilottest.Tokens) pilottest.Site {
+	pilottest.Run(t, func(t *testing.T) pilottest.Site {
 		t.Helper()
 		m := awstest.NewMoto(t, &moto, suiteWorker.Path(t), fmt.Sprintf("queue-%d", queues.Add(1)))
 		m.Page = pilottest.PageSize
-		return &motoSite{m, tokens}
+		return motoSite{m}
 	})
 }

@@ -16,13 +16,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/pilot"
 )
 
-// Credentials gives workers their logins, and ends the tokens of ended ones. *pilot.Credentials implements it.
-type Credentials interface {
-	Issue(ctx context.Context, name string) (pilot.Credential, error)
-	Discard(ctx context.Context, name string) error
-	Settle(ctx context.Context, pilots []pilot.Pilot) error
-}
-
 // Backend runs pilots in tasks of one job of Azure Batch. The exported fields are set before the first use.
 type Backend struct {
 	Client *Client
@@ -32,8 +25,6 @@ type Backend struct {
 	Shape     Shape
 	// Worker is the command line of the worker.
 	Worker pilot.Worker
-	// Credentials is nil for commands that start and tidy nothing.
-	Credentials Credentials
 	// Logger gets messages about the job's pool; nil means no log.
 	Logger *slog.Logger
 	Now    func() time.Time
@@ -46,8 +37,7 @@ type Backend struct {
 	live   map[string]bool        // tasks that had not ended at the last look
 	ended  map[string]pilot.Pilot // those that have, until they are deleted
 	pool   poolNotes
-	warned time.Time     // when the end of the SAS was last logged
-	shown  []pilot.Pilot // the last answer of Pilots
+	warned time.Time // when the end of the SAS was last logged
 }
 
 var _ pilot.Backend = (*Backend)(nil)
@@ -76,33 +66,25 @@ func (b *Backend) prepare() {
 var errNoPassword = errors.New("the server gives out no tokens for workers, and a task of Azure Batch has no place for a password: " +
 	"write your name and password into a file on each node, in two lines, and name it with --worker-password-file")
 
+// TokenLife is that of all clouds.
+func (b *Backend) TokenLife() time.Duration { return pilot.CloudTokenLife }
+
 // Start adds a pilot's task. The service refuses a second task of the name, so the client may repeat the request.
-func (b *Backend) Start(ctx context.Context, name string) (pilot.Pilot, error) {
+func (b *Backend) Start(ctx context.Context, name, token string) (pilot.Pilot, error) {
 	b.prepare()
 	if err := b.checkGPUs(ctx); err != nil {
 		return pilot.Pilot{}, err
 	}
 	b.warnOfSAS(ctx)
-	c, err := b.Credentials.Issue(ctx, name)
-	if err != nil {
-		return pilot.Pilot{}, err
-	}
-	t, err := b.task(name, c)
+	t, err := b.task(name, token)
 	if err == nil {
 		err = b.add(ctx, t)
 	}
-	var failed *Error
-	switch {
-	case err == nil:
-		b.live[name] = true
-		return pilot.Pilot{Name: name, Phase: pilot.Pending, Job: name, State: taskActive, Since: b.Now()}, nil
-	case !errors.As(err, &failed) || !failed.Uncertain():
-		if c.Token != "" {
-			err = errors.Join(err, b.Credentials.Discard(ctx, name))
-		}
+	if err != nil {
 		return pilot.Pilot{}, err
 	}
-	return pilot.Pilot{}, err
+	b.live[name] = true
+	return pilot.Pilot{Name: name, Phase: pilot.Pending, Job: name, State: taskActive, Since: b.Now()}, nil
 }
 
 // warnOfSAS logs once a day that the signature of the log container ends soon: logs would be lost without a word.
@@ -119,10 +101,10 @@ func (b *Backend) warnOfSAS(ctx context.Context) {
 		slog.String("container", c.Name()), slog.Time("end", c.Expires()))
 }
 
-// task returns the task of a pilot with this login.
-func (b *Backend) task(name string, c pilot.Credential) (Task, error) {
+// task returns the task of a pilot with this token. Without a token the worker reads the nodes' password file.
+func (b *Backend) task(name, token string) (Task, error) {
 	var login []string
-	if c.Token == "" {
+	if token == "" {
 		if b.Shape.PasswordFile == "" {
 			return Task{}, errNoPassword
 		}
@@ -130,7 +112,7 @@ func (b *Backend) task(name string, c pilot.Credential) (Task, error) {
 	}
 	// In a container the worker sees the memory of the whole node.
 	words := append(b.Worker.Command(name, login...), "--max-memory", fmt.Sprintf("%dm", b.Shape.MemoryMB))
-	return b.Shape.Task(name, words, c)
+	return b.Shape.Task(name, words, token)
 }
 
 // add adds a task. If it is not certain whether the service has added it, add looks for it.
@@ -152,11 +134,11 @@ func (b *Backend) add(ctx context.Context, t Task) error {
 // Preview returns the request by which Start adds the task of a pilot, without secrets. With a password file it is the
 // one for a server without worker tokens.
 func (b *Backend) Preview(name string) (string, error) {
-	c := pilot.Credential{Token: "…"}
+	token := "…"
 	if b.Shape.PasswordFile != "" {
-		c.Token = ""
+		token = ""
 	}
-	t, err := b.task(name, c)
+	t, err := b.task(name, token)
 	if err != nil {
 		return "", err
 	}
@@ -179,6 +161,9 @@ func (b *Backend) filter() string { return "startswith(id,'" + b.prefix() + "')"
 
 // manyGone is the number of ended tasks from which one list is cheaper than a question for each.
 const manyGone = 10
+
+// Refresh costs one request of the account's quota.
+func (b *Backend) Refresh() time.Duration { return 20 * time.Second }
 
 // Pilots returns the manager's tasks. Its first answer needs the list of all; later ones need that of the tasks that
 // have not ended, which stays short in an old job, and the end of each task that has left that list.
@@ -248,7 +233,7 @@ func (b *Backend) find(ctx context.Context, gone []string, into map[string]pilot
 
 // lately is the time for which Pilots shows an ended pilot: as long as the token may live of one that never reached the
 // server, so that a manager that begins again ends it.
-const lately = 7 * 24 * time.Hour
+const lately = pilot.CloudTokenLife
 
 // note notes the pilots that the service shows, and returns the answer of Pilots.
 func (b *Backend) note(ctx context.Context, shown map[string]pilot.Pilot) []pilot.Pilot {
@@ -269,7 +254,6 @@ func (b *Backend) note(ctx context.Context, shown map[string]pilot.Pilot) []pilo
 		}
 	}
 	slices.SortFunc(pilots, func(a, c pilot.Pilot) int { return strings.Compare(a.Name, c.Name) })
-	b.shown = pilots
 	return pilots
 }
 
@@ -345,13 +329,9 @@ func (b *Backend) Stop(ctx context.Context, p pilot.Pilot) error {
 // mostDeleted is the number of tasks that one Tidy deletes.
 const mostDeleted = 20
 
-// Tidy ends the tokens of ended pilots, and deletes tasks that ended before the time for which their files stay: the
+// Tidy deletes tasks that ended before the time for which their files stay: the
 // service keeps ended tasks until their job is deleted, and lists of a job's tasks would grow for ever.
-func (b *Backend) Tidy(ctx context.Context) error {
-	if b.Credentials == nil {
-		return nil
-	}
-	failed := b.Credentials.Settle(ctx, b.shown)
+func (b *Backend) Tidy(ctx context.Context, _ pilot.NewToken) error {
 	deleted := 0
 	for name, p := range b.ended {
 		if p.Since.IsZero() || b.Now().Sub(p.Since) < keep || deleted == mostDeleted {
@@ -360,9 +340,9 @@ func (b *Backend) Tidy(ctx context.Context) error {
 		deleted++
 		err := b.Client.DeleteTask(ctx, b.Job, name)
 		if err != nil && !errors.Is(err, ErrTaskNotFound) {
-			return errors.Join(failed, err)
+			return err
 		}
 		delete(b.ended, name)
 	}
-	return failed
+	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/pilot"
 	"github.com/cl-slurm/cl-slurm/pilot/azurebatch"
 	"github.com/cl-slurm/cl-slurm/pilot/azurebatch/batchtest"
+	"github.com/cl-slurm/cl-slurm/pilot/pilottest"
 )
 
 func TestStartedTaskHasTheShapeAndNoPassword(t *testing.T) {
@@ -44,7 +45,7 @@ func TestStartedTaskHasTheShapeAndNoPassword(t *testing.T) {
 	}
 	wantEnv := []any{
 		map[string]any{"name": "CL_WORKER_MAX_CPUS", "value": "4"},
-		map[string]any{"name": "CODALAB_WORKER_TOKEN", "value": s.tokens.issued[pilot.WorkerID(p.Name)]},
+		map[string]any{"name": "CODALAB_WORKER_TOKEN", "value": token},
 	}
 	if diff := cmp.Diff(wantEnv, body["environmentSettings"]); diff != "" {
 		t.Error(diff)
@@ -63,8 +64,8 @@ func TestPreviewShowsNoSecret(t *testing.T) {
 	if strings.Contains(text, s.logs.Signature) || strings.Contains(text, "sig=") || !strings.Contains(text, `/logs?…"`) || !strings.Contains(text, "POST "+s.URL+"/jobs/prod-cpu/tasks?api-version=2025-06-01\n") {
 		t.Errorf("%s", text)
 	}
-	if len(s.Requests()) != 0 || len(s.tokens.issued) != 0 {
-		t.Errorf("%q, %q", s.Requests(), s.tokens.issued)
+	if len(s.Requests()) != 0 {
+		t.Errorf("%q", s.Requests())
 	}
 }
 
@@ -80,14 +81,14 @@ func TestLostAnswerOfAStartIsFoundByItsName(t *testing.T) {
 	}
 }
 
-func TestStartThatMayHaveHappenedIsUncertainAndKeepsItsToken(t *testing.T) {
+func TestStartThatMayHaveHappenedIsUncertain(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, 1)
 	s.Refuse(8, http.StatusServiceUnavailable, "ServerBusy", "The server is currently unable to receive requests. Please retry your request.")
-	_, err := s.Start(t.Context(), s.NewName())
+	_, err := s.Start(t.Context(), s.NewName(), token)
 	var doubt pilot.Uncertain
-	if !errors.As(err, &doubt) || !doubt.Uncertain() || !transient(err) || len(s.tokens.ended) != 0 {
-		t.Errorf("%v, ended %q", err, s.tokens.ended)
+	if !errors.As(err, &doubt) || !doubt.Uncertain() || !transient(err) {
+		t.Errorf("%v", err)
 	}
 }
 
@@ -163,21 +164,14 @@ func TestRefusalsAreOneSentence(t *testing.T) {
 			change: func(s *site) { s.Worker.Arguments = []string{"--tag", `it's "x"`} },
 			want:   "has both kinds of quotes, which Azure Batch cannot pass",
 		},
-		"server without worker tokens": {
-			change: func(s *site) { s.tokens.none = true },
-			want:   "write your name and password into a file on each node, in two lines, and name it with --worker-password-file",
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newSite(t, 1)
 			test.change(s)
-			_, err := s.Start(t.Context(), s.NewName())
+			_, err := s.Start(t.Context(), s.NewName(), token)
 			if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\n") || transient(err) != test.transient {
 				t.Errorf("%v (transient %v)\nwant %s", err, transient(err), test.want)
-			}
-			if len(s.tokens.issued) != len(s.tokens.ended) {
-				t.Errorf("tokens %q, ended %q", s.tokens.issued, s.tokens.ended)
 			}
 			if ids := s.IDs(""); len(ids) != 0 {
 				t.Errorf("tasks %q", ids)
@@ -191,8 +185,8 @@ func TestErrorOfAStartIsTheSameForEachWorker(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, 1)
 	s.SetJob("completed")
-	_, first := s.Start(t.Context(), s.NewName())
-	_, second := s.Start(t.Context(), s.NewName())
+	_, first := s.Start(t.Context(), s.NewName(), token)
+	_, second := s.Start(t.Context(), s.NewName(), token)
 	if first == nil || second == nil || first.Error() != second.Error() {
 		t.Errorf("%v, and then %v", first, second)
 	}
@@ -212,8 +206,13 @@ func TestRetryAfterIsHeeded(t *testing.T) {
 func TestWorkersOfServersWithoutTokensReadAFileOfTheNode(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, 1)
-	s.tokens.none, s.Shape.PasswordFile = true, "/etc/codalab/password"
-	p := s.start(t)
+	const want = "write your name and password into a file on each node, in two lines, and name it with --worker-password-file"
+	if _, err := s.Start(t.Context(), s.NewName(), ""); err == nil || !strings.Contains(err.Error(), want) || transient(err) {
+		t.Errorf("without a file: %v", err)
+	}
+	s.Shape.PasswordFile = "/etc/codalab/password"
+	p, err := s.Start(t.Context(), s.NewName(), "")
+	testenv.Must(t, err)
 	body, _ := s.Service.Task(p.Name)
 	text, err := json.Marshal(body)
 	testenv.Must(t, err)
@@ -225,7 +224,6 @@ func TestWorkersOfServersWithoutTokensReadAFileOfTheNode(t *testing.T) {
 	if strings.Contains(string(text), "CODALAB_") {
 		t.Errorf("a secret is in %s", text)
 	}
-	s.tokens.none = false
 	body, _ = s.Service.Task(s.start(t).Name)
 	if text, err := json.Marshal(body); err != nil || strings.Contains(string(text), "/etc/codalab") {
 		t.Errorf("a worker with a token has the file: %s, %v", text, err)
@@ -237,7 +235,7 @@ func TestPilotsAreThisManagersTasksOfAllPages(t *testing.T) {
 	s := newSite(t, 3)
 	s.PageSize = 2
 	other := s.open(t, "codalab_gpu") // its ids begin like ours with the mark codalab
-	if _, err := other.Start(t.Context(), other.NewName()); err != nil {
+	if _, err := other.Start(t.Context(), other.NewName(), token); err != nil {
 		t.Fatal(err)
 	}
 	for range 7 {
@@ -320,14 +318,9 @@ func TestVanishedTaskLeavesThePilots(t *testing.T) {
 	s := newSite(t, 2)
 	gone, stays := s.start(t), s.start(t)
 	s.pilots(t)
-	testenv.Must(t, s.Tidy(t.Context()))
 	s.Vanish(gone.Name)
 	if got := s.pilots(t); len(got) != 1 || got[stays.Name].Phase != pilot.Active {
 		t.Errorf("%+v", got)
-	}
-	testenv.Must(t, s.Tidy(t.Context()))
-	if len(s.tokens.ended) != 1 || s.tokens.ended[0] != pilot.WorkerID(gone.Name) {
-		t.Errorf("ended tokens: %q", s.tokens.ended)
 	}
 }
 
@@ -362,22 +355,22 @@ func TestStopEndsATaskAndMayComeTwice(t *testing.T) {
 	testenv.Must(t, s.Stop(t.Context(), p))
 }
 
-func TestTidyEndsTokensAndDeletesOldTasks(t *testing.T) {
+func TestTidyDeletesOldTasks(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, 3)
 	old, late, runs := s.start(t), s.start(t), s.start(t)
 	s.Finish(old.Name, 0)
 	s.Finish(late.Name, 0)
 	s.pilots(t)
-	testenv.Must(t, s.Tidy(t.Context()))
-	if len(s.tokens.ended) != 2 {
-		t.Errorf("ended tokens: %q", s.tokens.ended)
+	testenv.Must(t, s.Tidy(t.Context(), pilottest.NewToken))
+	if ids := s.IDs(""); len(ids) != 3 {
+		t.Errorf("tasks %q", ids)
 	}
 	s.Age(old.Name, 8*24*time.Hour)
 	s.Backend = s.open(t, "codalab") // a manager that begins again
 	s.pilots(t)
-	testenv.Must(t, s.Tidy(t.Context()))
-	testenv.Must(t, s.Tidy(t.Context()))
+	testenv.Must(t, s.Tidy(t.Context(), pilottest.NewToken))
+	testenv.Must(t, s.Tidy(t.Context(), pilottest.NewToken))
 	if ids := s.IDs(""); len(ids) != 2 || strings.Contains(strings.Join(ids, " "), old.Name) {
 		t.Errorf("tasks %q, want %s and %s", ids, late.Name, runs.Name)
 	}

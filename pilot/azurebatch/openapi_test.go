@@ -16,6 +16,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/pilot"
 	"github.com/cl-slurm/cl-slurm/pilot/azurebatch"
+	"github.com/cl-slurm/cl-slurm/pilot/pilottest"
 )
 
 // openAPIVariable has the path of Microsoft's description of the service: BatchService.json of APIVersion, in the public
@@ -137,7 +138,7 @@ func exerciseAll(t *testing.T, r *recorder) {
 	s.Backend = s.open(t, "codalab")
 	s.Client = c
 	s.pilots(t)
-	testenv.Must(t, s.Tidy(t.Context()))
+	testenv.Must(t, s.Tidy(t.Context(), pilottest.NewToken))
 }
 
 // find returns the operation of a request. Templates with fewer parameters come first.

@@ -1,10 +1,7 @@
 package azurebatch_test
 
 import (
-	"context"
-	"errors"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,30 +13,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/pilot/azurebatch/batchtest"
 )
 
-// tokens is a server's worker tokens.
-type tokens struct {
-	mu     sync.Mutex
-	none   bool // the server has no such tokens
-	issued map[string]string
-	ended  []string
-}
-
-func (f *tokens) WorkerToken(_ context.Context, worker string, _ time.Duration) (string, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.none {
-		return "", errors.ErrUnsupported
-	}
-	f.issued[worker] = "secret-token-" + pilot.NewID()
-	return f.issued[worker], nil
-}
-
-func (f *tokens) EndWorkerTokens(_ context.Context, worker string) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.ended = append(f.ended, worker)
-	return nil
-}
+// token is that of workers.
+const token = "secret-token"
 
 // quick are settings of requests whose repetitions do not wait.
 func quick() policy.ClientOptions {
@@ -50,15 +25,14 @@ func quick() policy.ClientOptions {
 type site struct {
 	*batchtest.Service
 	*azurebatch.Backend
-	logs   *batchtest.Container
-	t      *testing.T // of a table
-	tokens *tokens
+	logs *batchtest.Container
+	t    *testing.T // of a table
 }
 
 // newSite returns a site with a pool of n nodes.
 func newSite(t *testing.T, n int) *site {
 	t.Helper()
-	s := &site{Service: batchtest.New(t, n), logs: batchtest.NewContainer(t), tokens: &tokens{issued: map[string]string{}}}
+	s := &site{Service: batchtest.New(t, n), logs: batchtest.NewContainer(t)}
 	s.Backend = s.open(t, "codalab")
 	return s
 }
@@ -70,16 +44,15 @@ func (s *site) open(t *testing.T, mark string) *azurebatch.Backend {
 	testenv.Must(t, err)
 	return &azurebatch.Backend{
 		Client: c, Job: s.Service.Job, Mark: mark, Now: time.Now, Every: time.Millisecond, Storage: quick(),
-		Shape:       azurebatch.Shape{Image: "lab/cl-worker:1", CPUs: 4, MemoryMB: 8000, User: "root", LogContainer: s.logs.URL},
-		Worker:      pilot.Worker{Executable: "cl-worker", Server: "http://server:2900", WorkDir: "work", IdleSeconds: 600, Arguments: []string{"--tag", "gpu nodes"}},
-		Credentials: &pilot.Credentials{Tokens: s.tokens, User: "ann", Password: "secret"},
+		Shape:  azurebatch.Shape{Image: "lab/cl-worker:1", CPUs: 4, MemoryMB: 8000, User: "root", LogContainer: s.logs.URL},
+		Worker: pilot.Worker{Executable: "cl-worker", Server: "http://server:2900", WorkDir: "work", IdleSeconds: 600, Arguments: []string{"--tag", "gpu nodes"}},
 	}
 }
 
 // start starts a pilot.
 func (s *site) start(t *testing.T) pilot.Pilot {
 	t.Helper()
-	p, err := s.Start(t.Context(), s.NewName())
+	p, err := s.Start(t.Context(), s.NewName(), token)
 	testenv.Must(t, err)
 	return p
 }

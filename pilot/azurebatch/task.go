@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/cl-slurm/cl-slurm/pilot"
 )
 
 // Shape is the request of a pilot's task.
@@ -44,9 +42,9 @@ const cpusVariable = "CL_WORKER_MAX_CPUS"
 // tokenVariable is the environment variable from which our worker takes its token.
 const tokenVariable = "CODALAB_WORKER_TOKEN" //nolint:gosec // a name
 
-// Task returns the task of a pilot whose command has these words.
-func (s Shape) Task(name string, words []string, c pilot.Credential) (Task, error) {
-	if c.Token != "" {
+// Task returns the task of a pilot whose command has these words. An empty token means that the worker reads PasswordFile.
+func (s Shape) Task(name string, words []string, token string) (Task, error) {
+	if token != "" {
 		s.PasswordFile = "" // the worker does not need it
 	}
 	options, err := s.containerOptions()
@@ -62,8 +60,8 @@ func (s Shape) Task(name string, words []string, c pilot.Credential) (Task, erro
 		Constraints: Constraints{RetentionTime: fmt.Sprintf("PT%dS", int64(keep.Seconds()))}, RequiredSlots: max(s.Slots, 1), OutputFiles: s.outputFiles(name),
 	}
 	t.Environment = append(t.Environment, NameValue{cpusVariable, strconv.FormatInt(s.CPUs, 10)})
-	if c.Token != "" {
-		t.Environment = append(t.Environment, NameValue{tokenVariable, c.Token})
+	if token != "" {
+		t.Environment = append(t.Environment, NameValue{tokenVariable, token})
 	}
 	return t, nil
 }

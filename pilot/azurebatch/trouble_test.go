@@ -115,7 +115,7 @@ func TestSizesOfMachinesWithGPUsAreKnown(t *testing.T) {
 		s := newSite(t, 1)
 		s.SetPool(map[string]any{"vmSize": size})
 		s.Shape.GPUs = 1
-		if _, err := s.Start(t.Context(), s.NewName()); (err == nil) != has {
+		if _, err := s.Start(t.Context(), s.NewName(), token); (err == nil) != has {
 			t.Errorf("%s: %v", size, err)
 		}
 	}

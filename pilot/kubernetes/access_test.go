@@ -11,7 +11,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/pilot"
 	"github.com/cl-slurm/cl-slurm/pilot/kubernetes"
-	"github.com/cl-slurm/cl-slurm/pilot/pilottest"
 )
 
 // connectTo lists the pilots of an access.
@@ -25,7 +24,7 @@ func connectTo(t *testing.T, a kubeclient.Access) ([]pilot.Pilot, error) {
 // CodaLab's page gives --cert-path alone, and its docker-compose file /dev/null and --cert.
 func TestEitherOfCertAndCertPathSuffices(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, &pilottest.Tokens{})
+	s := newSite(t)
 	file := s.cluster.config.CAFile
 	text, err := os.ReadFile(file)
 	testenv.Must(t, err)

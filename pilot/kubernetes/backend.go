@@ -23,16 +23,16 @@ type Backend struct {
 	// Manager is the name of the manager, a label value (CheckManager).
 	Manager  string
 	Settings Settings
-	// Credentials gives pilots their logins. It is nil for commands that only look or kill: their Tidy does nothing.
-	Credentials *pilot.Credentials
-	Now         func() time.Time
+	// User and Password are the login of workers that have no token. They are in the pods' Secrets.
+	User, Password string
+	Now            func() time.Time
 
-	watch    atomic.Pointer[watcher]     // nil unless Run has begun
-	shown    []corev1.Pod                // the last answer of the cluster
-	equipped map[string]bool             // the pods whose Secret is certainly there
-	logins   map[string]pilot.Credential // of pods whose Secret could not be created
-	events   map[string]findings         // by pod
-	noEvents error                       // the refusal of events
+	watch    atomic.Pointer[watcher] // nil unless Run has begun
+	shown    []corev1.Pod            // the last answer of the cluster
+	equipped map[string]bool         // the pods whose Secret is certainly there
+	tokens   map[string]string       // of pods whose Secret could not be created
+	events   map[string]findings     // by pod
+	noEvents error                   // the refusal of events
 }
 
 var _ pilot.Backend = (*Backend)(nil)
@@ -53,27 +53,22 @@ func selector(manager string) string {
 // NewName returns the name of a new pilot and its pod (kubernetes_worker_manager.py: start_worker_job).
 func (b *Backend) NewName() string { return prefix + pilot.NewID() }
 
+// TokenLife is that of all clouds.
+func (b *Backend) TokenLife() time.Duration { return pilot.CloudTokenLife }
+
 // Start creates a pilot's pod and its Secret. If only the Secret is missing at the end, the pilot has started, and
 // Tidy creates it.
-func (b *Backend) Start(ctx context.Context, name string) (pilot.Pilot, error) {
-	login, err := b.Credentials.Issue(ctx, name)
+func (b *Backend) Start(ctx context.Context, name, token string) (pilot.Pilot, error) {
+	pod, err := b.createPod(ctx, name, token)
 	if err != nil {
-		return pilot.Pilot{}, err
-	}
-	pod, err := b.createPod(ctx, name, login)
-	if err != nil {
-		if doubt, ok := errors.AsType[*Error](err); ok && !doubt.uncertain {
-			err = errors.Join(err, b.Credentials.Discard(ctx, name))
-		}
 		return pilot.Pilot{}, err
 	}
 	if w := b.watch.Load(); w != nil {
 		w.created(pod)
 	}
-	err = b.equip(ctx, pod, login)
+	err = b.equip(ctx, pod, token)
 	if refused, ok := errors.AsType[*Error](err); ok && !refused.transient {
-		err = errors.Join(err, b.delete(ctx, pod, 0), b.Credentials.Discard(ctx, name))
-		return pilot.Pilot{}, err
+		return pilot.Pilot{}, errors.Join(err, b.delete(ctx, pod, 0))
 	}
 	if ctx.Err() != nil {
 		return pilot.Pilot{}, ctx.Err()
@@ -115,11 +110,11 @@ func (c *Cluster) repeat(ctx context.Context, op string, send func() error) erro
 
 // createPod creates a pod. After a lost answer it creates the pod again: that is also the look for its name, since
 // AlreadyExists means that the first creation was successful.
-func (b *Backend) createPod(ctx context.Context, name string, login pilot.Credential) (*corev1.Pod, error) {
+func (b *Backend) createPod(ctx context.Context, name, token string) (*corev1.Pod, error) {
 	c := b.Cluster
 	pod := &corev1.Pod{}
 	err := c.repeat(ctx, "start worker "+name, func() error {
-		err := do(ctx, c.in(c.starts.Post(), "pods").Body(b.pod(name, login)), pod)
+		err := do(ctx, c.in(c.starts.Post(), "pods").Body(b.pod(name, b.login(token))), pod)
 		if apierrors.IsAlreadyExists(err) {
 			err = do(ctx, c.in(c.starts.Get(), "pods").Name(name), pod)
 		}
@@ -128,28 +123,31 @@ func (b *Backend) createPod(ctx context.Context, name string, login pilot.Creden
 	return pod, err
 }
 
-// equip creates the Secret of a pod. It is no error if the Secret is there already. After a failure the login is kept for
+// equip creates the Secret of a pod. It is no error if the Secret is there already. After a failure the token is kept for
 // the next call.
-func (b *Backend) equip(ctx context.Context, pod *corev1.Pod, login pilot.Credential) error {
+func (b *Backend) equip(ctx context.Context, pod *corev1.Pod, token string) error {
 	if b.equipped == nil {
-		b.equipped, b.logins = map[string]bool{}, map[string]pilot.Credential{}
+		b.equipped, b.tokens = map[string]bool{}, map[string]string{}
 	}
 	c := b.Cluster
 	err := c.repeat(ctx, "give worker "+pod.Name+" its login", func() error {
-		err := do(ctx, c.in(c.starts.Post(), "secrets").Body(secret(pod, login)), nil)
+		err := do(ctx, c.in(c.starts.Post(), "secrets").Body(secret(pod, b.login(token))), nil)
 		if apierrors.IsAlreadyExists(err) {
 			return nil
 		}
 		return err
 	})
 	if err != nil {
-		b.logins[pod.Name] = login
+		b.tokens[pod.Name] = token
 		return err
 	}
 	b.equipped[pod.Name] = true
-	delete(b.logins, pod.Name)
+	delete(b.tokens, pod.Name)
 	return nil
 }
+
+// Refresh is short: a watch reports changes, and looking at them costs no request.
+func (b *Backend) Refresh() time.Duration { return 5 * time.Second }
 
 // Pilots returns the pilots of the manager's pods.
 func (b *Backend) Pilots(ctx context.Context) ([]pilot.Pilot, error) {

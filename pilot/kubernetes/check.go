@@ -26,7 +26,7 @@ func (b *Backend) Check(ctx context.Context) []pilot.Finding {
 	findings := []pilot.Finding{{Name: "cluster", OK: true, Text: c.Host + ": Kubernetes " + version}}
 	name := b.NewName()
 	dry := func(r *rest.Request) *rest.Request { return r.Param("dryRun", metav1.DryRunAll) }
-	pod := b.pod(name, pilot.Credential{Token: placeholder})
+	pod := b.pod(name, login{token: placeholder})
 	pod.UID = "00000000-0000-0000-0000-000000000000" // the Secret's owner, which a dry run does not look for
 	for _, trial := range []struct {
 		needed string
@@ -35,13 +35,13 @@ func (b *Backend) Check(ctx context.Context) []pilot.Finding {
 		{"list pods", func() error { return do(ctx, c.in(c.reads.Get(), "pods").Param("limit", "1"), &corev1.PodList{}) }},
 		{"watch pods", func() error { return c.tryWatch(ctx) }},
 		{"create pods", func() error {
-			return do(ctx, dry(c.in(c.starts.Post(), "pods")).Body(b.pod(name, pilot.Credential{Token: placeholder})), nil)
+			return do(ctx, dry(c.in(c.starts.Post(), "pods")).Body(b.pod(name, login{token: placeholder})), nil)
 		}},
 		{"get pods", func() error { return absent(do(ctx, c.in(c.reads.Get(), "pods").Name(name), nil)) }},
 		{"delete pods", func() error { return absent(do(ctx, dry(c.in(c.kills.Delete(), "pods")).Name(name), nil)) }},
 		{"get pods/log", func() error { return absent(do(ctx, c.in(c.reads.Get(), "pods").Name(name).SubResource("log"), nil)) }},
 		{"create secrets", func() error {
-			return do(ctx, dry(c.in(c.starts.Post(), "secrets")).Body(secret(pod, pilot.Credential{Token: placeholder})), nil)
+			return do(ctx, dry(c.in(c.starts.Post(), "secrets")).Body(secret(pod, login{token: placeholder})), nil)
 		}},
 		{"list events", func() error { return do(ctx, c.in(c.reads.Get(), "events").Param("limit", "1"), &corev1.EventList{}) }},
 	} {

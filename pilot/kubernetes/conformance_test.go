@@ -71,9 +71,9 @@ func TestBackendOnARealClusterKeepsItsPromises(t *testing.T) {
 	for name, watch := range map[string]bool{"with a watch": true, "with lists": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			pilottest.Run(t, func(t *testing.T, tokens *pilottest.Tokens) pilottest.Site {
+			pilottest.Run(t, func(t *testing.T) pilottest.Site {
 				t.Helper()
-				return suiteSite{newSite(t, tokens), watch}
+				return suiteSite{newSite(t), watch}
 			})
 		})
 	}

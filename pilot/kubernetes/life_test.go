@@ -24,7 +24,7 @@ func TestEndOfAWorkerIsExplained(t *testing.T) {
 	} {
 		t.Run(behaviour, func(t *testing.T) {
 			t.Parallel()
-			s := newSite(t, &pilottest.Tokens{})
+			s := newSite(t)
 			b := s.backend("lab", behaviour)
 			b.Settings.WorkDirBytes = 10 << 20
 			p := awaitPhase(t, b, start(t, b), pilot.Ended)
@@ -48,7 +48,7 @@ func TestTroubleOfAPendingPodIsToldInTheClustersWords(t *testing.T) {
 	} {
 		t.Run(words, func(t *testing.T) {
 			t.Parallel()
-			s := newSite(t, &pilottest.Tokens{})
+			s := newSite(t)
 			b := s.backend("lab", "")
 			change(b)
 			p := await(t, b, start(t, b), "tells its trouble", func(p pilot.Pilot) bool { return strings.Contains(p.Trouble, words) })
@@ -69,14 +69,14 @@ func awaitPhaseOrGone(t *testing.T, b *kubernetes.Backend, name string) {
 
 func TestMissingSecretIsTroubleInTheKubeletsWords(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, &pilottest.Tokens{})
+	s := newSite(t)
 	b := s.backend("lab", "")
 	s.proxy.answers("POST secrets", 503, 503, 503, 503)
 	name := start(t, b)
 	await(t, b, name, "tells its trouble", func(p pilot.Pilot) bool {
 		return p.Trouble == `CreateContainerConfigError: secret "`+name+`" not found`
 	})
-	testenv.Must(t, b.Tidy(t.Context()))
+	testenv.Must(t, b.Tidy(t.Context(), pilottest.NewToken))
 	if p := awaitPhase(t, b, name, pilot.Active); p.Trouble != "" {
 		t.Errorf("an active pilot has trouble: %+v", p)
 	}
@@ -96,7 +96,7 @@ func TestTroubleThatOnlyEventsTellIsTold(t *testing.T) {
 	} {
 		t.Run(words, func(t *testing.T) {
 			t.Parallel()
-			s := newSite(t, &pilottest.Tokens{})
+			s := newSite(t)
 			b := s.backend("lab", "")
 			change(s, b)
 			name := start(t, b)
@@ -112,7 +112,7 @@ func TestTroubleThatOnlyEventsTellIsTold(t *testing.T) {
 // The volume is the place of the work directory for all workers.
 func TestWorkersShareAVolume(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, &pilottest.Tokens{})
+	s := newSite(t)
 	dir := testenv.SharedDir(t)
 	testenv.Must(t, os.Chmod(dir, 0o777))
 	s.volume("lab", dir)
@@ -161,7 +161,7 @@ func later(now func() time.Time) func() time.Time {
 
 func TestDeletedPodIsNoCapacityAlthoughItStays(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, &pilottest.Tokens{})
+	s := newSite(t)
 	b := s.backend("lab", "")
 	name := start(t, b)
 	p := awaitPhase(t, b, name, pilot.Active)
@@ -177,7 +177,7 @@ func TestDeletedPodIsNoCapacityAlthoughItStays(t *testing.T) {
 
 func TestEvictedPodHasEndedAndIsNotCancelled(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, &pilottest.Tokens{})
+	s := newSite(t)
 	b := s.backend("lab", "")
 	name := start(t, b)
 	awaitPhase(t, b, name, pilot.Active)
@@ -191,19 +191,19 @@ func TestEvictedPodHasEndedAndIsNotCancelled(t *testing.T) {
 
 func TestEndedPodsGoAfterAnHourWithTheirLogs(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, &pilottest.Tokens{})
+	s := newSite(t)
 	b := s.backend("lab", "lines=3")
 	name, running := start(t, b), ""
 	awaitPhase(t, b, name, pilot.Ended)
 	b.Settings.Worker.Arguments = nil
 	running = start(t, b)
 	awaitPhase(t, b, running, pilot.Active)
-	testenv.Must(t, b.Tidy(t.Context()))
+	testenv.Must(t, b.Tidy(t.Context(), pilottest.NewToken))
 	if text := logOf(t, b, name); !strings.Contains(text, "line 2\n") {
 		t.Errorf("the log is %q", text)
 	}
 	b.Now = func() time.Time { return time.Now().Add(2 * time.Hour) }
-	testenv.Must(t, b.Tidy(t.Context()))
+	testenv.Must(t, b.Tidy(t.Context(), pilottest.NewToken))
 	await(t, b, name, "is removed", func(p pilot.Pilot) bool { return p.Name == "" })
 	if p := show(t, b, running); p.Phase != pilot.Active {
 		t.Errorf("the running pilot is %+v", p)

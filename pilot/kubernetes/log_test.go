@@ -9,7 +9,6 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/pilot"
-	"github.com/cl-slurm/cl-slurm/pilot/pilottest"
 )
 
 // text is a writer that several goroutines may use.
@@ -32,7 +31,7 @@ func (w *text) String() string {
 
 func TestFollowedLogHasEachLineOnceAfterLostConnections(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, &pilottest.Tokens{})
+	s := newSite(t)
 	b := s.backend("lab", "tick")
 	name := start(t, b)
 	var followed text
@@ -61,7 +60,7 @@ func TestFollowedLogHasEachLineOnceAfterLostConnections(t *testing.T) {
 
 func TestPilotThatPrintedNothingHasNoLog(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, &pilottest.Tokens{})
+	s := newSite(t)
 	b := s.backend("lab", "silent")
 	selector := b.Settings.NodeSelector
 	b.Settings.NodeSelector = map[string]string{"zone": "moon"}

@@ -30,6 +30,7 @@ func pilotOf(pod *corev1.Pod) pilot.Pilot {
 	default:
 		p.State, p.Reason = string(cmp.Or(pod.Status.Phase, corev1.PodPending)), waiting(status)
 	}
+	p.Leaving = p.Phase == pilot.Ended && !finished(pod)
 	if status.State.Running != nil {
 		p.Since = status.State.Running.StartedAt.Time
 	}

@@ -66,18 +66,18 @@ func TestPhaseOfAPod(t *testing.T) {
 		},
 		"its node is lost": {
 			onNode(corev1.PodRunning, running, with(ready(corev1.ConditionFalse, ""))),
-			pilot.Pilot{Phase: pilot.Ended, State: "Unknown", Reason: "the node n1 does not answer", Node: "n1", Since: started},
+			pilot.Pilot{Phase: pilot.Ended, State: "Unknown", Leaving: true, Reason: "the node n1 does not answer", Node: "n1", Since: started},
 		},
 		"the kubelet reports its end first": {onNode(corev1.PodRunning, ended(3, "Error"), nil), pilot.Pilot{Phase: pilot.Ended, State: "Failed", Reason: "exit code 3", Node: "n1", Since: created}},
 		"its program is not there":          {onNode(corev1.PodFailed, ended(128, "StartError"), nil), pilot.Pilot{Phase: pilot.Ended, State: "Failed", Reason: "StartError, exit code 128", Node: "n1", Since: created}},
-		"a person deletes it":               {onNode(corev1.PodRunning, running, deleted()), pilot.Pilot{Phase: pilot.Ended, State: "Terminating", Cancelled: true, Node: "n1", Since: started}},
+		"a person deletes it":               {onNode(corev1.PodRunning, running, deleted()), pilot.Pilot{Phase: pilot.Ended, State: "Terminating", Leaving: true, Cancelled: true, Node: "n1", Since: started}},
 		"the scheduler preempts it": {
 			onNode(corev1.PodRunning, running, deleted(disrupted("PreemptionByScheduler", "default-scheduler: preempting to accommodate a higher priority pod"))),
-			pilot.Pilot{Phase: pilot.Ended, State: "Terminating", Reason: "PreemptionByScheduler: default-scheduler: preempting to accommodate a higher priority pod", Node: "n1", Since: started},
+			pilot.Pilot{Phase: pilot.Ended, State: "Terminating", Leaving: true, Reason: "PreemptionByScheduler: default-scheduler: preempting to accommodate a higher priority pod", Node: "n1", Since: started},
 		},
 		"its node is gone": {
 			onNode(corev1.PodRunning, running, deleted(disrupted("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint"))),
-			pilot.Pilot{Phase: pilot.Ended, State: "Terminating", Reason: "DeletionByTaintManager: Taint manager: deleting due to NoExecute taint", Node: "n1", Since: started},
+			pilot.Pilot{Phase: pilot.Ended, State: "Terminating", Leaving: true, Reason: "DeletionByTaintManager: Taint manager: deleting due to NoExecute taint", Node: "n1", Since: started},
 		},
 		"the kubelet refuses it": {
 			onNode(corev1.PodFailed, corev1.ContainerState{}, func(p *corev1.Pod) {
@@ -175,7 +175,7 @@ func TestWorkerOfPodsKnowsItsShareAndIsRestricted(t *testing.T) {
 	b := &Backend{Cluster: &Cluster{Namespace: "lab"}, Manager: "m", Settings: Settings{
 		CPUs: 8, GPUs: 2, MemoryMB: 4096, Volume: "disk", WorkDirPrefix: "/mnt", ServiceAccount: "runs", RunsInPods: true, Worker: pilot.Worker{Executable: "cl-worker"},
 	}}
-	pod := b.pod("cl-worker-1", pilot.Credential{Token: "t"})
+	pod := b.pod("cl-worker-1", login{token: "t"})
 	spec, worker := pod.Spec, pod.Spec.Containers[0]
 	command := strings.Join(worker.Command, " ")
 	if !strings.HasSuffix(command, " --bundle-runtime kubernetes --kubernetes-cpus 8 --kubernetes-gpus 2 --max-memory 4096m") || !strings.Contains(command, " --work-dir /mnt/codalab-worker-scratch ") {

@@ -77,7 +77,7 @@ const (
 const graceSeconds = 60
 
 // pod returns a pilot's pod.
-func (b *Backend) pod(name string, login pilot.Credential) *corev1.Pod {
+func (b *Backend) pod(name string, l login) *corev1.Pod {
 	s := b.Settings
 	no, grace, runs := false, int64(graceSeconds), s.RunsInPods
 	return &corev1.Pod{
@@ -102,7 +102,7 @@ func (b *Backend) pod(name string, login pilot.Credential) *corev1.Pod {
 			Containers: []corev1.Container{{
 				Name: container, Image: s.Image,
 				Command:         s.command(name),
-				Env:             append(loginEnvironment(name, login), s.environment()...),
+				Env:             append(loginEnvironment(name, l), s.environment()...),
 				Resources:       s.resources(),
 				SecurityContext: s.containerSecurity(),
 				VolumeMounts:    []corev1.VolumeMount{{Name: "work", MountPath: s.WorkDirPrefix}},
@@ -214,24 +214,35 @@ func (s Settings) workVolume() corev1.Volume {
 // claim returns the name of a volume's claim.
 func claim(volume string) string { return fmt.Sprintf("%s-claim", volume) }
 
+// login is a worker's login at the server: a token of its own, or else the user's name and password.
+type login struct{ token, user, password string }
+
+// login returns the login of a worker with this token.
+func (b *Backend) login(token string) login {
+	if token != "" {
+		return login{token: token}
+	}
+	return login{user: b.User, password: b.Password}
+}
+
 // loginEnvironment returns the variables of a worker's login, which name the pod's Secret. A file of a Secret would not do:
 // a user other than root can only read it if its group can, and cl-worker refuses such a file.
-func loginEnvironment(name string, login pilot.Credential) []corev1.EnvVar {
+func loginEnvironment(name string, l login) []corev1.EnvVar {
 	from := func(variable, key string) corev1.EnvVar {
 		source := &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: name}, Key: key}
 		return corev1.EnvVar{Name: variable, ValueFrom: &corev1.EnvVarSource{SecretKeyRef: source}}
 	}
-	if login.Token != "" {
+	if l.token != "" {
 		return []corev1.EnvVar{from("CODALAB_WORKER_TOKEN", tokenKey)}
 	}
 	return []corev1.EnvVar{from("CODALAB_USERNAME", userKey), from("CODALAB_PASSWORD", passwordKey)}
 }
 
 // secret returns the Secret of a pod, which is removed together with it.
-func secret(pod *corev1.Pod, login pilot.Credential) *corev1.Secret {
-	data := map[string]string{tokenKey: login.Token}
-	if login.Token == "" {
-		data = map[string]string{userKey: login.User, passwordKey: login.Password}
+func secret(pod *corev1.Pod, l login) *corev1.Secret {
+	data := map[string]string{tokenKey: l.token}
+	if l.token == "" {
+		data = map[string]string{userKey: l.user, passwordKey: l.password}
 	}
 	yes := true
 	return &corev1.Secret{

@@ -5,8 +5,6 @@ import (
 	"strings"
 
 	"sigs.k8s.io/yaml"
-
-	"github.com/cl-slurm/cl-slurm/pilot"
 )
 
 // placeholder stands for a login.
@@ -14,10 +12,10 @@ const placeholder = "a token of cl-server for this worker"
 
 // Preview returns the pod and the Secret of a pilot as YAML. The Secret has a text in place of its login.
 func (b *Backend) Preview(name string) (string, error) {
-	login := pilot.Credential{Token: placeholder}
-	pod := b.pod(name, login)
+	l := login{token: placeholder}
+	pod := b.pod(name, l)
 	var text strings.Builder
-	for i, object := range []any{pod, secret(pod, login)} {
+	for i, object := range []any{pod, secret(pod, l)} {
 		data, err := yaml.Marshal(object)
 		if err != nil {
 			return "", fmt.Errorf("print a worker's pod: %w", err)

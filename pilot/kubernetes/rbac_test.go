@@ -51,7 +51,7 @@ func (s *site) apply(files ...string) {
 
 func TestRoleOfTheDocumentationIsEnough(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, &pilottest.Tokens{})
+	s := newSite(t)
 	s.apply("rbac.yaml", "token.yaml")
 	b := s.as("cl-worker-manager")
 	for _, f := range b.Check(t.Context()) {
@@ -77,12 +77,12 @@ func TestRoleOfTheDocumentationIsEnough(t *testing.T) {
 		testenv.Must(t, b.Stop(t.Context(), p))
 		awaitPhaseOrGone(t, b, p.Name)
 	}
-	testenv.Must(t, b.Tidy(t.Context()))
+	testenv.Must(t, b.Tidy(t.Context(), pilottest.NewToken))
 }
 
 func TestTokenOfTheDocumentationIsAccepted(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, &pilottest.Tokens{})
+	s := newSite(t)
 	s.apply("rbac.yaml", "token.yaml")
 	var secret struct{ Data map[string][]byte }
 	testenv.Await(t, "the token is there", func() bool {
@@ -98,7 +98,7 @@ func TestTokenOfTheDocumentationIsAccepted(t *testing.T) {
 
 func TestStrangerIsToldWhichRightIsMissing(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, &pilottest.Tokens{})
+	s := newSite(t)
 	b := s.as("default")
 	user := fmt.Sprintf(`User "system:serviceaccount:%s:default" cannot `, s.namespace)
 	const advice = ": the account needs the role of docs/kubernetes/rbac.yaml"
@@ -111,7 +111,7 @@ func TestStrangerIsToldWhichRightIsMissing(t *testing.T) {
 	}
 	name := b.NewName()
 	var e *kubernetes.Error
-	if _, err = b.Start(t.Context(), name); !errors.As(err, &e) || e.Transient() || e.Uncertain() || !strings.HasSuffix(err.Error(), tail("create", "pods")) {
+	if _, err = b.Start(t.Context(), name, pilottest.Token(name)); !errors.As(err, &e) || e.Transient() || e.Uncertain() || !strings.HasSuffix(err.Error(), tail("create", "pods")) {
 		t.Errorf("start: %v", err)
 	}
 	if err := b.Stop(t.Context(), pilot.Pilot{Name: name}); err == nil || !strings.HasSuffix(err.Error(), tail("delete", "pods")) {
@@ -138,24 +138,20 @@ func TestStrangerIsToldWhichRightIsMissing(t *testing.T) {
 // A manager without the right to create Secrets must leave no pod that waits for one.
 func TestPodWithoutItsSecretIsRemoved(t *testing.T) {
 	t.Parallel()
-	tokens := &pilottest.Tokens{}
-	s := newSite(t, tokens)
+	s := newSite(t)
 	b := s.backend("lab", "")
 	s.proxy.answers("POST secrets", http.StatusForbidden)
 	name := b.NewName()
-	if _, err := b.Start(t.Context(), name); err == nil || !strings.HasPrefix(err.Error(), "give worker "+name+" its login: ") {
+	if _, err := b.Start(t.Context(), name, pilottest.Token(name)); err == nil || !strings.HasPrefix(err.Error(), "give worker "+name+" its login: ") {
 		t.Errorf("the error is %v", err)
 	}
 	testenv.Await(t, "the pod is gone", func() bool { return len(s.pods().Items) == 0 })
-	if tokens.Valid(pilot.WorkerID(name)) != 0 {
-		t.Error("the token is valid")
-	}
 }
 
 // Admission runs in a dry run, too.
 func TestCheckTellsWhatPodsLack(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, &pilottest.Tokens{})
+	s := newSite(t)
 	b := s.backend("lab", "")
 	b.Settings.PriorityClass = "absent"
 	for _, f := range b.Check(t.Context()) {

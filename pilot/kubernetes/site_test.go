@@ -70,7 +70,6 @@ type site struct {
 	cluster   *realCluster
 	namespace string
 	image     string
-	tokens    *pilottest.Tokens
 	proxy     *proxy
 }
 
@@ -78,13 +77,13 @@ type site struct {
 const enforce = "pod-security.kubernetes.io/enforce"
 
 // newSite makes a namespace, which goes with the test.
-func newSite(t *testing.T, tokens *pilottest.Tokens) *site {
+func newSite(t *testing.T) *site {
 	t.Helper()
 	testenv.Kubernetes(t)
 	c, err := clusterOnce()
 	testenv.Must(t, err)
 	sum := sha256.Sum256([]byte(t.Name() + time.Now().String()))
-	s := &site{t: t, cluster: c, namespace: "test-" + hex.EncodeToString(sum[:6]), image: image(t, c), tokens: tokens}
+	s := &site{t: t, cluster: c, namespace: "test-" + hex.EncodeToString(sum[:6]), image: image(t, c)}
 	s.proxy = newProxy(t, c.config)
 	labels := map[string]string{enforce: "baseline"}
 	s.api(http.MethodPost, "/api/v1/namespaces", map[string]any{"metadata": map[string]any{"name": s.namespace, "labels": labels}})
@@ -183,7 +182,7 @@ func (s *site) backend(manager, behaviour string) *kubernetes.Backend {
 	c, err := kubernetes.Connect(s.access())
 	testenv.Must(s.t, err)
 	b := &kubernetes.Backend{
-		Cluster: c, Manager: manager, Now: time.Now, Credentials: &pilot.Credentials{Tokens: s.tokens},
+		Cluster: c, Manager: manager, Now: time.Now, User: "ann", Password: "shibboleth",
 		Settings: kubernetes.Settings{
 			Image: s.image, CPUs: 1, MemoryMB: 32, WorkDirPrefix: "/tmp",
 			NodeSelector: map[string]string{"kubernetes.io/hostname": "n2"}, // n1 has no user namespaces for pods

@@ -22,7 +22,7 @@ import (
 func start(t *testing.T, b *kubernetes.Backend) string {
 	t.Helper()
 	name := b.NewName()
-	_, err := b.Start(t.Context(), name)
+	_, err := b.Start(t.Context(), name, pilottest.Token(name))
 	testenv.Must(t, err)
 	return name
 }
@@ -65,7 +65,7 @@ func logOf(t *testing.T, b *kubernetes.Backend, name string) string {
 
 func TestLostAnswersOfACreationLeaveOnePod(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, &pilottest.Tokens{})
+	s := newSite(t)
 	b := s.backend("lab", "")
 	s.proxy.mu.Lock()
 	s.proxy.lose = 2
@@ -82,10 +82,10 @@ func TestLostAnswersOfACreationLeaveOnePod(t *testing.T) {
 
 func TestStartWithoutAnyAnswerIsUncertain(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, &pilottest.Tokens{})
+	s := newSite(t)
 	b := s.backend("lab", "")
 	s.proxy.setDown(true)
-	_, err := b.Start(t.Context(), b.NewName())
+	_, err := b.Start(t.Context(), b.NewName(), pilottest.Token(""))
 	var doubt pilot.Uncertain
 	if !errors.As(err, &doubt) || !doubt.Uncertain() {
 		t.Errorf("the error is certain: %v", err)
@@ -94,14 +94,14 @@ func TestStartWithoutAnyAnswerIsUncertain(t *testing.T) {
 
 func TestBusyServerIsAskedAgainAndNotForLong(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, &pilottest.Tokens{})
+	s := newSite(t)
 	b := s.backend("lab", "")
 	s.proxy.answers("POST pods", http.StatusTooManyRequests, http.StatusServiceUnavailable)
 	s.proxy.answers("POST secrets", http.StatusServiceUnavailable)
 	awaitPhase(t, b, start(t, b), pilot.Active)
 	s.proxy.answers("POST pods", 429, 429, 429, 429, 429, 429)
 	before := s.proxy.count("POST pods")
-	_, err := b.Start(t.Context(), b.NewName())
+	_, err := b.Start(t.Context(), b.NewName(), pilottest.Token(""))
 	var e *kubernetes.Error
 	if !errors.As(err, &e) || !e.Transient() || e.Uncertain() {
 		t.Errorf("the error is %v", err)
@@ -114,22 +114,21 @@ func TestBusyServerIsAskedAgainAndNotForLong(t *testing.T) {
 // The kubelet starts no container before its Secret is there.
 func TestSecretOfAKilledManagerIsCreatedByTheNext(t *testing.T) {
 	t.Parallel()
-	tokens := &pilottest.Tokens{}
-	s := newSite(t, tokens)
+	s := newSite(t)
 	b := s.backend("lab", "")
 	s.proxy.answers("POST secrets", 503, 503, 503, 503) // as if the manager were killed
 	name := start(t, b)
 	await(t, b, name, "waits for its Secret", func(p pilot.Pilot) bool { return p.Reason == "CreateContainerConfigError" })
 	next := s.backend("lab", "")
 	awaitPhase(t, next, name, pilot.Pending)
-	testenv.Must(t, next.Tidy(t.Context()))
+	testenv.Must(t, next.Tidy(t.Context(), pilottest.NewToken))
 	awaitPhase(t, next, name, pilot.Active)
 	if text := logOf(t, next, name); !strings.Contains(text, `CODALAB_WORKER_TOKEN="token-of-host-`+name+`"`) {
 		t.Errorf("the worker printed %q", text)
 	}
 	secrets := s.proxy.count("POST secrets")
 	awaitPhase(t, next, name, pilot.Active)
-	testenv.Must(t, next.Tidy(t.Context()))
+	testenv.Must(t, next.Tidy(t.Context(), pilottest.NewToken))
 	if n := s.proxy.count("POST secrets"); n != secrets {
 		t.Errorf("Tidy created the Secret again")
 	}
@@ -137,28 +136,28 @@ func TestSecretOfAKilledManagerIsCreatedByTheNext(t *testing.T) {
 
 func TestSecretThatIsRefusedForLongCostsOneToken(t *testing.T) {
 	t.Parallel()
-	tokens := &pilottest.Tokens{}
-	s := newSite(t, tokens)
+	s := newSite(t)
 	b := s.backend("lab", "")
 	s.proxy.answers("POST secrets", slices.Repeat([]int{http.StatusServiceUnavailable}, 12)...)
 	name := start(t, b)
+	issue := func(context.Context, string) (string, error) {
+		t.Error("a second token is issued")
+		return "", nil
+	}
 	for range 2 {
 		awaitPhase(t, b, name, pilot.Pending)
-		if err := b.Tidy(t.Context()); err == nil || !strings.Contains(err.Error(), "give worker "+name+" its login: ") {
+		if err := b.Tidy(t.Context(), issue); err == nil || !strings.Contains(err.Error(), "give worker "+name+" its login: ") {
 			t.Errorf("the failure is %v", err)
 		}
 	}
 	awaitPhase(t, b, name, pilot.Pending)
-	testenv.Must(t, b.Tidy(t.Context()))
+	testenv.Must(t, b.Tidy(t.Context(), issue))
 	awaitPhase(t, b, name, pilot.Active)
-	if n := tokens.Valid(pilot.WorkerID(name)); n != 1 {
-		t.Errorf("the worker has %d tokens", n)
-	}
 }
 
 func TestSecretGoesWithItsPod(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, &pilottest.Tokens{})
+	s := newSite(t)
 	b := s.backend("lab", "")
 	name := start(t, b)
 	p := awaitPhase(t, b, name, pilot.Active)
@@ -172,10 +171,11 @@ func TestSecretGoesWithItsPod(t *testing.T) {
 
 func TestLoginIsInNoPod(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, &pilottest.Tokens{})
+	s := newSite(t)
 	b := s.backend("lab", "")
-	b.Credentials = &pilot.Credentials{Tokens: noTokens{s.tokens}, User: "ann", Password: "shibboleth"}
-	name := start(t, b)
+	name := b.NewName()
+	_, err := b.Start(t.Context(), name, "")
+	testenv.Must(t, err)
 	awaitPhase(t, b, name, pilot.Active)
 	if text := s.api(http.MethodGet, s.path("pods/"+name), nil); strings.Contains(string(text), "shibboleth") || strings.Contains(string(text), "ann") && strings.Contains(string(text), `"ann"`) {
 		t.Errorf("the password is in the pod: %s", text)
@@ -185,17 +185,9 @@ func TestLoginIsInNoPod(t *testing.T) {
 	}
 }
 
-// noTokens is a server without worker tokens.
-type noTokens struct{ pilot.Tokens }
-
-// WorkerToken gives none.
-func (noTokens) WorkerToken(context.Context, string, time.Duration) (string, error) {
-	return "", errors.ErrUnsupported
-}
-
 func TestQuotaIsWaitedForInTheClustersWords(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, &pilottest.Tokens{})
+	s := newSite(t)
 	b := s.backend("lab", "")
 	s.api(http.MethodPost, s.path("resourcequotas"), map[string]any{"metadata": map[string]any{"name": "small"}, "spec": map[string]any{"hard": map[string]any{"pods": "1"}}})
 	var err error
@@ -204,7 +196,7 @@ func TestQuotaIsWaitedForInTheClustersWords(t *testing.T) {
 		return strings.Contains(string(text), `"used"`)
 	})
 	name := start(t, b)
-	_, err = b.Start(t.Context(), b.NewName())
+	_, err = b.Start(t.Context(), b.NewName(), pilottest.Token(""))
 	var e *kubernetes.Error
 	if !errors.As(err, &e) || !e.Transient() || e.Uncertain() || !strings.Contains(err.Error(), "exceeded quota: small, requested: pods=1, used: pods=1, limited: pods=1") {
 		t.Errorf("the error is %v", err)
@@ -214,7 +206,7 @@ func TestQuotaIsWaitedForInTheClustersWords(t *testing.T) {
 
 func TestImpossiblePodIsRefusedInTheClustersWords(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, &pilottest.Tokens{})
+	s := newSite(t)
 	for words, change := range map[string]func(b *kubernetes.Backend){
 		"no PriorityClass with name absent was found":                              func(b *kubernetes.Backend) { b.Settings.PriorityClass = "absent" },
 		`error looking up service account ` + s.namespace + `/absent`:              func(b *kubernetes.Backend) { b.Settings.ServiceAccount = "absent" },
@@ -225,13 +217,10 @@ func TestImpossiblePodIsRefusedInTheClustersWords(t *testing.T) {
 		b := s.backend("lab", "")
 		change(b)
 		name := b.NewName()
-		_, err := b.Start(t.Context(), name)
+		_, err := b.Start(t.Context(), name, pilottest.Token(name))
 		var e *kubernetes.Error
 		if !errors.As(err, &e) || e.Transient() || e.Uncertain() || !strings.Contains(err.Error(), words) {
 			t.Errorf("want %s\n%v", words, err)
-		}
-		if s.tokens.Valid(pilot.WorkerID(name)) != 0 {
-			t.Errorf("the token of a refused pod is valid: %s", words)
 		}
 	}
 }
@@ -239,7 +228,7 @@ func TestImpossiblePodIsRefusedInTheClustersWords(t *testing.T) {
 // The namespaces of all tests enforce the standard baseline.
 func TestWorkerOfPodsFitsTheStandardRestricted(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, &pilottest.Tokens{})
+	s := newSite(t)
 	s.patchAt("/api/v1/namespaces/"+s.namespace, `{"metadata":{"labels":{"`+enforce+`":"restricted"}}}`)
 	b := s.backend("lab", "")
 	for _, inPods := range []bool{true, false} {
@@ -254,7 +243,7 @@ func TestWorkerOfPodsFitsTheStandardRestricted(t *testing.T) {
 
 func TestPodAsksForWhatItsFlagsSay(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, &pilottest.Tokens{})
+	s := newSite(t)
 	b := s.backend("lab", "")
 	b.Settings.GPUs, b.Settings.MemoryMB, b.Settings.Devices = 1, 100, []string{"smarter-devices/fuse"}
 	b.Settings.Tolerations = []corev1.Toleration{{Key: "lab", Operator: corev1.TolerationOpExists}}

@@ -18,37 +18,14 @@ const (
 	mostEnded = 100
 )
 
-// Tidy ends the tokens of pilots that have ended, removes pods that ended an hour ago, and creates Secrets that are
-// missing. It reads the last answer of Pilots. Without Credentials it does nothing.
-func (b *Backend) Tidy(ctx context.Context) error {
-	if b.Credentials == nil {
-		return nil
-	}
-	pods := b.shown
-	return errors.Join(
-		b.Credentials.Settle(ctx, tokenHolders(pods)),
-		b.equipPending(ctx, pods),
-		b.removeEnded(ctx, pods),
-	)
-}
-
-// tokenHolders returns the pilots of pods; those that may still use their token count as active. A worker that is being
-// ended gives its runs back with it.
-func tokenHolders(pods []corev1.Pod) []pilot.Pilot {
-	var pilots []pilot.Pilot
-	for i := range pods {
-		p := pilot.Pilot{Name: pods[i].Name, Phase: pilot.Active}
-		if finished(&pods[i]) {
-			p.Phase = pilot.Ended
-		}
-		pilots = append(pilots, p)
-	}
-	return pilots
+// Tidy removes pods that ended an hour ago, and creates Secrets that are missing. It reads the last answer of Pilots.
+func (b *Backend) Tidy(ctx context.Context, newToken pilot.NewToken) error {
+	return errors.Join(b.equipPending(ctx, b.shown, newToken), b.removeEnded(ctx, b.shown))
 }
 
 // equipPending creates the Secrets of pending pods that may have none, because creating it failed or the manager was
 // killed before. The backend may not look for Secrets: the answer AlreadyExists tells.
-func (b *Backend) equipPending(ctx context.Context, pods []corev1.Pod) error {
+func (b *Backend) equipPending(ctx context.Context, pods []corev1.Pod, newToken pilot.NewToken) error {
 	var failed error
 	known := map[string]bool{}
 	for i := range pods {
@@ -57,18 +34,18 @@ func (b *Backend) equipPending(ctx context.Context, pods []corev1.Pod) error {
 		if b.equipped[pod.Name] || pilotOf(pod).Phase != pilot.Pending {
 			continue
 		}
-		login, kept := b.logins[pod.Name]
+		token, kept := b.tokens[pod.Name]
 		var err error
 		if !kept {
-			login, err = b.Credentials.Issue(ctx, pod.Name)
+			token, err = newToken(ctx, pod.Name)
 		}
 		if err == nil {
-			err = b.equip(ctx, pod, login)
+			err = b.equip(ctx, pod, token)
 		}
 		failed = errors.Join(failed, err)
 	}
 	maps.DeleteFunc(b.equipped, func(name string, _ bool) bool { return !known[name] })
-	maps.DeleteFunc(b.logins, func(name string, _ pilot.Credential) bool { return !known[name] })
+	maps.DeleteFunc(b.tokens, func(name, _ string) bool { return !known[name] })
 	return failed
 }
 

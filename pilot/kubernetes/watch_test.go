@@ -26,17 +26,17 @@ import (
 
 func TestWatchedPodsCostNoRequest(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, &pilottest.Tokens{})
+	s := newSite(t)
 	b := s.watched(s.backend("lab", ""))
 	name := start(t, b)
 	awaitPhase(t, b, name, pilot.Active)
-	testenv.Must(t, b.Tidy(t.Context()))
+	testenv.Must(t, b.Tidy(t.Context(), pilottest.NewToken))
 	before := s.proxy.count("")
 	for range 100 {
 		if p := show(t, b, name); p.Phase != pilot.Active {
 			t.Fatalf("the pilot is %+v", p)
 		}
-		testenv.Must(t, b.Tidy(t.Context()))
+		testenv.Must(t, b.Tidy(t.Context(), pilottest.NewToken))
 	}
 	if n := s.proxy.count("") - before; n != 0 {
 		t.Errorf("%d requests", n)
@@ -45,7 +45,7 @@ func TestWatchedPodsCostNoRequest(t *testing.T) {
 
 func TestBrokenWatchIsAnErrorAndNoOldAnswer(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, &pilottest.Tokens{})
+	s := newSite(t)
 	b := s.watched(s.backend("lab", ""))
 	name := start(t, b)
 	awaitPhase(t, b, name, pilot.Active)
@@ -69,7 +69,7 @@ func TestBrokenWatchIsAnErrorAndNoOldAnswer(t *testing.T) {
 // Servers before Kubernetes 1.34 may refuse a watch that begins with all pods (WatchList).
 func TestOlderServerIsListedFirst(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, &pilottest.Tokens{})
+	s := newSite(t)
 	b := s.backend("lab", "")
 	name := start(t, b)
 	s.proxy.answers("WATCH pods", http.StatusUnprocessableEntity)
@@ -85,7 +85,7 @@ func TestOlderServerIsListedFirst(t *testing.T) {
 // The server ends each watch after some minutes, and forgets old places: 410 Gone.
 func TestWatchGoesOnAfterItsEndAndAfter410Gone(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, &pilottest.Tokens{})
+	s := newSite(t)
 	b := s.watched(s.backend("lab", ""))
 	first := start(t, b)
 	awaitPhase(t, b, first, pilot.Active)
@@ -131,7 +131,7 @@ func certificate(t *testing.T, from, to time.Time) (tls.Certificate, string) {
 
 func TestWrongAccessIsOneSentence(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, &pilottest.Tokens{})
+	s := newSite(t)
 	direct := s.access()
 	direct.Host, direct.CertPath = s.cluster.config.Host, s.cluster.config.CAFile
 	_, err := connectTo(t, direct)

@@ -10,24 +10,25 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/cl-slurm/cl-slurm/internal/background"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/pilot"
 )
 
-// The lines that a worker of a site prints when it begins and before it ends.
+// The lines that a worker of a site prints when it begins and before it ends. A worker with a token prints a line of
+// HasToken and the token, too.
 const (
-	Begun = "pilottest: the worker has begun"
-	Done  = "pilottest: the worker ends"
+	Begun    = "pilottest: the worker has begun"
+	HasToken = "pilottest: the worker has the token "
+	Done     = "pilottest: the worker ends"
 )
 
-// Site is a batch system for the suite. Its workers print Begun, and go on until Finish, or until TERM; then they print
-// Done. A site belongs to one test.
+// Site is a batch system for the suite. Its workers print HasToken and Begun, and go on until Finish, or until TERM; then
+// they print Done. A site belongs to one test.
 type Site interface {
-	// Open returns a new backend of the manager of this name, as after a restart of the manager. The manager's
-	// pilots get their tokens from Tokens. If the batch system answers in pages, a page has at most PageSize pilots.
+	// Open returns a new backend of the manager of this name, as after a restart of the manager. If the batch system
+	// answers in pages, a page has at most PageSize pilots.
 	Open(manager string) pilot.Backend
 	// LoseAnswer makes the next request that starts a pilot lose its answer: the pilot starts, and the backend
 	// sees a broken connection.
@@ -58,50 +59,16 @@ const mostRequests = 4
 // PageSize is the number of pilots on a page of a site's answers.
 const PageSize = 2
 
-// Tokens is a server that gives out worker tokens.
-type Tokens struct {
-	mu    sync.Mutex
-	valid map[string]int // by worker id
-}
+// Token returns the token with which the suite starts the pilot of this name.
+func Token(name string) string { return "token-of-" + pilot.WorkerID(name) }
 
-const tokenPrefix = "token-of-"
+// NewToken gives a pilot its Token.
+func NewToken(_ context.Context, name string) (string, error) { return Token(name), nil }
 
-// WorkerToken returns a token that no server knows.
-func (s *Tokens) WorkerToken(_ context.Context, workerID string, _ time.Duration) (string, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.valid == nil {
-		s.valid = map[string]int{}
-	}
-	s.valid[workerID]++
-	return tokenPrefix + workerID, nil
-}
-
-// RevokeToken ends a token.
-func (s *Tokens) RevokeToken(ctx context.Context, token string) error {
-	return s.EndWorkerTokens(ctx, strings.TrimPrefix(token, tokenPrefix))
-}
-
-// EndWorkerTokens ends the tokens of a worker.
-func (s *Tokens) EndWorkerTokens(_ context.Context, workerID string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.valid, workerID)
-	return nil
-}
-
-// Valid returns the number of tokens of a worker that have not ended.
-func (s *Tokens) Valid(workerID string) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.valid[workerID]
-}
-
-// Run runs the suite. open makes a site for one test, and ends it with the test. tokens is the server of the site's
-// managers.
-func Run(t *testing.T, open func(t *testing.T, tokens *Tokens) Site) {
+// Run runs the suite. open makes a site for one test, and ends it with the test.
+func Run(t *testing.T, open func(t *testing.T) Site) {
 	t.Helper()
-	for name, test := range map[string]func(t *testing.T, s Site, tokens *Tokens){
+	for name, test := range map[string]func(t *testing.T, s Site){
 		"started pilots are shown at once and by the next manager": showsStarted,
 		"pilots of another manager are not shown":                  showsNoOthers,
 		"lost answer leaves one pilot":                             adoptsLostStart,
@@ -109,14 +76,15 @@ func Run(t *testing.T, open func(t *testing.T, tokens *Tokens) Site) {
 		"stop ends running and waiting pilots":                     stops,
 		"answers of several pages are complete":                    readsAllPages,
 		"log is followed and stays after the end":                  writesLogs,
+		"worker has the token of its start":                        passesToken,
+		"start without a token has another login or is refused":    needsLogin,
 		"token ends with its pilot":                                endsTokens,
 		"pilot of a killed manager starts or is not there":         survivesKills,
 		"trouble is told in the words of the batch system":         tellsTrouble,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			tokens := &Tokens{}
-			test(t, open(t, tokens), tokens)
+			test(t, open(t))
 		})
 	}
 }
@@ -127,7 +95,7 @@ func start(t *testing.T, b pilot.Backend, n int) []string {
 	var names []string
 	for range n {
 		name := b.NewName()
-		if p, err := b.Start(t.Context(), name); err != nil || p.Name != name || p.Phase == pilot.Ended {
+		if p, err := b.Start(t.Context(), name, Token(name)); err != nil || p.Name != name || p.Phase == pilot.Ended {
 			t.Fatalf("start: %+v, %v", p, err)
 		}
 		names = append(names, name)
@@ -175,7 +143,7 @@ func await(t *testing.T, b pilot.Backend, name string, phase pilot.Phase) pilot.
 	return p
 }
 
-func showsStarted(t *testing.T, s Site, _ *Tokens) {
+func showsStarted(t *testing.T, s Site) {
 	t.Helper()
 	b := s.Open("a")
 	names := sorted(start(t, b, PageSize))
@@ -186,7 +154,7 @@ func showsStarted(t *testing.T, s Site, _ *Tokens) {
 	}
 }
 
-func showsNoOthers(t *testing.T, s Site, _ *Tokens) {
+func showsNoOthers(t *testing.T, s Site) {
 	t.Helper()
 	a, b := s.Open("a"), s.Open("a-2")
 	of, other := start(t, a, 1), start(t, b, 1)
@@ -198,12 +166,12 @@ func showsNoOthers(t *testing.T, s Site, _ *Tokens) {
 	}
 }
 
-func adoptsLostStart(t *testing.T, s Site, _ *Tokens) {
+func adoptsLostStart(t *testing.T, s Site) {
 	t.Helper()
 	b := s.Open("a")
 	s.LoseAnswer()
 	name := b.NewName()
-	_, err := b.Start(t.Context(), name)
+	_, err := b.Start(t.Context(), name, Token(name))
 	var doubt pilot.Uncertain
 	if err != nil && (!errors.As(err, &doubt) || !doubt.Uncertain()) {
 		t.Fatalf("the error is certain: %v", err)
@@ -218,7 +186,7 @@ func adoptsLostStart(t *testing.T, s Site, _ *Tokens) {
 	}
 }
 
-func forgetsVanished(t *testing.T, s Site, _ *Tokens) {
+func forgetsVanished(t *testing.T, s Site) {
 	t.Helper()
 	b := s.Open("a")
 	names := start(t, b, 2)
@@ -230,7 +198,7 @@ func forgetsVanished(t *testing.T, s Site, _ *Tokens) {
 	}
 }
 
-func stops(t *testing.T, s Site, _ *Tokens) {
+func stops(t *testing.T, s Site) {
 	t.Helper()
 	b := s.Open("a")
 	names := start(t, b, 2)
@@ -248,7 +216,7 @@ func stops(t *testing.T, s Site, _ *Tokens) {
 	}
 }
 
-func readsAllPages(t *testing.T, s Site, _ *Tokens) {
+func readsAllPages(t *testing.T, s Site) {
 	t.Helper()
 	b := s.Open("a")
 	names := sorted(start(t, b, 2*PageSize+1))
@@ -276,7 +244,7 @@ func (l *log) String() string {
 	return l.text.String()
 }
 
-func writesLogs(t *testing.T, s Site, _ *Tokens) {
+func writesLogs(t *testing.T, s Site) {
 	t.Helper()
 	b := s.Open("a")
 	name := start(t, b, 1)[0]
@@ -321,33 +289,7 @@ func writesLogs(t *testing.T, s Site, _ *Tokens) {
 	}
 }
 
-func endsTokens(t *testing.T, s Site, tokens *Tokens) {
-	t.Helper()
-	b := s.Open("a")
-	names := start(t, b, 2)
-	p := await(t, b, names[0], pilot.Active)
-	if tokens.Valid(pilot.WorkerID(names[0])) == 0 {
-		t.Skip("the pilots of this site have no worker tokens")
-	}
-	testenv.Must(t, b.Tidy(t.Context()))
-	for _, name := range names {
-		if n := tokens.Valid(pilot.WorkerID(name)); n != 1 {
-			t.Fatalf("%s has %d tokens, want 1", name, n)
-		}
-	}
-	testenv.Must(t, b.Stop(t.Context(), p))
-	await(t, b, names[0], pilot.Ended)
-	testenv.Await(t, "the token ends, at the latest when the worker has given its runs back", func() bool {
-		live(t, b)
-		testenv.Must(t, b.Tidy(t.Context()))
-		return tokens.Valid(pilot.WorkerID(names[0])) == 0
-	})
-	if n := tokens.Valid(pilot.WorkerID(names[1])); n != 1 {
-		t.Errorf("the other pilot has %d tokens, want 1", n)
-	}
-}
-
-func tellsTrouble(t *testing.T, s Site, _ *Tokens) {
+func tellsTrouble(t *testing.T, s Site) {
 	t.Helper()
 	troubled, ok := s.(Troubled)
 	if !ok {
@@ -367,7 +309,7 @@ func tellsTrouble(t *testing.T, s Site, _ *Tokens) {
 	await(t, b, name, pilot.Ended)
 }
 
-func survivesKills(t *testing.T, s Site, _ *Tokens) {
+func survivesKills(t *testing.T, s Site) {
 	t.Helper()
 	cutter, ok := s.(Cutter)
 	if !ok {
@@ -377,13 +319,13 @@ func survivesKills(t *testing.T, s Site, _ *Tokens) {
 		killed := s.Open("a")
 		name := killed.NewName()
 		cutter.Cut(n)
-		_, err := killed.Start(t.Context(), name)
+		_, err := killed.Start(t.Context(), name, Token(name))
 		cutter.Mend()
 		next := s.Open("a")
 		shown := []string{}
 		testenv.Await(t, fmt.Sprintf("the pilot whose manager was killed after %d requests runs, or is not there", n), func() bool {
 			shown = live(t, next)
-			testenv.Must(t, next.Tidy(t.Context()))
+			testenv.Must(t, next.Tidy(t.Context(), NewToken))
 			return len(shown) == 0 && err != nil || len(shown) == 1 && find(t, next, shown[0]).Phase == pilot.Active
 		}, &shown, &err)
 		for _, shown := range shown {
@@ -393,6 +335,6 @@ func survivesKills(t *testing.T, s Site, _ *Tokens) {
 			testenv.Must(t, next.Stop(t.Context(), find(t, next, shown)))
 			await(t, next, shown, pilot.Ended)
 		}
-		testenv.Must(t, next.Tidy(t.Context()))
+		testenv.Must(t, next.Tidy(t.Context(), NewToken))
 	}
 }

@@ -48,20 +48,15 @@ type Backend struct {
 	Worker Worker
 	// Env has further variables for the jobs of other workers, as NAME=value. They must hold no secret.
 	Env []string
-	// Tokens makes a token for each pilot; nil for none. If it is set, Tidy ends the tokens of pilots that have
-	// ended.
-	Tokens Tokens
-	// Credentials returns the arguments by which a worker logs in. It is called once for each pilot that has
-	// no token of its own.
-	Credentials func(ctx context.Context) ([]string, error)
+	// Login returns the arguments by which a worker logs in that has no token.
+	Login func() ([]string, error)
 	// Logger gets the reason for which pilots have no tokens; nil means no log.
 	Logger *slog.Logger
 	Now    func() time.Time
 
-	jobs       []sbatch.Job         // Slurm's last answer
-	answered   bool                 // Slurm has answered
-	issued     map[string]time.Time // the times of the pilots' tokens, by name; nil before they are read
-	whyNoToken string               // the last logged reason
+	shown  map[string]pilot.Phase // the last answer, by name; nil before the first
+	issued map[string]time.Time   // the times of the pilots' token files, by name; nil before they are read
+	said   string                 // the last logged reason for which pilots have no tokens
 }
 
 var _ pilot.Backend = (*Backend)(nil)
@@ -111,11 +106,12 @@ func (e *startError) Unwrap() error { return e.err }
 // Uncertain reports whether Slurm may have made a job.
 func (e *startError) Uncertain() bool { return !e.err.Refused }
 
-// Start submits a pilot's job.
-func (b *Backend) Start(ctx context.Context, name string) (pilot.Pilot, error) {
-	r, err := b.prepare(ctx, name)
+// Start submits a pilot's job. The token is in a file of the work directory. A worker without a token has the arguments
+// of Login.
+func (b *Backend) Start(ctx context.Context, name, token string) (pilot.Pilot, error) {
+	r, err := b.prepare(ctx, name, token)
 	if err != nil {
-		b.discard(ctx, name)
+		b.discard(name)
 		return pilot.Pilot{}, fmt.Errorf("start worker: %w", err)
 	}
 	id, err := b.Slurm.Submit(ctx, r)
@@ -123,7 +119,7 @@ func (b *Backend) Start(ctx context.Context, name string) (pilot.Pilot, error) {
 	switch {
 	case errors.As(err, &failed):
 		if failed.Refused {
-			b.discard(ctx, name)
+			b.discard(name)
 		}
 		return pilot.Pilot{}, &startError{failed}
 	case err != nil:
@@ -135,12 +131,12 @@ func (b *Backend) Start(ctx context.Context, name string) (pilot.Pilot, error) {
 }
 
 // prepare makes the files of a pilot, and returns its submission.
-func (b *Backend) prepare(ctx context.Context, name string) (sbatch.Request, error) {
+func (b *Backend) prepare(ctx context.Context, name, token string) (sbatch.Request, error) {
 	dir := filepath.Join(b.WorkDir, name)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return sbatch.Request{}, err
 	}
-	login, err := b.logIn(ctx, name)
+	login, err := b.logIn(ctx, name, token)
 	if err != nil {
 		return sbatch.Request{}, err
 	}
@@ -148,31 +144,43 @@ func (b *Backend) prepare(ctx context.Context, name string) (sbatch.Request, err
 	return r, os.WriteFile(filepath.Join(dir, name+".slurm"), []byte(r.Script), 0o600)
 }
 
-// discard removes the files of a pilot that has no job and so writes no files. It keeps them if the token cannot be
-// revoked now.
-func (b *Backend) discard(ctx context.Context, name string) {
-	if b.Tokens != nil {
-		if err := b.dropToken(ctx, name); err != nil {
-			return // Tidy tries again
-		}
-		delete(b.issued, name)
-	}
+// discard removes the files of a pilot that has no job and so writes no files.
+func (b *Backend) discard(name string) {
+	delete(b.issued, name)
 	_ = os.RemoveAll(filepath.Join(b.WorkDir, name))
 }
 
-// Pilots returns the pilots that Slurm's controller knows, by one squeue.
+// Refresh is short: a squeue of one user is cheap for Slurm's controller.
+func (b *Backend) Refresh() time.Duration { return 5 * time.Second }
+
+// Pilots returns the pilots that Slurm's controller knows, by one squeue. It also returns the ended ones that still have a
+// token file: Slurm forgets a job some minutes after its end.
 func (b *Backend) Pilots(ctx context.Context) ([]pilot.Pilot, error) {
 	snapshot, err := b.Slurm.Observe(ctx, b.Now())
 	if err != nil {
 		return nil, err
 	}
+	if err := b.findTokens(); err != nil {
+		return nil, err
+	}
 	var pilots []pilot.Pilot
+	shown := map[string]pilot.Phase{}
 	for _, j := range snapshot.Jobs {
 		if b.IsPilot(j.Name) {
-			pilots = append(pilots, pilotOf(j))
+			p := pilotOf(j)
+			pilots = append(pilots, p)
+			if p.Phase != pilot.Ended || shown[p.Name] == "" {
+				shown[p.Name] = p.Phase
+			}
 		}
 	}
-	b.jobs, b.answered = snapshot.Jobs, true
+	for name, issued := range b.issued {
+		if shown[name] == "" && b.Now().Sub(issued) > settling {
+			pilots = append(pilots, pilot.Pilot{Name: name, Phase: pilot.Ended, Reason: "Slurm no longer lists its job"})
+			shown[name] = pilot.Ended
+		}
+	}
+	b.shown = shown
 	return pilots, nil
 }
 

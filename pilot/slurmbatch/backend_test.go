@@ -59,14 +59,16 @@ func newBackend(t *testing.T, s slurmbatch.Slurm) *slurmbatch.Backend {
 	testenv.WriteProgram(t, worker, []byte("#!/bin/sh\necho \"$@\"\nexec sleep 60\n"))
 	return &slurmbatch.Backend{
 		Slurm: s, User: "ann", JobName: "worker", WorkDir: filepath.Join(dir, "work"), Now: time.Now,
-		Job:         slurmbatch.Job{CPUs: 1, MemoryMB: 2048, Time: time.Hour, Dir: dir},
-		Worker:      slurmbatch.Worker{Scripted: true, Worker: pilot.Worker{Executable: worker, Server: "http://server", WorkDir: "/w", IdleSeconds: 600}},
-		Credentials: func(context.Context) ([]string, error) { return []string{"--password-file", "/home/ann/password"}, nil },
+		Job:    slurmbatch.Job{CPUs: 1, MemoryMB: 2048, Time: time.Hour, Dir: dir},
+		Worker: slurmbatch.Worker{Scripted: true, Worker: pilot.Worker{Executable: worker, Server: "http://server", WorkDir: "/w", IdleSeconds: 600}},
+		Login:  func() ([]string, error) { return []string{"--password-file", "/home/ann/password"}, nil },
 	}
 }
 
 // server has one staged bundle, and knows no workers.
-type server struct{}
+type server struct{ pilot.Tokens }
+
+func (server) EndWorkerTokens(context.Context, string) error { return nil }
 
 func (server) SearchBundles(context.Context, string, []string) ([]client.BundleInfo, json.RawMessage, error) {
 	return []client.BundleInfo{{Bundle: codalab.Bundle{UUID: codalab.NewUUID(), Type: codalab.TypeRun}}}, nil, nil
@@ -170,7 +172,7 @@ func TestLogsAreFoundAfterTheEndOfTheirJobs(t *testing.T) {
 	var names []string
 	for range 2 {
 		name := b.NewName()
-		if _, err := b.Start(t.Context(), name); err != nil {
+		if _, err := b.Start(t.Context(), name, ""); err != nil {
 			t.Fatal(err)
 		}
 		names = append(names, name)
@@ -255,7 +257,7 @@ func TestWorkerGetsTermItsLogAndNothingOfTheLogin(t *testing.T) {
 	cluster := slurmtest.NewCluster(t, slurmtest.NewSite())
 	b := newBackend(t, cluster)
 	testenv.WriteProgram(t, b.Worker.Executable, []byte("#!/bin/sh\ntrap 'echo got TERM; exit 0' TERM\nenv\necho \"$@\"\nwhile :; do sleep 0.05; done\n"))
-	p, err := b.Start(t.Context(), b.NewName())
+	p, err := b.Start(t.Context(), b.NewName(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,7 +295,7 @@ func TestRefusalsAndLostAnswersAreToldApart(t *testing.T) {
 	b := newBackend(t, cluster)
 	b.Job.Account = "nobody"
 	name := b.NewName()
-	_, err := b.Start(t.Context(), name)
+	_, err := b.Start(t.Context(), name, "")
 	var doubt pilot.Uncertain
 	if !errors.As(err, &doubt) || doubt.Uncertain() {
 		t.Errorf("a refusal: %v", err)
@@ -302,7 +304,7 @@ func TestRefusalsAndLostAnswersAreToldApart(t *testing.T) {
 		t.Errorf("a refused submission leaves files: %v", err)
 	}
 	b = newBackend(t, &sbatch.Observer{Scheduler: lost{cluster}, Interval: time.Second, Now: time.Now})
-	if _, err := b.Start(t.Context(), b.NewName()); !errors.As(err, &doubt) || !doubt.Uncertain() {
+	if _, err := b.Start(t.Context(), b.NewName(), ""); !errors.As(err, &doubt) || !doubt.Uncertain() {
 		t.Errorf("a lost answer: %v", err)
 	}
 }
@@ -320,7 +322,7 @@ func TestBannersHideNoJob(t *testing.T) {
 	bin := t.TempDir()
 	testenv.WriteProgram(t, filepath.Join(bin, "sbatch"), []byte("#!/bin/sh\necho '*** maintenance on Friday ***'\necho '42;north'\necho bye\n"))
 	b := newBackend(t, &sbatch.Client{Bin: bin})
-	if p, err := b.Start(t.Context(), b.NewName()); err != nil || p.Job != "42" {
+	if p, err := b.Start(t.Context(), b.NewName(), ""); err != nil || p.Job != "42" {
 		t.Errorf("%+v, %v", p, err)
 	}
 }

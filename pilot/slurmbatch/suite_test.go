@@ -20,7 +20,8 @@ import (
 
 // suiteWorker is a worker of the suite. It ends when its file "finish" is there.
 const suiteWorker = `#!/bin/sh
-while [ $# -gt 0 ]; do case $1 in --id) id=$2 ;; esac; shift; done
+while [ $# -gt 0 ]; do case $1 in --id) id=$2 ;; --token-file) token=$(cat "$2") ;; esac; shift; done
+[ -z "$token" ] || echo "` + pilottest.HasToken + `$token"
 trap 'echo "` + pilottest.Done + `"; exit 0' TERM
 echo "` + pilottest.Begun + `"
 while [ ! -e "${0%/*}/finish-$id" ]; do sleep 0.05; done
@@ -31,7 +32,6 @@ echo "` + pilottest.Done + `"
 type suiteSite struct {
 	scheduler sbatch.Scheduler
 	dir, name string
-	tokens    *pilottest.Tokens
 	lose      atomic.Bool
 }
 
@@ -56,7 +56,7 @@ func (s *suiteSite) Open(manager string) pilot.Backend {
 		Slurm: observer, User: s.name, JobName: manager, WorkDir: filepath.Join(s.dir, "work"), Now: time.Now,
 		Job:    slurmbatch.Job{CPUs: 1, MemoryMB: 64, Time: time.Hour, Dir: s.dir},
 		Worker: slurmbatch.Worker{TakesToken: true, Worker: pilot.Worker{Executable: filepath.Join(s.dir, "cl-worker"), Server: "http://server", WorkDir: "/w"}},
-		Tokens: s.tokens,
+		Login:  func() ([]string, error) { return []string{"--password-file", "/none"}, nil },
 	}
 }
 
@@ -78,17 +78,17 @@ func (s *suiteSite) Finish(t *testing.T, name string) {
 	testenv.Must(t, os.WriteFile(filepath.Join(s.dir, "finish-"+pilot.WorkerID(name)), nil, 0o600))
 }
 
-func openSuite(t *testing.T, scheduler sbatch.Scheduler, dir string, tokens *pilottest.Tokens) pilottest.Site {
+func openSuite(t *testing.T, scheduler sbatch.Scheduler, dir string) pilottest.Site {
 	t.Helper()
 	testenv.WriteProgram(t, filepath.Join(dir, "cl-worker"), []byte(suiteWorker))
-	return &suiteSite{scheduler: scheduler, dir: dir, tokens: tokens, name: "suite" + strings.TrimPrefix(codalab.NewUUID(), "0x")[:8]}
+	return &suiteSite{scheduler: scheduler, dir: dir, name: "suite" + strings.TrimPrefix(codalab.NewUUID(), "0x")[:8]}
 }
 
 func TestSuiteOnTheDouble(t *testing.T) {
 	t.Parallel()
-	pilottest.Run(t, func(t *testing.T, tokens *pilottest.Tokens) pilottest.Site {
+	pilottest.Run(t, func(t *testing.T) pilottest.Site {
 		t.Helper()
-		return openSuite(t, slurmtest.NewCluster(t, slurmtest.NewSite()), t.TempDir(), tokens)
+		return openSuite(t, slurmtest.NewCluster(t, slurmtest.NewSite()), t.TempDir())
 	})
 }
 
@@ -96,9 +96,9 @@ func TestSuiteOnARealSlurm(t *testing.T) {
 	t.Parallel()
 	cluster := testenv.Slurm(t)
 	client := &sbatch.Client{Bin: cluster.Bin, Conf: cluster.Conf}
-	pilottest.Run(t, func(t *testing.T, tokens *pilottest.Tokens) pilottest.Site {
+	pilottest.Run(t, func(t *testing.T) pilottest.Site {
 		t.Helper()
-		s := openSuite(t, client, testenv.SharedDir(t), tokens)
+		s := openSuite(t, client, testenv.SharedDir(t))
 		t.Cleanup(func() { endJobs(t, client, s.(*suiteSite).name) })
 		return s
 	})

@@ -29,9 +29,10 @@ type Cloud struct {
 	Queues, Environments map[string]map[string]any
 	// Denied are the operations that this account may not call, in small letters.
 	Denied map[string]bool
-	// Begun is the first line of each container and Done its last one after TERM. If Begun is set, each answer
-	// about jobs moves those that have not ended by one state.
-	Begun, Done string
+	// Begun returns the first lines of a job's container, and Done is its last one after TERM. If Begun is set, each
+	// answer about jobs moves those that have not ended by one state.
+	Begun func(j *Job) []string
+	Done  string
 	// Stuck is the reason for which jobs stay RUNNABLE; empty for those that start.
 	Stuck string
 	// Hidden are the names of jobs that the answers do not have yet.
@@ -104,7 +105,7 @@ func (c *Cloud) Set(name string, change func(j *Job)) bool {
 
 // advance moves the jobs by one state.
 func (c *Cloud) advance() {
-	if c.Begun == "" {
+	if c.Begun == nil {
 		return
 	}
 	states := []string{"SUBMITTED", "PENDING", "RUNNABLE", "STARTING", "RUNNING"}
@@ -115,7 +116,7 @@ func (c *Cloud) advance() {
 				j.StatusReason = c.Stuck
 				continue
 			case j.Status == "STARTING":
-				c.run(j, c.Begun)
+				c.run(j, c.Begun(j)...)
 			}
 			j.Status = states[i+1]
 		}

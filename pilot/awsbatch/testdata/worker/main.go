@@ -13,13 +13,17 @@ import (
 
 // The lines are those of package pilottest, which would make the program large.
 const (
-	begun = "pilottest: the worker has begun"
-	done  = "pilottest: the worker ends"
+	begun    = "pilottest: the worker has begun"
+	hasToken = "pilottest: the worker has the token "
+	done     = "pilottest: the worker ends"
 )
 
 func main() {
 	term := make(chan os.Signal, 1)
 	signal.Notify(term, syscall.SIGTERM)
+	if token, ok := os.LookupEnv("CODALAB_WORKER_TOKEN"); ok {
+		fmt.Println(hasToken + token)
+	}
 	fmt.Println(begun)
 	for _, err := os.Stat(finish()); err != nil; _, err = os.Stat(finish()) {
 		select {

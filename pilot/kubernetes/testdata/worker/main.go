@@ -46,6 +46,9 @@ func printLogin() {
 			fmt.Printf("%s=%q\n", variable, value)
 		}
 	}
+	if token, ok := os.LookupEnv("CODALAB_WORKER_TOKEN"); ok {
+		fmt.Println("pilottest: the worker has the token " + token)
+	}
 }
 
 func behave(behaviour string, n int, end <-chan os.Signal) {

@@ -1,0 +1,107 @@
+package pilot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Tokens makes and ends the tokens of single workers. *client.Client implements it.
+type Tokens interface {
+	// WorkerToken returns a token with which only the worker of this id can log in, valid for life. It fails
+	// with errors.ErrUnsupported if the server has no such tokens.
+	WorkerToken(ctx context.Context, workerID string, life time.Duration) (token string, err error)
+	// EndWorkerTokens ends all tokens of a worker, also those that the worker has renewed. It is no error if it has
+	// none. It fails with errors.ErrUnsupported if the server has no such tokens.
+	EndWorkerTokens(ctx context.Context, workerID string) error
+}
+
+// CloudTokenLife is the TokenLife of clouds: a pilot may wait for days for a machine. A worker that has reached the server
+// renews its token by itself.
+const CloudTokenLife = 7 * 24 * time.Hour
+
+// NewToken returns a new token for the pilot with this name. The token is empty if the server gives out none.
+type NewToken func(ctx context.Context, name string) (token string, err error)
+
+// tokenKeeper issues the tokens of a backend's pilots, and ends them when the pilots have ended. It stores nothing on a
+// disk: a token that a killed manager has issued to a pilot that never started ends with its life.
+type tokenKeeper struct {
+	server Tokens
+	// life is the backend's TokenLife; 0 means that its pilots have no tokens.
+	life time.Duration
+
+	live  map[string]bool // pilots whose tokens end once the backend no longer shows them
+	ended map[string]bool // ended pilots that the backend shows, whose tokens have been ended
+}
+
+// issue is a NewToken.
+func (k *tokenKeeper) issue(ctx context.Context, name string) (string, error) {
+	if k.life == 0 {
+		return "", nil
+	}
+	token, err := k.server.WorkerToken(ctx, WorkerID(name), k.life)
+	switch {
+	case errors.Is(err, errors.ErrUnsupported):
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("token for worker %s: %w", WorkerID(name), err)
+	}
+	return token, nil
+}
+
+// end ends the tokens of a pilot.
+func (k *tokenKeeper) end(ctx context.Context, name string) error {
+	err := k.server.EndWorkerTokens(ctx, WorkerID(name))
+	if errors.Is(err, errors.ErrUnsupported) {
+		return nil
+	}
+	return err
+}
+
+// discard ends the token of a pilot that certainly does not start. After a failure, settle tries again.
+func (k *tokenKeeper) discard(ctx context.Context, name string) {
+	if err := k.end(ctx, name); err != nil {
+		k.live[name] = true
+	}
+}
+
+// settle ends the tokens of pilots that have ended: the backend shows their end, or no longer shows them. pilots is a
+// complete answer of the backend. A failure is retried at the next call.
+func (k *tokenKeeper) settle(ctx context.Context, pilots []Pilot) error {
+	shown, due := map[string]bool{}, []string{}
+	for _, p := range pilots {
+		shown[p.Name] = true
+		switch {
+		case p.Phase != Ended || p.Leaving:
+			k.live[p.Name] = true
+		case !k.ended[p.Name]:
+			due = append(due, p.Name)
+		}
+	}
+	for name := range k.live {
+		if !shown[name] {
+			due = append(due, name)
+		}
+	}
+	for name := range k.ended {
+		if !shown[name] {
+			delete(k.ended, name)
+		}
+	}
+	var failed error
+	for _, name := range due {
+		if err := k.end(ctx, name); err != nil {
+			failed = errors.Join(failed, err)
+			continue
+		}
+		delete(k.live, name)
+		if shown[name] {
+			k.ended[name] = true
+		}
+	}
+	if failed != nil {
+		return fmt.Errorf("end the tokens of workers: %w", failed)
+	}
+	return nil
+}
