@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -233,20 +232,6 @@ func (m *Manager) askServer(ctx context.Context) error {
 	return nil
 }
 
-// dropRequests removes the requests of bundles that are neither staged nor run by a worker.
-func (m *Manager) dropRequests(staged []Bundle) {
-	needed := map[string]bool{}
-	for _, b := range staged {
-		needed[b.UUID] = true
-	}
-	for _, w := range m.workers {
-		for _, uuid := range w.RunUUIDs {
-			needed[uuid] = true
-		}
-	}
-	maps.DeleteFunc(m.requests, func(uuid string, _ Bundle) bool { return !needed[uuid] })
-}
-
 // reached notes that the server knows a pilot.
 func (m *Manager) reached(ctx context.Context, t *tracked, w codalab.WorkerInfo) {
 	if !t.reached {
@@ -254,129 +239,4 @@ func (m *Manager) reached(ctx context.Context, t *tracked, w codalab.WorkerInfo)
 		m.Log.InfoContext(ctx, "worker has reached the server", slog.String("worker", t.Name), slog.String("job", t.Job))
 	}
 	m.noteCapacity(w)
-}
-
-// noteCapacity notes the capacity that a pilot reports.
-func (m *Manager) noteCapacity(w codalab.WorkerInfo) {
-	m.largest.CPUs, m.largest.GPUs = max(m.largest.CPUs, w.CPUs), max(m.largest.GPUs, w.GPUs)
-	m.largest.Memory = max(m.largest.Memory, w.MemoryBytes)
-}
-
-// effective returns the shape that pilots really have: a worker may report less than was requested. A bundle
-// that fits the requested shape but not the real one must not start pilot after pilot.
-func (m *Manager) effective() Shape {
-	shape := m.Shape
-	if m.largest.CPUs > 0 {
-		shape.CPUs, shape.GPUs, shape.Memory = min(shape.CPUs, m.largest.CPUs), min(shape.GPUs, m.largest.GPUs), min(shape.Memory, m.largest.Memory)
-	}
-	return shape
-}
-
-// backOff delays new pilots, and longer after each failure in a row: by shortest at first, at most by longest. It
-// shortens no delay.
-func (m *Manager) backOff(now time.Time, shortest, longest time.Duration) {
-	m.streak++
-	until := now.Add(backoff.Spread(backoff.After(m.streak, shortest, longest), nil))
-	if until.After(m.blocked) {
-		m.blocked = until
-	}
-}
-
-// decide counts the pilots to start from the answers so far.
-func (m *Manager) decide(ctx context.Context, now time.Time, staged []Bundle) Decision {
-	shape := m.effective()
-	k := Known{Staged: staged, Live: len(m.tracked)}
-	for _, name := range slices.Sorted(maps.Keys(m.tracked)) {
-		t := m.tracked[name]
-		w, known := m.workers[WorkerID(name)]
-		switch {
-		case t.again && !t.stopped: // the server may still know the worker of the lost node
-			k.Coming = append(k.Coming, shape.Whole())
-		case known && !w.IsTerminating:
-			k.Free = append(k.Free, m.roomIn(ctx, now, shape, t, w))
-		case known, t.reached, t.stopped: // it is ending, or the server has lost it
-		case t.Phase == Active && !t.Since.IsZero() && now.Sub(t.Since) > bootPatience:
-		default:
-			k.Coming = append(k.Coming, shape.Whole())
-		}
-	}
-	spaced := m.Spacing > 0 && !m.started.IsZero() && now.Sub(m.started) < m.Spacing
-	return Decide(shape, k, Limits{Min: m.Min, Max: m.Max, Spaced: spaced})
-}
-
-// roomIn returns the free capacity of a pilot, from the server's information about it.
-func (m *Manager) roomIn(ctx context.Context, now time.Time, shape Shape, t *tracked, w codalab.WorkerInfo) Room {
-	r := Room{
-		CPUs: w.CPUs - w.CPUsInUse, GPUs: w.GPUs - w.GPUsInUse, Memory: min(w.MemoryBytes, m.Shape.Memory), Runs: w.ExitAfterNumRuns,
-		Longest: shape.Longest, Whole: len(w.RunUUIDs) == 0,
-	}
-	for _, uuid := range w.RunUUIDs {
-		r.Memory -= m.memoryOf(ctx, uuid, r.Memory)
-	}
-	if t.Phase == Active && !t.Since.IsZero() && r.Longest > 0 {
-		if r.Longest -= now.Sub(t.Since); r.Longest <= 0 {
-			return Room{}
-		}
-	}
-	return r
-}
-
-// memoryOf returns the memory that a run requests; all if that is not known.
-func (m *Manager) memoryOf(ctx context.Context, uuid string, all int64) int64 {
-	if b, ok := m.requests[uuid]; ok {
-		return b.Memory
-	}
-	b, err := m.Server.Bundle(ctx, uuid)
-	if err != nil {
-		return all
-	}
-	m.requests[uuid] = readBundle(b.Bundle)
-	return m.requests[uuid].Memory
-}
-
-// start starts n pilots. After a failure it starts no more for a while.
-func (m *Manager) start(ctx context.Context, now time.Time, n int) error {
-	for range n {
-		name := m.Backend.NewName()
-		p, err := m.startPilot(ctx, name)
-		switch {
-		case ctx.Err() != nil && err != nil:
-			return ctx.Err()
-		case uncertain(err):
-			m.tracked[name] = &tracked{Pilot: Pilot{Name: name, Phase: Pending, Since: now}, uncertain: now.Add(uncertainFor)}
-			m.backOff(now, time.Second, longestBackOff)
-			m.Log.WarnContext(ctx, "worker may have been started", slog.String("worker", name), slog.Any("error", err))
-			return nil
-		case err != nil:
-			if !transient(err) {
-				m.failed++
-			}
-			m.backOff(now, time.Second, longestBackOff)
-			m.startError = err.Error()
-			m.Log.WarnContext(ctx, "cannot start a worker", slog.Any("error", err), slog.Time("again", m.blocked))
-			return nil
-		}
-		m.tracked[name], m.started, m.startError = &tracked{Pilot: p}, now, ""
-		m.Log.InfoContext(ctx, "started a worker", slog.String("worker", name), slog.String("job", p.Job))
-	}
-	return nil
-}
-
-// startPilot starts a pilot with a token of its own. If the pilot certainly does not start, its token ends. If ctx has
-// ended, that is not certain.
-func (m *Manager) startPilot(ctx context.Context, name string) (Pilot, error) {
-	token, err := m.tokens.issue(ctx, name)
-	if err != nil {
-		return Pilot{}, err
-	}
-	p, err := m.Backend.Start(ctx, name, token)
-	if err != nil && !uncertain(err) && ctx.Err() == nil && token != "" {
-		m.tokens.discard(ctx, name)
-	}
-	return p, err
-}
-
-func uncertain(err error) bool {
-	var doubt Uncertain
-	return errors.As(err, &doubt) && doubt.Uncertain()
 }

@@ -6,13 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 
-	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/pilot"
 )
 
@@ -153,168 +151,6 @@ func (b *Backend) Preview(name string) (string, error) {
 	encoder.SetIndent("", "  ")
 	err = encoder.Encode(t.Redacted())
 	return text.String(), err
-}
-
-// filter returns the filter of the manager's tasks. Filters of ids and states are documented for this call ("OData
-// filters in Batch": List tasks).
-func (b *Backend) filter() string { return "startswith(id,'" + b.prefix() + "')" }
-
-// manyGone is the number of ended tasks from which one list is cheaper than a question for each.
-const manyGone = 10
-
-// Refresh costs one request of the account's quota.
-func (b *Backend) Refresh() time.Duration { return 20 * time.Second }
-
-// Pilots returns the manager's tasks. Its first answer needs the list of all; later ones need that of the tasks that
-// have not ended, which stays short in an old job, and the end of each task that has left that list.
-func (b *Backend) Pilots(ctx context.Context) ([]pilot.Pilot, error) {
-	b.prepare()
-	filter := b.filter()
-	if b.listed {
-		filter += " and state ne 'completed'"
-	}
-	tasks, err := b.Client.ListTasks(ctx, b.Job, filter)
-	if err != nil {
-		return nil, err
-	}
-	shown := b.ours(tasks)
-	var gone []string
-	for name := range b.live {
-		if _, ok := shown[name]; !ok {
-			gone = append(gone, name)
-		}
-	}
-	if err := b.find(ctx, gone, shown); err != nil {
-		return nil, err
-	}
-	b.listed = true
-	return b.note(ctx, shown), nil
-}
-
-// ours returns the pilots among tasks.
-func (b *Backend) ours(tasks []TaskInfo) map[string]pilot.Pilot {
-	pilots := map[string]pilot.Pilot{}
-	for _, t := range tasks {
-		if b.IsPilot(t.ID) {
-			pilots[t.ID] = pilotOf(t)
-		}
-	}
-	return pilots
-}
-
-// find adds the pilots that have left the list of those that have not ended. One that the service no longer knows is
-// not added.
-func (b *Backend) find(ctx context.Context, gone []string, into map[string]pilot.Pilot) error {
-	if len(gone) > manyGone {
-		tasks, err := b.Client.ListTasks(ctx, b.Job, b.filter())
-		if err != nil {
-			return err
-		}
-		all := b.ours(tasks)
-		for _, name := range gone {
-			if p, ok := all[name]; ok {
-				into[name] = p
-			}
-		}
-		return nil
-	}
-	for _, name := range gone {
-		t, err := b.Client.TaskInfo(ctx, b.Job, name)
-		switch {
-		case errors.Is(err, ErrTaskNotFound):
-		case err != nil:
-			return err
-		default:
-			into[name] = pilotOf(t)
-		}
-	}
-	return nil
-}
-
-// lately is the time for which Pilots shows an ended pilot: as long as the token may live of one that never reached the
-// server, so that a manager that begins again ends it.
-const lately = pilot.CloudTokenLife
-
-// note notes the pilots that the service shows, and returns the answer of Pilots.
-func (b *Backend) note(ctx context.Context, shown map[string]pilot.Pilot) []pilot.Pilot {
-	b.live = map[string]bool{}
-	var pilots []pilot.Pilot
-	for name, p := range shown {
-		if p.Phase == pilot.Ended {
-			b.ended[name] = p
-			continue
-		}
-		b.live[name] = true
-		pilots = append(pilots, p)
-	}
-	b.addTrouble(ctx, pilots)
-	for _, p := range b.ended {
-		if b.Now().Sub(p.Since) < lately {
-			pilots = append(pilots, p)
-		}
-	}
-	slices.SortFunc(pilots, func(a, c pilot.Pilot) int { return strings.Compare(a.Name, c.Name) })
-	return pilots
-}
-
-// pilotOf returns the pilot of a task. The Since of an ended one is the time of its end.
-func pilotOf(t TaskInfo) pilot.Pilot {
-	p := pilot.Pilot{Name: t.ID, Job: t.ID, State: t.State, Phase: pilot.Active, Since: t.Created}
-	if t.Node != nil {
-		p.Node = t.Node.NodeID
-	}
-	e := t.Execution
-	if e == nil {
-		e = &Execution{}
-	}
-	switch t.State {
-	case taskActive, taskPreparing:
-		p.Phase = pilot.Pending
-	case taskCompleted:
-		p.Phase, p.Since, p.Reason = pilot.Ended, e.End, e.reason()
-		p.Cancelled = e.Failure != nil && e.Failure.Code == endedByUser
-		if p.Since.IsZero() {
-			p.Since = t.StateTransition
-		}
-		return p
-	default: // an unknown state may run
-		if !e.Start.IsZero() {
-			p.Since = e.Start
-		}
-	}
-	if e.RequeueCount > 0 {
-		p.Reason = "Azure Batch has requeued it " + termtext.Count(e.RequeueCount, "time")
-	}
-	return p
-}
-
-// endedByUser is the code of a task that was terminated ("Job/Task Scheduling Error Codes").
-const endedByUser = "TaskEnded"
-
-// reason returns the reason of a task's end, in the service's words.
-func (e *Execution) reason() string {
-	var parts []string
-	if e.ExitCode != nil {
-		parts = append(parts, fmt.Sprintf("exit code %d", *e.ExitCode))
-	}
-	if e.Failure != nil && e.Failure.Code != "FailureExitCode" {
-		parts = append(parts, e.Failure.text())
-	}
-	if e.Container != nil && e.Container.Error != "" {
-		parts = append(parts, e.Container.Error)
-	}
-	return withoutSignature(strings.Join(parts, "; "))
-}
-
-// text returns the service's words for a failure.
-func (f *Failure) text() string {
-	text := strings.TrimSuffix(f.Code+": "+f.Message, ": ")
-	for _, d := range f.Details {
-		if d.Name == "Message" || d.Name == "Reason" || d.Name == "AdditionalInfo" {
-			text = strings.TrimSuffix(text, ".") + ": " + d.Value
-		}
-	}
-	return text
 }
 
 // Stop terminates a pilot's task.
