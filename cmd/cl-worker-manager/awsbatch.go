@@ -3,12 +3,10 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path/filepath"
 
 	"github.com/spf13/pflag"
 
-	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/pilot/awsbatch"
 )
 
@@ -38,15 +36,15 @@ func (a *awsBatch) addFlags(flags *pflag.FlagSet) {
 func (*awsBatch) exposed() []string { return nil }
 
 func (a *awsBatch) open(ctx context.Context, w cloudWorkers) (cloudBackend, error) {
-	switch {
-	case a.secret != "" && a.role == "":
-		return nil, program.Usage(errors.New("--worker-secret needs --execution-role: ECS reads the secret with that role"))
-	case w.WorkDirPrefix != "" && !filepath.IsAbs(w.WorkDirPrefix):
-		return nil, program.Usage(fmt.Errorf("--worker-work-dir-prefix %s: want an absolute path on the instances", w.WorkDirPrefix))
+	if a.secret != "" && a.role == "" {
+		return nil, errors.New("--worker-secret needs --execution-role: ECS reads the secret with that role")
+	}
+	if err := w.checkPrefix("instances"); err != nil {
+		return nil, err
 	}
 	client, err := awsbatch.Connect(ctx, a.region)
 	if err != nil {
-		return nil, program.Usage(err)
+		return nil, err
 	}
 	definition := awsbatch.Definition{
 		Name: a.definition, Image: w.Image, User: a.user, CPUs: w.CPUs, GPUs: w.GPUs, MemoryMB: w.MemoryMB, Secret: a.secret, ExecutionRole: a.role,

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
@@ -13,7 +12,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/account"
-	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/pilot/azurebatch"
 )
 
@@ -63,29 +61,30 @@ func (a *azureBatch) open(_ context.Context, w cloudWorkers) (cloudBackend, erro
 	logs := cmp.Or(a.logContainer, w.Getenv("CL_AZURE_LOG_CONTAINER_URL"))
 	switch {
 	case a.job == "":
-		return nil, program.Usage(errors.New("--job-id is missing: name a job of the Batch account"))
+		return nil, errors.New("--job-id is missing: name a job of the Batch account")
 	case service == "":
-		return nil, program.Usage(errors.New("--service-url is missing: the portal shows it as the URL of the Batch account"))
+		return nil, errors.New("--service-url is missing: the portal shows it as the URL of the Batch account")
 	case a.slots < 1:
-		return nil, program.Usage(fmt.Errorf("--task-slots is %d: want 1 or more", a.slots))
-	case w.WorkDirPrefix != "" && !filepath.IsAbs(w.WorkDirPrefix):
-		return nil, program.Usage(fmt.Errorf("--worker-work-dir-prefix %s: want an absolute path on the nodes", w.WorkDirPrefix))
+		return nil, fmt.Errorf("--task-slots is %d: want 1 or more", a.slots)
+	}
+	if err := w.checkPrefix("nodes"); err != nil {
+		return nil, err
 	}
 	if !strings.Contains(service, "://") {
 		service = "https://" + service // the variable of Azure's own programs may have no scheme
 	}
 	if logs != "" {
 		if _, err := azurebatch.OpenLogContainer(logs, policy.ClientOptions{}); err != nil {
-			return nil, program.Usage(err)
+			return nil, err
 		}
 	}
 	credential, err := a.credential(w.Getenv)
 	if err != nil {
-		return nil, program.Usage(err)
+		return nil, err
 	}
 	client, err := azurebatch.NewClient(service, credential, azurebatch.Options{Now: w.Now})
 	if err != nil {
-		return nil, program.Usage(err)
+		return nil, err
 	}
 	w.Worker.WorkDir = cmp.Or(w.WorkDirPrefix, workDirInTask)
 	return &azurebatch.Backend{

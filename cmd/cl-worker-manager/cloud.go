@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
@@ -27,8 +28,8 @@ type service interface {
 	describe() (name, short, long string)
 	// addFlags adds the flags that only this service has.
 	addFlags(flags *pflag.FlagSet)
-	// open returns the backend. It fails for flags that contradict each other or have invalid values. It asks the
-	// service nothing.
+	// open returns the backend. It fails for flags that contradict each other or have invalid values, and for a login
+	// that cannot be read. It asks the service nothing.
 	open(ctx context.Context, w cloudWorkers) (cloudBackend, error)
 	// exposed returns a warning for each secret on the command line, which other users of this machine can read.
 	exposed() []string
@@ -136,13 +137,22 @@ func (c *cloud) openBackend(ctx context.Context, server string, login account.Lo
 		return nil, err
 	}
 	w := &c.worker
-	return c.open(ctx, cloudWorkers{
+	b, err := c.open(ctx, cloudWorkers{
 		Mark: c.mark, Image: c.image(), WorkDirPrefix: w.workDirPrefix, CPUs: c.shape.CPUs, GPUs: c.shape.GPUs, MemoryMB: c.memoryMB,
 		Worker: pilot.Worker{
 			Executable: w.executable, Server: server, IdleSeconds: w.idleSeconds, Arguments: c.arguments(),
 		},
 		User: login.User, Password: login.Password, Log: c.Log(c.verbose), Now: c.Now, Getenv: c.Getenv,
 	})
+	return b, usage(err)
+}
+
+// checkPrefix fails if --worker-work-dir-prefix is no directory of the machines that a service's workers share.
+func (w cloudWorkers) checkPrefix(machines string) error {
+	if w.WorkDirPrefix != "" && !filepath.IsAbs(w.WorkDirPrefix) {
+		return fmt.Errorf("--worker-work-dir-prefix %s: want an absolute path on the %s", w.WorkDirPrefix, machines)
+	}
+	return nil
 }
 
 // keeper is a service whose machines may keep an image that no registry has.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/kubeclient"
 	"github.com/cl-slurm/cl-slurm/pilot/kubernetes"
@@ -70,15 +69,15 @@ const defaultPrefix = "/tmp"
 func (k *inKubernetes) open(_ context.Context, w cloudWorkers) (cloudBackend, error) {
 	s, err := k.complete(w)
 	if err != nil {
-		return nil, program.Usage(err)
+		return nil, err
 	}
 	a := k.access
 	a.UserAgent = "cl-worker-manager"
 	c, err := kubernetes.Connect(a)
-	switch {
-	case errors.Is(err, kubeclient.ErrAccess):
-		return nil, program.Usage(fmt.Errorf("%w: give --kubeconfig and --context, or --cluster-host with --auth-token-file and --cert-path", err))
-	case err != nil:
+	if errors.Is(err, kubeclient.ErrAccess) {
+		err = fmt.Errorf("%w: give --kubeconfig and --context, or --cluster-host with --auth-token-file and --cert-path", err)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return &kubernetes.Backend{Cluster: c, Manager: w.Mark, Settings: s, User: w.User, Password: w.Password, Now: w.Now}, nil

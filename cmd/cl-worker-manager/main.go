@@ -1,8 +1,8 @@
 // Command cl-worker-manager starts workers for a CodaLab server's staged bundles: in Slurm jobs, in pods of Kubernetes,
 // or in jobs of AWS Batch or Azure Batch. Its command line is that of CodaLab's own (codalab/worker_manager/main.py).
 //
-// main.go builds the command line, flags.go its flags; slurmbatch.go wires the manager for Slurm, and cloud.go that for
-// clouds, which have a file each. login.go finds the user's name and password. status.go, logs.go and kill.go show and
+// main.go builds the command line, flags.go its flags. slurmbatch.go wires the manager for Slurm, and cloud.go that for
+// clouds, which have a file each; run.go runs both. login.go finds the user's name and password. status.go, logs.go and kill.go show and
 // kill workers.
 package main
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,13 +14,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/cl-slurm/cl-slurm/cmd/internal/account"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
-	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/codalab/client"
-	"github.com/cl-slurm/cl-slurm/internal/background"
 	"github.com/cl-slurm/cl-slurm/internal/backoff"
-	"github.com/cl-slurm/cl-slurm/internal/command"
 	"github.com/cl-slurm/cl-slurm/pilot"
 	"github.com/cl-slurm/cl-slurm/pilot/slurmbatch"
 	"github.com/cl-slurm/cl-slurm/sbatch"
@@ -128,52 +122,6 @@ func (s *slurmBatch) manageWorkers(ctx context.Context) error {
 	return s.run(ctx, api, loop, backend.User+"-"+backend.JobName, "cl-worker-manager")
 }
 
-// run makes passes until ctx ends. name distinguishes the user's managers, and command is the command line that has
-// status and kill.
-func (m *manager) run(ctx context.Context, api *client.Client, loop *pilot.Manager, name, command string) error {
-	if err := m.present(api, loop, name); err != nil {
-		return err
-	}
-	if err := runPresent(ctx, loop); err != nil {
-		return err
-	}
-	fmt.Fprintf(m.Stderr, "the workers continue: %s status lists them, and kill ends one\n", command)
-	return nil
-}
-
-// present gives a loop a presence on the server.
-func (m *manager) present(api *client.Client, loop *pilot.Manager, name string) error {
-	host, err := os.Hostname()
-	if err != nil {
-		return fmt.Errorf("find the host's name: %w", err)
-	}
-	shape := loop.Shape
-	report := codalab.CheckIn{Hostname: host, Tag: shape.Tag, TagExclusive: shape.Exclusive, CPUs: shape.CPUs, GPUs: shape.GPUs, MemoryBytes: shape.Memory}
-	if m.worker.group != "" {
-		report.GroupName = &m.worker.group
-	}
-	loop.Presence = &pilot.Presence{Server: api, Name: "cl-worker-manager-" + name, Report: report, Log: loop.Log}
-	return nil
-}
-
-// runPresent runs a loop and its presence.
-func runPresent(ctx context.Context, loop *pilot.Manager) error {
-	shown, stop := context.WithCancel(ctx)
-	ended := background.Go(func() { loop.Presence.Run(shown) })
-	defer func() {
-		stop()
-		<-ended
-	}()
-	return loop.Run(ctx)
-}
-
-// bound gives a loop the flags of the manager.
-func (m *manager) bound(loop *pilot.Manager) {
-	loop.NoFilter, loop.Min, loop.Max = m.noPrefilter, m.min, m.max
-	loop.Pause, loop.Spacing = time.Duration(max(m.sleepSeconds, 1))*time.Second, time.Duration(m.spaceSeconds)*time.Second
-	loop.Log = m.Log(m.verbose)
-}
-
 func (s *slurmBatch) check() (err error) {
 	if err := s.manager.check(); err != nil {
 		return err
@@ -194,12 +142,6 @@ func (s *slurmBatch) check() (err error) {
 	}
 	s.user = me.Username
 	return nil
-}
-
-// address returns the server's address.
-func (m *manager) address() (string, error) {
-	server, err := account.Server(m.Process, m.server)
-	return server, usage(err)
 }
 
 // slurm returns Slurm, with one squeue a second at most.
@@ -283,59 +225,6 @@ func (at *location) openBackend(p program.Process, slurm slurmbatch.Slurm) (*slu
 	}
 	dir, err := filepath.Abs(at.workDir)
 	return &slurmbatch.Backend{Slurm: slurm, User: me.Username, JobName: at.jobName, WorkDir: dir, Now: p.Now}, err
-}
-
-// executable finds the worker's program, and reports whether it is a script.
-func (s *slurmBatch) executable() (path string, scripted bool, err error) {
-	path = s.worker.executable
-	if !strings.Contains(path, "/") {
-		if path = s.lookUp(path); path == "" {
-			return "", false, program.Usage(fmt.Errorf("there is no %s in the directory of cl-worker-manager or in PATH; name it with --worker-executable", s.worker.executable))
-		}
-	}
-	if path, err = filepath.Abs(path); err != nil {
-		return "", false, err
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return "", false, program.Usage(fmt.Errorf("--worker-executable: %w", err))
-	}
-	defer func() { _ = file.Close() }() // only read
-	var start [2]byte
-	_, err = file.Read(start[:])
-	return path, string(start[:]) == "#!", err
-}
-
-// tokenFlag is the flag of a worker that logs in with a token.
-const tokenFlag = "--token-file"
-
-// takesToken reports whether a worker's program has the flag --token-file: our cl-worker has it, CodaLab's own has
-// not. takesToken reads the program's --help, because the program may be a wrapper script.
-func (s *slurmBatch) takesToken(ctx context.Context, executable string) bool {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	var help bytes.Buffer
-	c := command.Command{Args: []string{executable, "--help"}, Env: s.Environ, Stdout: &help, Group: true}
-	if err := c.Run(ctx); err != nil {
-		s.Log(s.verbose).DebugContext(ctx, "the worker's program does not print its flags", slog.Any("error", err))
-		return false
-	}
-	return strings.Contains(help.String(), tokenFlag)
-}
-
-// lookUp searches a program in this program's directory, and then in PATH.
-func (s *slurmBatch) lookUp(name string) string {
-	dirs := filepath.SplitList(s.Getenv("PATH"))
-	if self, err := os.Executable(); err == nil {
-		dirs = append([]string{filepath.Dir(self)}, dirs...)
-	}
-	for _, dir := range dirs {
-		path := filepath.Join(dir, name)
-		if info, err := os.Stat(path); err == nil && !info.IsDir() && info.Mode()&0o111 != 0 {
-			return path
-		}
-	}
-	return ""
 }
 
 // printJob prints the job that the manager would submit for a worker.

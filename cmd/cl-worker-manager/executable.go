@@ -1,0 +1,68 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/internal/command"
+)
+
+// executable finds the worker's program, and reports whether it is a script.
+func (s *slurmBatch) executable() (path string, scripted bool, err error) {
+	path = s.worker.executable
+	if !strings.Contains(path, "/") {
+		if path = s.lookUp(path); path == "" {
+			return "", false, program.Usage(fmt.Errorf("there is no %s in the directory of cl-worker-manager or in PATH; name it with --worker-executable", s.worker.executable))
+		}
+	}
+	if path, err = filepath.Abs(path); err != nil {
+		return "", false, err
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return "", false, program.Usage(fmt.Errorf("--worker-executable: %w", err))
+	}
+	defer func() { _ = file.Close() }() // only read
+	var start [2]byte
+	_, err = file.Read(start[:])
+	return path, string(start[:]) == "#!", err
+}
+
+// tokenFlag is the flag of a worker that logs in with a token.
+const tokenFlag = "--token-file"
+
+// takesToken reports whether a worker's program has the flag --token-file: our cl-worker has it, CodaLab's own has
+// not. takesToken reads the program's --help, because the program may be a wrapper script.
+func (s *slurmBatch) takesToken(ctx context.Context, executable string) bool {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	var help bytes.Buffer
+	c := command.Command{Args: []string{executable, "--help"}, Env: s.Environ, Stdout: &help, Group: true}
+	if err := c.Run(ctx); err != nil {
+		s.Log(s.verbose).DebugContext(ctx, "the worker's program does not print its flags", slog.Any("error", err))
+		return false
+	}
+	return strings.Contains(help.String(), tokenFlag)
+}
+
+// lookUp searches a program in this program's directory, and then in PATH.
+func (s *slurmBatch) lookUp(name string) string {
+	dirs := filepath.SplitList(s.Getenv("PATH"))
+	if self, err := os.Executable(); err == nil {
+		dirs = append([]string{filepath.Dir(self)}, dirs...)
+	}
+	for _, dir := range dirs {
+		path := filepath.Join(dir, name)
+		if info, err := os.Stat(path); err == nil && !info.IsDir() && info.Mode()&0o111 != 0 {
+			return path
+		}
+	}
+	return ""
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/cmd/internal/account"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/background"
+	"github.com/cl-slurm/cl-slurm/pilot"
+)
+
+// run makes passes until ctx ends. name distinguishes the user's managers, and command is the command line that has
+// status and kill.
+func (m *manager) run(ctx context.Context, api *client.Client, loop *pilot.Manager, name, command string) error {
+	if err := m.present(api, loop, name); err != nil {
+		return err
+	}
+	if err := runPresent(ctx, loop); err != nil {
+		return err
+	}
+	fmt.Fprintf(m.Stderr, "the workers continue: %s status lists them, and kill ends one\n", command)
+	return nil
+}
+
+// present gives a loop a presence on the server.
+func (m *manager) present(api *client.Client, loop *pilot.Manager, name string) error {
+	host, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("find the host's name: %w", err)
+	}
+	shape := loop.Shape
+	report := codalab.CheckIn{Hostname: host, Tag: shape.Tag, TagExclusive: shape.Exclusive, CPUs: shape.CPUs, GPUs: shape.GPUs, MemoryBytes: shape.Memory}
+	if m.worker.group != "" {
+		report.GroupName = &m.worker.group
+	}
+	loop.Presence = &pilot.Presence{Server: api, Name: "cl-worker-manager-" + name, Report: report, Log: loop.Log}
+	return nil
+}
+
+// runPresent runs a loop and its presence.
+func runPresent(ctx context.Context, loop *pilot.Manager) error {
+	shown, stop := context.WithCancel(ctx)
+	ended := background.Go(func() { loop.Presence.Run(shown) })
+	defer func() {
+		stop()
+		<-ended
+	}()
+	return loop.Run(ctx)
+}
+
+// bound gives a loop the flags of the manager.
+func (m *manager) bound(loop *pilot.Manager) {
+	loop.NoFilter, loop.Min, loop.Max = m.noPrefilter, m.min, m.max
+	loop.Pause, loop.Spacing = time.Duration(max(m.sleepSeconds, 1))*time.Second, time.Duration(m.spaceSeconds)*time.Second
+	loop.Log = m.Log(m.verbose)
+}
+
+// address returns the server's address.
+func (m *manager) address() (string, error) {
+	server, err := account.Server(m.Process, m.server)
+	return server, usage(err)
+}
