@@ -13,8 +13,8 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer"
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
-	"github.com/cl-slurm/cl-slurm/apptainer/container/pods/podstest"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/internal/kubetest"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
@@ -55,7 +55,7 @@ func (w testRuntime) debian(tb testing.TB) container.Container {
 	tb.Helper()
 	image := debianImage(tb)
 	if w.Pods != nil {
-		return container.Container{PinnedReference: podstest.Load(tb, image)}
+		return container.Container{PinnedReference: kubetest.Load(tb, image)}
 	}
 	if w.Engine != nil {
 		name := w.loadImage(tb, image)

@@ -17,10 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
-	"github.com/cl-slurm/cl-slurm/apptainer/container/pods/podstest"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/runner"
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
+	"github.com/cl-slurm/cl-slurm/internal/kubetest"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
@@ -103,7 +103,7 @@ func TestMain(m *testing.M) {
 	}
 	onNodes.Remove()
 	if cluster.namespace != "" {
-		podstest.RemoveNamespace(cluster.namespace)
+		kubetest.RemoveNamespace(cluster.namespace)
 	}
 	if err := errors.Join(forgetEngines(), docker.Remove()); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -11,11 +11,11 @@ import (
 // user without capabilities. It leaves out tests that need more than the pod has: Go, Debian or root.
 func TestSuiteHoldsInAPodWithoutPrivileges(t *testing.T) {
 	t.Parallel()
-	c := kubetest.Start(t)
+	namespace := kubetest.Namespace(t)
 	programs := strings.Fields("bwrap cat chown cut df env false grep head id ldd ls mkdir mksquashfs mount mv rm setsid sleep " +
 		"squashfuse_ll stat tail tar tee touch true truncate umount unshare unsquashfs")
-	image := c.Image(t, append(kubetest.Programs(t, programs...), kubetest.Self(t, "/usr/bin/suite"))...)
-	end := c.Run(t, kubetest.Pod{
+	image := kubetest.Image(t, append(kubetest.Programs(t, programs...), kubetest.Self(t, "/usr/bin/suite"))...)
+	end := kubetest.Run(t, namespace, kubetest.Pod{
 		Image: image, OwnUsers: true, Limits: map[string]string{"smarter-devices/fuse": "1"},
 		Security: map[string]any{
 			"procMount": "Unmasked", "runAsUser": 1000, "runAsGroup": 1000,

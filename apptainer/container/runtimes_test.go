@@ -27,11 +27,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/container/builtin"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/engine"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/pods"
-	"github.com/cl-slurm/cl-slurm/apptainer/container/pods/podstest"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/runner"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/walls"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 	"github.com/cl-slurm/cl-slurm/internal/kubeclient"
+	"github.com/cl-slurm/cl-slurm/internal/kubetest"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
@@ -196,7 +196,7 @@ func dockerRuntime(tb testing.TB) testRuntime {
 
 // onNodes is the image for all tests on the nodes of Kubernetes, and cluster their namespace. TestMain removes both.
 var (
-	onNodes podstest.Shared
+	onNodes kubetest.Shared
 	cluster struct {
 		once      sync.Once
 		namespace string
@@ -209,7 +209,7 @@ func podsRuntime(tb testing.TB) testRuntime {
 	tb.Helper()
 	testenv.Root(tb)
 	testenv.Kubernetes(tb)
-	cluster.once.Do(func() { cluster.namespace = podstest.NewNamespace(tb) })
+	cluster.once.Do(func() { cluster.namespace = kubetest.NewNamespace(tb) })
 	if cluster.namespace == "" {
 		tb.Fatal("the namespace could not be made: see the first test that needs it")
 	}
@@ -330,7 +330,7 @@ var enter = testenv.Program{Package: "./testdata/enter"}
 func (w testRuntime) image(tb testing.TB, config v1.Config, files ...imagetest.File) container.Container {
 	tb.Helper()
 	if w.Pods != nil {
-		return container.Container{PinnedReference: podstest.Load(tb, imagetest.Image(tb, config, imagetest.GzipLayer(tb, imagetest.TarStream(tb, files...))))}
+		return container.Container{PinnedReference: kubetest.Load(tb, imagetest.Image(tb, config, imagetest.GzipLayer(tb, imagetest.TarStream(tb, files...))))}
 	}
 	if w.Engine == nil {
 		return container.Container{SIF: convert(tb, apptainer.Converter{Compression: w.compression}, config, files...)}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/cl-slurm/cl-slurm/apptainer/container/pods/podstest"
+	"github.com/cl-slurm/cl-slurm/internal/kubetest"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
@@ -22,19 +22,19 @@ func TestKubernetesScripts(t *testing.T) {
 	testenv.Root(t)
 	testenv.Kubernetes(t)
 	worker, cl, u := shipped.Path(t), researchers.Path(t), testenv.Researcher(t)
-	image := podstest.Load(t, scriptImage(t))
+	image := kubetest.Load(t, scriptImage(t))
 	testscript.Run(t, testscript.Params{
 		Dir:         filepath.Join("testdata", "kubernetes"),
 		WorkdirRoot: testenv.SharedDir(t),
 		Setup: func(env *testscript.Env) error {
 			env.Defer(func() { endJobs(env.WorkDir) })
-			namespace := podstest.NewNamespace(t)
-			env.Defer(func() { podstest.RemoveNamespace(namespace) })
+			namespace := kubetest.NewNamespace(t)
+			env.Defer(func() { kubetest.RemoveNamespace(namespace) })
 			address, stop := startServer(t, filepath.Join(env.WorkDir, "server"))
 			env.Defer(stop)
 			bin, home := filepath.Join(env.WorkDir, "bin"), filepath.Join(env.WorkDir, "user")
 			must(t, errors.Join(os.Mkdir(bin, 0o755), os.Mkdir(home, 0o755), os.Chmod(filepath.Dir(env.WorkDir), 0o755), os.Chmod(env.WorkDir, 0o755)))
-			login := podstest.Kubectl(t, "config", "view", "--raw", "--flatten")
+			login := kubetest.Kubectl(t, "config", "view", "--raw", "--flatten")
 			config := filepath.Join(home, "kubeconfig")
 			must(t, errors.Join(os.WriteFile(config, []byte(login), 0o600), os.Chown(config, u.UID, u.GID), os.Chown(home, u.UID, u.GID)))
 			options := fmt.Sprintf("--bundle-runtime kubernetes --kubernetes-namespace %s --kubernetes-cpus 8 --kubernetes-gpus 16 --max-memory 8g", namespace)
@@ -46,7 +46,7 @@ func TestKubernetesScripts(t *testing.T) {
 			env.Setenv("KUBECONFIG", os.Getenv("KUBECONFIG"))
 			env.Setenv("NAMESPACE", namespace)
 			for name, path := range map[string]string{"CLUSTER": ".clusters[0].cluster.server", "CA": ".clusters[0].cluster.certificate-authority", "TOKEN": ".users[0].user.token"} {
-				env.Setenv(name, podstest.Kubectl(t, "config", "view", "--raw", "--minify", "-o", "jsonpath={"+path+"}"))
+				env.Setenv(name, kubetest.Kubectl(t, "config", "view", "--raw", "--minify", "-o", "jsonpath={"+path+"}"))
 			}
 			env.Setenv("RESEARCHER", strconv.Itoa(u.UID))
 			env.Setenv("IMAGE", image)

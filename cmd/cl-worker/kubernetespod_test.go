@@ -15,10 +15,10 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 
-	"github.com/cl-slurm/cl-slurm/apptainer/container/pods/podstest"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/kubetest"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
@@ -27,7 +27,7 @@ func forPods(t *testing.T, address string) string {
 	t.Helper()
 	target, err := url.Parse(address)
 	must(t, err)
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", net.JoinHostPort(podstest.Host(t), "0"))
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", net.JoinHostPort(kubetest.Host(t), "0"))
 	must(t, err)
 	forward := httptest.NewUnstartedServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }, FlushInterval: -1})
 	must(t, forward.Listener.Close())
@@ -45,7 +45,7 @@ func forPods(t *testing.T, address string) string {
 func TestWorkerInAPodRunsBundlesAsPods(t *testing.T) {
 	t.Parallel()
 	testenv.Root(t)
-	namespace, dir := podstest.Namespace(t), testenv.SharedDir(t)
+	namespace, dir := kubetest.Namespace(t), testenv.SharedDir(t)
 	address := startTestServer(t, filepath.Join(dir, "server"))
 	api, err := client.New(address, client.Options{
 		Credentials: func(context.Context) (string, string, error) { return "ann", scriptPassword, nil },
@@ -56,17 +56,17 @@ func TestWorkerInAPodRunsBundlesAsPods(t *testing.T) {
 	plain := scriptImage(t)
 	own, err := mutate.AppendLayers(plain, imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Directory("tmp"), imagetest.Directory("var/tmp"), imagetest.Executable("cl-worker", string(program)))))
 	must(t, err)
-	worker, image := podstest.Load(t, own), podstest.Load(t, plain)
+	worker, image := kubetest.Load(t, own), kubetest.Load(t, plain)
 	volume := filepath.Join(dir, "volume")
 	must(t, os.Mkdir(volume, 0o755))
-	podstest.ApplyFile(t, namespace, "../../docs/kubernetes/runs.yaml")
-	podstest.Claim(t, namespace, "lab-claim", volume)
+	kubetest.ApplyFile(t, namespace, "../../docs/kubernetes/runs.yaml")
+	kubetest.Claim(t, namespace, "lab-claim", volume)
 	command, err := json.Marshal([]string{
 		"/cl-worker", "--server", forPods(t, address), "--id", "w", "--work-dir", "/work/codalab-worker-scratch", "--bundle-runtime", "kubernetes",
 		"--kubernetes-cpus", "2", "--max-memory", "4g", "--gpuset", "NONE", "--pass-down-termination", "--exit-after-num-runs", "1",
 	})
 	must(t, err)
-	podstest.Apply(t, namespace, fmt.Sprintf(`
+	kubetest.Apply(t, namespace, fmt.Sprintf(`
 apiVersion: v1
 kind: Pod
 metadata: {name: cl-worker-1}
@@ -84,14 +84,14 @@ spec:
 	ran := runAndWait(t, api, image)
 	phase := ""
 	testenv.Await(t, "the worker has ended", func() bool {
-		phase = podstest.Kubectl(t, "-n", namespace, "get", "pod", "cl-worker-1", "-o", "jsonpath={.status.phase}")
+		phase = kubetest.Kubectl(t, "-n", namespace, "get", "pod", "cl-worker-1", "-o", "jsonpath={.status.phase}")
 		return phase == "Succeeded" || phase == "Failed"
 	}, &phase)
-	log := podstest.Kubectl(t, "-n", namespace, "logs", "cl-worker-1")
+	log := kubetest.Kubectl(t, "-n", namespace, "logs", "cl-worker-1")
 	if ran.State != codalab.StateReady || phase != "Succeeded" || !strings.Contains(log, `msg="runs are pods" namespace=`+namespace+" cpus=2 gpus=0") {
 		t.Errorf("the bundle is %s: %v; the worker's pod %s, and says %s", ran.State, ran.Metadata, phase, log)
 	}
-	if left := podstest.Kubectl(t, "-n", namespace, "get", "pods", "-l", "app=cl-run", "-o", "name"); left != "" {
+	if left := kubetest.Kubectl(t, "-n", namespace, "get", "pods", "-l", "app=cl-run", "-o", "name"); left != "" {
 		t.Errorf("it left %s", left)
 	}
 }

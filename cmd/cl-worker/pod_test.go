@@ -12,8 +12,8 @@ import (
 // cl-worker probe says which one is missing. A namespace of the Pod Security level baseline takes all these pods.
 func TestProbeInAPodSaysWhichSettingItLacks(t *testing.T) {
 	t.Parallel()
-	c := kubetest.Start(t)
-	c.Kubectl(t, nil, "label", "namespace", c.Namespace, "pod-security.kubernetes.io/enforce=baseline")
+	namespace := kubetest.Namespace(t)
+	kubetest.Kubectl(t, "label", "namespace", namespace, "pod-security.kubernetes.io/enforce=baseline")
 	files := append(kubetest.Programs(t, "bwrap", "squashfuse_ll", "unsquashfs", "newuidmap", "newgidmap", "slirp4netns"),
 		kubetest.Self(t, "/usr/bin/cl-worker"), imagetest.Regular("etc/subuid", "root:1:65535\n"), imagetest.Regular("etc/subgid", "root:1:65535\n"))
 	for i, f := range files {
@@ -21,7 +21,7 @@ func TestProbeInAPodSaysWhichSettingItLacks(t *testing.T) {
 			files[i].Mode = 0o4755
 		}
 	}
-	image := c.Image(t, files...)
+	image := kubetest.Image(t, files...)
 
 	unmasked := map[string]any{"procMount": "Unmasked"}
 	with := func(more map[string]any) map[string]any {
@@ -49,7 +49,7 @@ func TestProbeInAPodSaysWhichSettingItLacks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			tt.pod.Image, tt.pod.Command = image, []string{"cl-worker", "probe", "--scratch", kubetest.Scratch}
-			end := c.Run(t, tt.pod)
+			end := kubetest.Run(t, namespace, tt.pod)
 			if end.Succeeded == tt.refused {
 				t.Errorf("succeeded: %v", end.Succeeded)
 			}

@@ -10,8 +10,8 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"github.com/cl-slurm/cl-slurm/apptainer/container/pods/podstest"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/internal/kubetest"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
@@ -35,9 +35,9 @@ func startCaller(t *testing.T, volume string, command ...string) *callerSite {
 func startCallerAs(t *testing.T, security, volume string, command ...string) *callerSite {
 	t.Helper()
 	testenv.Root(t)
-	s := &callerSite{t: t, namespace: podstest.Namespace(t)}
+	s := &callerSite{t: t, namespace: kubetest.Namespace(t)}
 	if security != "{}" {
-		podstest.Kubectl(t, "label", "namespace", s.namespace, "pod-security.kubernetes.io/enforce=restricted")
+		kubetest.Kubectl(t, "label", "namespace", s.namespace, "pod-security.kubernetes.io/enforce=restricted")
 	}
 	dir, err := os.MkdirTemp("/var/tmp", "pods-test-")
 	testenv.Must(t, err)
@@ -46,13 +46,13 @@ func startCallerAs(t *testing.T, security, volume string, command ...string) *ca
 	testenv.Must(t, os.Chmod(dir, 0o777)) // of whatever user
 	program, err := os.ReadFile(caller.Path(t))
 	testenv.Must(t, err)
-	image := podstest.Load(t, imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Directory("tmp"), imagetest.Executable("caller", string(program))))))
-	podstest.ApplyFile(t, s.namespace, "../../../docs/kubernetes/runs.yaml")
+	image := kubetest.Load(t, imagetest.Image(t, v1.Config{}, imagetest.GzipLayer(t, imagetest.TarStream(t, imagetest.Directory("tmp"), imagetest.Executable("caller", string(program))))))
+	kubetest.ApplyFile(t, s.namespace, "../../../docs/kubernetes/runs.yaml")
 	if volume == "" {
 		volume = "persistentVolumeClaim: {claimName: lab-claim}"
-		podstest.Claim(t, s.namespace, "lab-claim", dir)
+		kubetest.Claim(t, s.namespace, "lab-claim", dir)
 	}
-	podstest.Apply(t, s.namespace, fmt.Sprintf(`
+	kubetest.Apply(t, s.namespace, fmt.Sprintf(`
 apiVersion: v1
 kind: Pod
 metadata: {name: caller}
@@ -82,7 +82,7 @@ func quoted(words []string) string {
 // kubectl runs kubectl in the namespace.
 func (s *callerSite) kubectl(args ...string) string {
 	s.t.Helper()
-	return podstest.Kubectl(s.t, append([]string{"-n", s.namespace}, args...)...)
+	return kubetest.Kubectl(s.t, append([]string{"-n", s.namespace}, args...)...)
 }
 
 // await waits until kubectl prints a word.

@@ -13,8 +13,8 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/cl-slurm/cl-slurm/apptainer/container/pods/podstest"
 	"github.com/cl-slurm/cl-slurm/internal/kubeclient"
+	"github.com/cl-slurm/cl-slurm/internal/kubetest"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
@@ -86,7 +86,7 @@ func TestRunOutlivesAnAPIServerThatDoesNotAnswer(t *testing.T) {
 	o.server.CloseClientConnections() // the watch breaks off
 	touch(t, s.dir, "go")
 	testenv.Await(t, "the pod has ended", func() bool {
-		return podstest.Kubectl(t, "-n", s.namespace, "get", "pods", "-o", "jsonpath={.items[*].status.phase}") == "Failed"
+		return kubetest.Kubectl(t, "-n", s.namespace, "get", "pods", "-o", "jsonpath={.items[*].status.phase}") == "Failed"
 	})
 	o.set(func(o *outage) { o.down = false })
 	if exit, err := r.wait(); err != nil || exit.Code != 6 {

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
-	"github.com/cl-slurm/cl-slurm/apptainer/container/pods/podstest"
+	"github.com/cl-slurm/cl-slurm/internal/kubetest"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
@@ -40,7 +40,7 @@ func TestCommandRunsInAPodOfItsImage(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(s.dir, "work/result")); err != nil {
 		t.Error(err)
 	}
-	if left := podstest.Kubectl(t, "-n", s.namespace, "get", "pods", "-o", "name"); left != "" {
+	if left := kubetest.Kubectl(t, "-n", s.namespace, "get", "pods", "-o", "name"); left != "" {
 		t.Errorf("it left %s", left)
 	}
 }
@@ -108,7 +108,7 @@ func TestPodWithoutANodeWaitsInTheSchedulersWords(t *testing.T) {
 	if _, err := r.wait(); err == nil {
 		t.Error("it ended well")
 	}
-	if left := podstest.Kubectl(t, "-n", s.namespace, "get", "pods", "-o", "name"); left != "" {
+	if left := kubetest.Kubectl(t, "-n", s.namespace, "get", "pods", "-o", "name"); left != "" {
 		t.Errorf("it left %s", left)
 	}
 }
@@ -118,7 +118,7 @@ func TestPodThatSomebodyDeletesIsNoFaultOfTheCommand(t *testing.T) {
 	s := newSite(t)
 	r := s.start("echo begun; sleep 1000", nil)
 	r.awaitBegun()
-	podstest.Kubectl(t, "-n", s.namespace, "delete", "pods", "--all", "--wait=false")
+	kubetest.Kubectl(t, "-n", s.namespace, "delete", "pods", "--all", "--wait=false")
 	if exit, err := r.wait(); err == nil || !strings.Contains(err.Error(), "somebody deleted the pod cl-run-") {
 		t.Errorf("%+v, %v", exit, err)
 	}
@@ -147,13 +147,13 @@ func TestUseOfARunningCommandIsTold(t *testing.T) {
 func TestUsedUpQuotaIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	podstest.Kubectl(t, "-n", s.namespace, "create", "quota", "none", "--hard=pods=0")
+	kubetest.Kubectl(t, "-n", s.namespace, "create", "quota", "none", "--hard=pods=0")
 	testenv.Await(t, "the quota counts", func() bool {
-		return podstest.Kubectl(t, "-n", s.namespace, "get", "quota", "none", "-o", "jsonpath={.status.hard.pods}") == "0"
+		return kubetest.Kubectl(t, "-n", s.namespace, "get", "quota", "none", "-o", "jsonpath={.status.hard.pods}") == "0"
 	})
 	r := s.start("echo begun", nil)
 	r.awaitWait("Kubernetes does not take the pod yet: ")
-	podstest.Kubectl(t, "-n", s.namespace, "delete", "quota", "none")
+	kubetest.Kubectl(t, "-n", s.namespace, "delete", "quota", "none")
 	if exit, err := r.wait(); err != nil || exit.Code != 0 {
 		t.Errorf("%+v, %v", exit, err)
 	}
@@ -165,7 +165,7 @@ func TestEvictionIsNoFaultOfTheCommand(t *testing.T) {
 	r := s.start("echo begun; sleep 1000", nil)
 	r.awaitBegun()
 	running := <-r.began
-	podstest.Evict(t, s.namespace, running.Name)
+	kubetest.Evict(t, s.namespace, running.Name)
 	if exit, err := r.wait(); err == nil || !strings.Contains(err.Error(), "Kubernetes ended the pod on node n") || !strings.Contains(err.Error(), "(EvictionByEvictionAPI)") {
 		t.Errorf("%+v, %v", exit, err)
 	}

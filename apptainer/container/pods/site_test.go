@@ -12,9 +12,9 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/pods"
-	"github.com/cl-slurm/cl-slurm/apptainer/container/pods/podstest"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 	"github.com/cl-slurm/cl-slurm/internal/kubeclient"
+	"github.com/cl-slurm/cl-slurm/internal/kubetest"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 }
 
 // shell is an image with sh and some programs, for all tests.
-var shell podstest.Shared
+var shell kubetest.Shared
 
 // shellImage returns the name of an image that all nodes have.
 func shellImage(t *testing.T) string {
@@ -82,7 +82,7 @@ type site struct {
 func newSite(t *testing.T) *site {
 	t.Helper()
 	testenv.Root(t)
-	s := &site{t: t, namespace: podstest.Namespace(t)}
+	s := &site{t: t, namespace: kubetest.Namespace(t)}
 	dir, err := os.MkdirTemp("/var/tmp", "pods-test-")
 	testenv.Must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })

@@ -10,12 +10,12 @@ import (
 
 func TestPodEndsWithItsCommandsOutput(t *testing.T) {
 	t.Parallel()
-	c := kubetest.Start(t)
-	image := c.Image(t, kubetest.Programs(t, "id")...)
-	if end := c.Run(t, kubetest.Pod{Image: image, Command: []string{"sh", "-c", "id -u; echo there >" + kubetest.Scratch + "/file"}}); !end.Succeeded || end.Output != "0\n" {
+	namespace := kubetest.Namespace(t)
+	image := kubetest.Image(t, kubetest.Programs(t, "id")...)
+	if end := kubetest.Run(t, namespace, kubetest.Pod{Image: image, Command: []string{"sh", "-c", "id -u; echo there >" + kubetest.Scratch + "/file"}}); !end.Succeeded || end.Output != "0\n" {
 		t.Errorf("%+v", end)
 	}
-	if end := c.Run(t, kubetest.Pod{Image: image, Command: []string{"sh", "-c", "exit 3"}}); end.Succeeded {
+	if end := kubetest.Run(t, namespace, kubetest.Pod{Image: image, Command: []string{"sh", "-c", "exit 3"}}); end.Succeeded {
 		t.Errorf("%+v", end)
 	}
 }
@@ -23,8 +23,8 @@ func TestPodEndsWithItsCommandsOutput(t *testing.T) {
 // A pod of its own users is root, and an unprivileged id of its node.
 func TestRootOfAPodWithItsOwnUsersIsNotRootOfTheNode(t *testing.T) {
 	t.Parallel()
-	c := kubetest.Start(t)
-	end := c.Run(t, kubetest.Pod{Image: c.Image(t, kubetest.Programs(t, "cat")...), OwnUsers: true, Command: []string{"cat", "/proc/self/uid_map"}})
+	namespace := kubetest.Namespace(t)
+	end := kubetest.Run(t, namespace, kubetest.Pod{Image: kubetest.Image(t, kubetest.Programs(t, "cat")...), OwnUsers: true, Command: []string{"cat", "/proc/self/uid_map"}})
 	ids := strings.Fields(end.Output)
 	if len(ids) != 3 || ids[0] != "0" || ids[1] == "0" || ids[2] != "65536" {
 		t.Errorf("%+v", end)
@@ -33,9 +33,9 @@ func TestRootOfAPodWithItsOwnUsersIsNotRootOfTheNode(t *testing.T) {
 
 func TestGPUsAreGivenToPods(t *testing.T) {
 	t.Parallel()
-	c := kubetest.Start(t)
-	end := c.Run(t, kubetest.Pod{
-		Image: c.Image(t, kubetest.Programs(t, "printenv")...), Limits: map[string]string{"nvidia.com/gpu": "2"},
+	namespace := kubetest.Namespace(t)
+	end := kubetest.Run(t, namespace, kubetest.Pod{
+		Image: kubetest.Image(t, kubetest.Programs(t, "printenv")...), Limits: map[string]string{"nvidia.com/gpu": "2"},
 		Command: []string{"sh", "-c", `cd /dev; echo nvidia?; printenv NVIDIA_VISIBLE_DEVICES`},
 	})
 	lines := strings.Split(end.Output, "\n")
