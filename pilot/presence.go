@@ -106,6 +106,9 @@ func (p *Presence) Run(ctx context.Context) {
 	defer grace.Stop()
 	for failures := 0; ctx.Err() == nil; {
 		err := p.checkIn(ctx, in)
+		if errors.Is(err, errInterrupted) {
+			continue
+		}
 		p.note(ctx, err)
 		if err == nil {
 			failures = 0
@@ -141,7 +144,10 @@ func (p *Presence) recognize(ctx context.Context) error {
 	}
 }
 
-// checkIn makes one check-in, and ends it when the reason changes.
+// errInterrupted is the error of a check-in that has no answer because a newer reason is to be told, or the manager ends.
+var errInterrupted = errors.New("the check-in is interrupted")
+
+// checkIn makes one check-in, and ends it with errInterrupted when the reason changes or ctx ends.
 func (p *Presence) checkIn(ctx context.Context, in codalab.CheckIn) error {
 	ctx, cancel := context.WithTimeout(ctx, presenceEvery)
 	defer cancel()
@@ -158,8 +164,8 @@ func (p *Presence) checkIn(ctx context.Context, in codalab.CheckIn) error {
 		cancel()
 		<-answered
 	}
-	if interrupted && p.refusal(err) == "" || errors.Is(ctx.Err(), context.Canceled) {
-		return nil
+	if p.refusal(err) == "" && (interrupted || errors.Is(ctx.Err(), context.Canceled)) {
+		return errInterrupted
 	}
 	return err
 }
@@ -172,8 +178,11 @@ func (p *Presence) refusal(err error) string {
 	return ""
 }
 
-// note notes the answer to a check-in.
+// note notes the answer to a check-in. A check-in without an answer changes nothing: the other manager may go on.
 func (p *Presence) note(ctx context.Context, err error) {
+	if err != nil && p.refusal(err) == "" {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before := p.conflict
