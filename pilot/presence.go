@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,6 +42,7 @@ type Presence struct {
 	conflict string
 	changed  chan struct{} // gets an element when reason has changed
 	settled  chan struct{} // closed once the server has had time to refuse the name
+	open     []openCheckIn
 }
 
 const (
@@ -50,6 +52,8 @@ const (
 	// presenceEvery is the longest time between two check-ins, presenceWithin bounds the last one.
 	presenceEvery  = 20 * time.Second
 	presenceWithin = 5 * time.Second
+	// presenceAgain is the time between two last check-ins, while an earlier one is not answered.
+	presenceAgain = 200 * time.Millisecond
 	// reservedDisk is more than any bundle requests: pilots report their disk themselves.
 	reservedDisk = 1 << 50
 )
@@ -120,12 +124,60 @@ func (p *Presence) Run(ctx context.Context) {
 		failures++
 		_ = backoff.Wait(ctx, failures, time.Second, presenceEvery) // the loop ends with ctx
 	}
-	in.IsTerminating = true
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), presenceWithin)
-	defer cancel()
-	if _, err := p.Server.CheckIn(ctx, p.Name, in); err != nil {
-		p.Log.DebugContext(ctx, "the server does not know that the manager ends", slog.Any("error", err))
+	p.leave(context.WithoutCancel(ctx), in)
+}
+
+// openCheckIn is a check-in for whose answer nobody waits.
+type openCheckIn struct {
+	answered <-chan struct{}
+	cancel   context.CancelFunc
+}
+
+func (o openCheckIn) isAnswered() bool {
+	select {
+	case <-o.answered:
+		return true
+	default:
+		return false
 	}
+}
+
+// leave tells the server that the manager ends. With that, the server answers the open check-ins that it has. If one
+// reaches the server only afterwards, the server takes the manager for alive again, and would refuse its name for a minute.
+// So leave repeats itself until all are answered.
+func (p *Presence) leave(ctx context.Context, in codalab.CheckIn) {
+	in.IsTerminating = true
+	ctx, cancel := context.WithTimeout(ctx, presenceWithin)
+	defer cancel()
+	defer func() {
+		for _, o := range p.open {
+			o.cancel()
+			<-o.answered
+		}
+	}()
+	for {
+		if _, err := p.Server.CheckIn(ctx, p.Name, in); err != nil {
+			p.Log.DebugContext(ctx, "the server does not know that the manager ends", slog.Any("error", err))
+			return
+		}
+		if p.allAnsweredWithin(ctx, presenceAgain) {
+			return
+		}
+	}
+}
+
+// allAnsweredWithin waits until no check-in is open, for some time at most.
+func (p *Presence) allAnsweredWithin(ctx context.Context, limit time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for _, o := range p.open {
+		select {
+		case <-o.answered:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
 }
 
 // recognize fails if the server is CodaLab's own, or ctx ends. It waits for a server that does not answer.
@@ -147,27 +199,26 @@ func (p *Presence) recognize(ctx context.Context) error {
 // errInterrupted is the error of a check-in that has no answer because a newer reason is to be told, or the manager ends.
 var errInterrupted = errors.New("the check-in is interrupted")
 
-// checkIn makes one check-in, and ends it with errInterrupted when the reason changes or ctx ends.
+// checkIn makes one check-in. If the reason changes or ctx ends, it returns errInterrupted. The check-in stays open then: a
+// request that is cancelled may still reach the server, and after a later one.
 func (p *Presence) checkIn(ctx context.Context, in codalab.CheckIn) error {
-	ctx, cancel := context.WithTimeout(ctx, presenceEvery)
-	defer cancel()
 	p.mu.Lock()
 	in.Closed = p.reason
 	p.mu.Unlock()
+	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), presenceEvery)
 	var err error
-	answered := background.Go(func() { _, err = p.Server.CheckIn(ctx, p.Name, in) })
-	interrupted := false
+	answered := background.Go(func() {
+		defer cancel()
+		_, err = p.Server.CheckIn(call, p.Name, in)
+	})
 	select {
 	case <-answered:
+		return err
+	case <-ctx.Done():
 	case <-p.changed:
-		interrupted = true
-		cancel()
-		<-answered
 	}
-	if p.refusal(err) == "" && (interrupted || errors.Is(ctx.Err(), context.Canceled)) {
-		return errInterrupted
-	}
-	return err
+	p.open = append(slices.DeleteFunc(p.open, openCheckIn.isAnswered), openCheckIn{answered, cancel})
+	return errInterrupted
 }
 
 // refusal returns the server's words if it refuses the manager's name, because another program has it.

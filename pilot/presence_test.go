@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -21,7 +22,9 @@ type reception struct {
 	calls   int
 }
 
-func (*reception) WorkerToken(context.Context, string, time.Duration) (string, error) { return "token", nil }
+func (*reception) WorkerToken(context.Context, string, time.Duration) (string, error) {
+	return "token", nil
+}
 
 func (*reception) EndWorkerTokens(context.Context, string) error { return nil }
 
@@ -73,4 +76,67 @@ func TestManagerWhoseNameIsTakenWaitsUntilTheServerAcceptsIt(t *testing.T) {
 		stop()
 		<-ended
 	})
+}
+
+// overtaking is a server that a manager's first check-in reaches only after the manager's last one. It holds check-ins until
+// the next one.
+type overtaking struct {
+	reception
+	last chan struct{} // closed when the last check-in has arrived
+	mu   sync.Mutex
+	seen []bool        // of each check-in that has arrived, whether it was a last one
+	held chan struct{} // closed when the held check-in is answered
+}
+
+func (s *overtaking) CheckIn(ctx context.Context, _ string, in codalab.CheckIn) ([]codalab.Message, error) {
+	if !in.IsTerminating {
+		<-s.last // the network is slow
+	}
+	s.mu.Lock()
+	s.seen = append(s.seen, in.IsTerminating)
+	if s.held != nil {
+		close(s.held)
+		s.held = nil
+	}
+	if in.IsTerminating {
+		if len(s.seen) == 1 {
+			close(s.last)
+		}
+		s.mu.Unlock()
+		return nil, nil
+	}
+	held := make(chan struct{})
+	s.held = held
+	s.mu.Unlock()
+	select {
+	case <-held:
+	case <-ctx.Done():
+	}
+	return nil, ctx.Err()
+}
+
+func TestManagerThatEndsFreesItsNameThoughAnEarlierCheckInArrivesLast(t *testing.T) {
+	t.Parallel()
+	for name, tells := range map[string]bool{"it ends during the earlier one": false, "a reason has interrupted the earlier one": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				server := &overtaking{last: make(chan struct{})}
+				ctx, stop := context.WithCancel(t.Context())
+				p := &pilot.Presence{Server: server, Name: "m", Log: slog.New(slog.DiscardHandler)}
+				ended := make(chan struct{})
+				go func() { p.Run(ctx); close(ended) }()
+				synctest.Wait()
+				if tells {
+					p.Tell("a worker waits for its start")
+					synctest.Wait()
+				}
+				stop()
+				<-ended
+				if n := len(server.seen); n < 3 || !server.seen[0] || !server.seen[n-1] {
+					t.Errorf("the server has seen %v, want a last check-in first, and again at the end", server.seen)
+				}
+			})
+		})
+	}
 }
