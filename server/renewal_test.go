@@ -75,7 +75,8 @@ func TestNoRenewalIsValidLongerThanThirtyFiveDaysAfterTheLogin(t *testing.T) {
 	})
 }
 
-// A worker that got no answer renews with the same token again. However often it does, it has three tokens at most.
+// A worker that got no answer renews with the same token again. However often it does, it has few tokens: that of the
+// login, two of this start, and those of the one before, with which it can do nothing.
 func TestRenewalEndsTheRenewedTokensButTheOneBefore(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -85,7 +86,7 @@ func TestRenewalEndsTheRenewedTokensButTheOneBefore(t *testing.T) {
 	lost := s.keep(role, "lost")
 	s.tokens[role] = s.tokens[first]
 	s.renewWorkerToken(role)
-	s.get(lost, "/user").is(http.StatusUnauthorized)
+	s.call(lost, "POST", "/workers/w/checkin", codalab.CheckIn{}).is(http.StatusGone)
 	second := s.keep(role, "second")
 	s.renewWorkerToken(role)
 	third := s.keep(role, "third")

@@ -31,7 +31,7 @@ func (s *Accounts) Routes() []rest.Route { return append(s.userRoutes(), s.group
 
 func (s *Accounts) userRoutes() []rest.Route {
 	return []rest.Route{
-		{Pattern: "GET /user", Serve: s.ownUser, Worker: true, WorkerToken: true, Differs: "last_login is the last sign-in by any program; CodaLab counts only those on its web page"},
+		{Pattern: "GET /user", Serve: s.ownUser, Worker: true, WorkerToken: true, Begins: true, Differs: "last_login is the last sign-in by any program; CodaLab counts only those on its web page"},
 		{Pattern: "PATCH /user", Serve: s.patchOwnUser},
 		{Pattern: "PATCH /user/increment_disk_used", Serve: s.incrementDiskUsed, Differs: "the user must be allowed to change the bundle; while an upload is under way nothing is written, since the server counts the bytes itself"},
 		{Pattern: "GET /users", Serve: search.Bounded(s.searchUsers), Public: true, Differs: "every user may search by what they see of a user; by mistake CodaLab refuses nearly all searches of users other than root. Email, quotas and use are for root"},

@@ -65,7 +65,7 @@ func (s *CheckIns) Wait() { s.walks.wait() }
 func (s *CheckIns) Routes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "GET /workers/info", Serve: s.workersInfo, Differs: "a worker that has been silent for the worker timeout is not listed; socket_id is null"},
-		{Pattern: "POST /workers/{worker}/checkin", Serve: s.checkIn, Worker: true, WorkerToken: true, Differs: "one answer may hold several messages; an older check-in of the worker that still waits ends at once; a worker id belongs to one program (instance) at a time; the user of a worker for a group must be a member; a worker may say why it takes no runs (closed), tell the sizes of its nodes, of which a run has to fit one (nodes), and name the job of a run (job_handle)"},
+		{Pattern: "POST /workers/{worker}/checkin", Serve: s.checkIn, Worker: true, WorkerToken: true, Differs: "one answer may hold several messages; an older check-in of the worker that still waits ends at once; a worker id belongs to one program (instance) at a time, with a worker token to the one that began last; the user of a worker for a group must be a member; a worker may say why it takes no runs (closed), tell the sizes of its nodes, of which a run has to fit one (nodes), and name the job of a run (job_handle)"},
 		{Pattern: "POST /workers/{worker}/start_bundle/{uuid}", Serve: s.startBundle, Worker: true, WorkerToken: true},
 	}
 }
@@ -91,11 +91,7 @@ func (s *CheckIns) checkIn(w http.ResponseWriter, r *http.Request, u store.User)
 	if err := s.boundCheckIn(key, &in, ofSite); err != nil {
 		return err
 	}
-	c, changed, err := s.config.Hub.BeginCheckIn(key, in, group, s.config.Now())
-	if inUse, ok := errors.AsType[*hub.InUseError](err); ok {
-		err = rest.Refuse(http.StatusConflict, "Worker '%s' is in use by another program, on %s. Stop that one, or give one of them another name; its id is free %s after its last check-in.",
-			key.ID, inUse.Hostname, codalab.SpellDuration(s.config.WorkerTimeout))
-	}
+	c, changed, err := s.begin(ctx, key, hub.Arrival{CheckIn: in, Group: group, Start: u.Start})
 	if err != nil {
 		return err
 	}
@@ -116,6 +112,26 @@ func (s *CheckIns) checkIn(w http.ResponseWriter, r *http.Request, u store.User)
 		return rest.WriteJSON(w, http.StatusOK, []any{nil})
 	}
 	return rest.WriteJSON(w, http.StatusOK, messages)
+}
+
+// begin begins a check-in, or returns its refusal.
+func (s *CheckIns) begin(ctx context.Context, key plan.Worker, a hub.Arrival) (c *hub.CheckIn, changed bool, err error) {
+	c, changed, err = s.config.Hub.BeginCheckIn(key, a, s.config.Now())
+	inUse, used := errors.AsType[*hub.InUseError](err)
+	switch {
+	case used:
+		return nil, false, rest.Refuse(http.StatusConflict, "Worker '%s' is in use by another program, on %s. Stop that one, or give one of them another name; its id is free %s after its last check-in.",
+			key.ID, inUse.Hostname, codalab.SpellDuration(s.config.WorkerTimeout))
+	case errors.Is(err, hub.ErrReplaced):
+		return nil, false, rest.ReplacedWorker(key.ID)
+	case err != nil:
+		return nil, false, err
+	}
+	if before := c.Replaces(); before != "" {
+		s.config.Log.LogAttrs(ctx, slog.LevelWarn, "a worker has begun again with the same token; the program that was the worker before has to end",
+			slog.String("worker", key.ID), slog.String("user", key.User), slog.String("before", before), slog.String("now", a.Hostname))
+	}
+	return c, changed, nil
 }
 
 // What the server keeps in memory of workers is bounded.

@@ -45,7 +45,7 @@ func (s *CheckIns) track(b store.Bundle) {
 func TestEndOfARunIsAcknowledgedAgain(t *testing.T) {
 	t.Parallel()
 	s, run, worker := service(t, codalab.StateRunning)
-	c, _, err := s.config.Hub.BeginCheckIn(worker, codalab.CheckIn{}, "", time.Now())
+	c, _, err := s.config.Hub.BeginCheckIn(worker, hub.Arrival{CheckIn: codalab.CheckIn{}}, time.Now())
 	must(t, err)
 	report := func(state codalab.State) int {
 		t.Helper()
@@ -69,9 +69,9 @@ func TestEndOfARunIsAcknowledgedAgain(t *testing.T) {
 func TestReportThatIsOvertakenIsNotApplied(t *testing.T) {
 	t.Parallel()
 	s, run, worker := service(t, codalab.StatePreparing)
-	earlier, _, err := s.config.Hub.BeginCheckIn(worker, codalab.CheckIn{}, "", time.Now())
+	earlier, _, err := s.config.Hub.BeginCheckIn(worker, hub.Arrival{CheckIn: codalab.CheckIn{}}, time.Now())
 	must(t, err)
-	later, _, err := s.config.Hub.BeginCheckIn(worker, codalab.CheckIn{}, "", time.Now())
+	later, _, err := s.config.Hub.BeginCheckIn(worker, hub.Arrival{CheckIn: codalab.CheckIn{}}, time.Now())
 	must(t, err)
 	for _, c := range []*hub.CheckIn{later, earlier} {
 		state := map[*hub.CheckIn]codalab.State{later: codalab.StateRunning, earlier: codalab.StatePreparing}[c]
@@ -90,7 +90,7 @@ func TestFailingStoreDoesNotLoseAWrite(t *testing.T) {
 	starting := run
 	starting.UUID, starting.State = "0x"+strings.Repeat("2", 32), codalab.StateStarting
 	s.track(starting)
-	c, _, err := s.config.Hub.BeginCheckIn(worker, codalab.CheckIn{}, "", time.Now())
+	c, _, err := s.config.Hub.BeginCheckIn(worker, hub.Arrival{CheckIn: codalab.CheckIn{}}, time.Now())
 	must(t, err)
 	told := make(chan error, 1)
 	go func() {

@@ -117,7 +117,7 @@ func (s *Uploads) receive(r *http.Request, b store.Bundle, up uploadRequest) err
 	client := r.Context()
 	ctx := context.WithoutCancel(client)
 	if up.filename == "" && len(up.urls) == 0 || b.Metadata.String("link_url") != "" {
-		b, err := s.store.Change(ctx, b.UUID, func(b *store.Bundle) error { return up.finish(b) })
+		b, err := s.store.Change(ctx, b.UUID, up.finish(b))
 		if err == nil {
 			s.changed(b.UUID)
 		}
@@ -128,7 +128,7 @@ func (s *Uploads) receive(r *http.Request, b store.Bundle, up uploadRequest) err
 			return s.storeBody(ctx, in, r.Body, up, room)
 		}
 		return s.storeURL(client, in, up, room)
-	}, up.finish)
+	}, up.finish(b))
 }
 
 // storeURL stores the contents of a URL.
@@ -151,18 +151,25 @@ func (s *Uploads) storeURL(ctx context.Context, in *store.Upload, up uploadReque
 	return errors.Join(s.storeBody(ctx, in, fetched, up, room), fetched.Close())
 }
 
-// finish changes the state of a bundle at the end of its upload.
-func (up uploadRequest) finish(b *store.Bundle) error {
-	state := up.stateOnSuccess
-	if !up.finalizeOnSuccess {
-		state = ""
+// finish returns the function that changes the state of a bundle at the end of its upload. began is the bundle at the
+// begin of the upload: the worker of a run may have lost it since, and the run may have begun again, even on a worker of
+// the same id.
+func (up uploadRequest) finish(began store.Bundle) func(*store.Bundle) error {
+	return func(b *store.Bundle) error {
+		state := up.stateOnSuccess
+		if !up.finalizeOnSuccess {
+			state = ""
+		}
+		next, ok := stored.Plan(*b).EndUpload(state)
+		switch {
+		case !ok:
+			return errFinal(*b)
+		case began.State.OnWorker() && (b.Worker != began.Worker || !b.Assigned.Equal(began.Assigned.Time)):
+			return rest.Refuse(http.StatusForbidden, "Contents cannot be stored: the worker that sends them has lost bundle %s since.", b.UUID)
+		}
+		stored.Become(b, next)
+		return nil
 	}
-	next, ok := stored.Plan(*b).EndUpload(state)
-	if !ok {
-		return errFinal(*b)
-	}
-	stored.Become(b, next)
-	return nil
 }
 
 // storeContents stores the contents that fill writes, all of them or nothing, within the quota

@@ -14,13 +14,20 @@ import (
 type CheckIn struct {
 	hub    *Hub
 	worker *worker
-	order  int64         // of arrival
-	wake   chan struct{} // gets an element when there may be a message; never closed
-	over   chan struct{} // closed when a newer check-in arrives, or the server stops
+	order  int64 // of arrival
+	start  int64 // the number of the worker's start
+	// replaced is the host of the program that this start of the worker replaces; empty if it replaces none.
+	replaced string
+	wake     chan struct{} // gets an element when there may be a message; never closed
+	over     chan struct{} // closed when a newer check-in arrives, or the server stops
 }
 
 // Worker returns the worker that checks in.
 func (c *CheckIn) Worker() plan.Worker { return c.worker.key }
+
+// Replaces returns the host of the program that was the worker before this check-in, if the worker has begun again as
+// another program; else an empty text.
+func (c *CheckIn) Replaces() string { return c.replaced }
 
 // End notes that the check-in is answered, or has failed. It rings for messages that are not in the answer.
 func (c *CheckIn) End() {
@@ -153,6 +160,9 @@ func (c *CheckIn) ReportsToStore(reports []codalab.RunReport, now time.Time) []c
 	c.hub.mu.Lock()
 	defer c.hub.mu.Unlock()
 	w := c.worker
+	if w.outlived(c.start) {
+		return nil // the worker has begun again since
+	}
 	var fresh []codalab.RunReport
 	ends := 0
 	for _, report := range reports {
@@ -170,13 +180,13 @@ func (c *CheckIn) ReportsToStore(reports []codalab.RunReport, now time.Time) []c
 	return fresh
 }
 
-// AcceptReport returns false if the report of a later check-in was applied before; else it
+// AcceptReport returns false if the report of a later check-in was applied before, or the worker has begun again; else it
 // records this one. Check-ins are applied one after the other, but not always in the order of
 // their arrival.
 func (c *CheckIn) AcceptReport(uuid string) bool {
 	c.hub.mu.Lock()
 	defer c.hub.mu.Unlock()
-	if c.order < c.worker.applied[uuid] {
+	if c.order < c.worker.applied[uuid] || c.worker.outlived(c.start) {
 		return false
 	}
 	c.worker.applied[uuid] = c.order

@@ -24,7 +24,8 @@
 //
 //   - No method but Ask, Tell, CheckIn.Wait, Bells.Wait and Bell.Serve blocks. All are safe for concurrent use.
 //   - Memory is bounded by the check-ins, runs, requests and doorbells that the limits allow.
-//   - Of two programs that use one worker id at the same time, one is refused (codalab.CheckIn.Instance).
+//   - Of two programs that use one worker id at the same time, one is refused (codalab.CheckIn.Instance): the later one,
+//     but with a worker token the earlier one (BeginCheckIn).
 //   - The report of an older check-in does not replace that of a newer one (CheckIn.AcceptReport).
 //   - A reply goes to the request that it answers or to none, also when it is late or the server was restarted.
 package hub

@@ -2,6 +2,7 @@ package hub
 
 import (
 	"cmp"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -38,6 +39,7 @@ type worker struct {
 	known     bool            // has checked in since the server started
 	last      codalab.CheckIn // its last check-in, without reports
 	group     string          // the uuid of the group that it serves; empty if it serves none
+	start     int64           // the number of its last start (store.User.Start); 0 if it has no worker token
 	seen      time.Time
 	held      *CheckIn         // the check-in that is held; nil for none
 	arrivals  int64            // check-ins so far
@@ -104,23 +106,47 @@ type InUseError struct {
 
 func (e *InUseError) Error() string { return "the worker's id is in use on " + e.Hostname }
 
-// BeginCheckIn records a check-in of a worker that serves a group, if group is not empty, and ends the
-// worker's previous check-in. The caller calls End. changed means that the worker may be able to run other
-// runs than before.
+// ErrReplaced means that a worker has begun again since the start that checks in.
+var ErrReplaced = errors.New("the worker has begun again since")
+
+// Arrival is a check-in that has come.
+type Arrival struct {
+	codalab.CheckIn
+
+	// Group is the uuid of the group that the worker serves; empty if it serves none.
+	Group string
+	// Start is the number of the worker's start (store.User.Start); 0 without a worker token.
+	Start int64
+}
+
+// BeginCheckIn records a check-in of a worker, and ends the worker's previous check-in. The caller calls End. changed
+// means that the worker may be able to run other runs than before.
 //
 // It fails with an InUseError while another instance uses the worker's id (codalab.CheckIn.Instance).
 // A worker that names no instance gives its id to the next that does, and so does one without runs that
 // has said that it ends.
-func (h *Hub) BeginCheckIn(key plan.Worker, in codalab.CheckIn, group string, now time.Time) (c *CheckIn, changed bool, err error) {
+//
+// A later start of the worker replaces an earlier one at once: the batch system has started its job again. The earlier
+// one gets ErrReplaced. Its claimed runs are lost, except those that the later one reports.
+func (h *Hub) BeginCheckIn(key plan.Worker, a Arrival, now time.Time) (c *CheckIn, changed bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	w := h.worker(key)
+	w, in, group := h.worker(key), a.CheckIn, a.Group
 	connected := h.connected(w, now)
 	over := w.last.IsTerminating && len(w.runs) == 0
-	if connected && !over && w.last.Instance != "" && w.last.Instance != in.Instance {
+	other := w.known && w.last.Instance != in.Instance
+	switch {
+	case w.outlived(a.Start):
+		return nil, false, ErrReplaced
+	case a.Start <= w.start && connected && !over && w.last.Instance != "" && other:
 		return nil, false, &InUseError{w.last.Hostname}
 	}
-	c = &CheckIn{hub: h, worker: w, wake: make(chan struct{}, 1), over: make(chan struct{})}
+	c = &CheckIn{hub: h, worker: w, start: a.Start, wake: make(chan struct{}, 1), over: make(chan struct{})}
+	if a.Start > w.start && other {
+		c.replaced = w.last.Hostname
+		w.abandon(in.Reports)
+	}
+	w.start = max(w.start, a.Start)
 	changed = !connected || group != w.group || !sameCapacity(w.last, in)
 	h.roomier = h.roomier || changed
 	for _, run := range in.Reports {
@@ -143,6 +169,21 @@ func (h *Hub) BeginCheckIn(key plan.Worker, in codalab.CheckIn, group string, no
 		w.held = c
 	}
 	return c, changed, nil
+}
+
+// outlived reports whether a later start has followed the one with this number. A program without a worker token has no
+// number. The caller holds h.mu.
+func (w *worker) outlived(start int64) bool { return start > 0 && start < w.start }
+
+// abandon notes that the worker's claimed runs are lost, except those that it reports. The caller holds h.mu.
+func (w *worker) abandon(reports []codalab.RunReport) {
+	for uuid, run := range w.runs {
+		reported := slices.ContainsFunc(reports, func(r codalab.RunReport) bool { return r.UUID == uuid })
+		if run.starting.IsZero() && !reported {
+			run.abandoned = true
+			w.runs[uuid] = run
+		}
+	}
 }
 
 // sameCapacity reports whether two check-ins tell the same capacity. It ignores free disk, which changes

@@ -28,7 +28,7 @@ func track(h *Hub, bundles ...plan.Bundle) { h.Track(bundles, plan.Site{}.Resour
 // checkIn begins a check-in.
 func checkIn(t *testing.T, h *Hub, in codalab.CheckIn, now time.Time) *CheckIn {
 	t.Helper()
-	c, _, err := h.BeginCheckIn(key, in, "", now)
+	c, _, err := h.BeginCheckIn(key, Arrival{CheckIn: in}, now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestOfTwoInstancesThatCheckInAtOnceOneIsRefused(t *testing.T) {
 		h, refused := New(time.Minute, start), make(chan error)
 		for _, instance := range []string{"9f02ab", "b1b2b3"} {
 			go func() {
-				_, _, err := h.BeginCheckIn(key, codalab.CheckIn{Instance: instance}, "", start)
+				_, _, err := h.BeginCheckIn(key, Arrival{CheckIn: codalab.CheckIn{Instance: instance}}, start)
 				refused <- err
 			}()
 		}
@@ -73,7 +73,7 @@ func TestWorkerThatIsSilentGivesItsIDAway(t *testing.T) {
 	t.Parallel()
 	h := New(time.Minute, start)
 	checkIn(t, h, codalab.CheckIn{Instance: "one"}, start)
-	if _, _, err := h.BeginCheckIn(key, codalab.CheckIn{Instance: "two"}, "", start.Add(time.Minute)); err == nil {
+	if _, _, err := h.BeginCheckIn(key, Arrival{CheckIn: codalab.CheckIn{Instance: "two"}}, start.Add(time.Minute)); err == nil {
 		t.Error("an id in use is given away")
 	}
 	checkIn(t, h, codalab.CheckIn{Instance: "two"}, start.Add(time.Minute+1))
@@ -315,4 +315,75 @@ func ask(ctx context.Context, h *Hub, uuid string, kind codalab.MessageType) <-c
 		over <- err
 	}()
 	return over
+}
+
+// The check-in of an earlier start may be on its way when the later one comes.
+func TestLaterStartReplacesTheEarlierOneAndItsReports(t *testing.T) {
+	t.Parallel()
+	h := New(time.Minute, start)
+	begin := func(number int64, instance string, runs ...codalab.RunReport) (*CheckIn, error) {
+		c, _, err := h.BeginCheckIn(key, Arrival{CheckIn: codalab.CheckIn{Instance: instance, Hostname: instance, Reports: runs}, Start: number}, start)
+		return c, err
+	}
+	report := codalab.RunReport{UUID: "0x1", State: codalab.StateRunning}
+	first, err := begin(1, "one", report)
+	if err != nil || first.Replaces() != "" {
+		t.Fatalf("%v, replaces %q", err, first.Replaces())
+	}
+	track(h, run("0x1", codalab.StateRunning), run("0x2", codalab.StateRunning), run("0x3", codalab.StateStarting))
+	h.Tick(start)
+	second, err := begin(2, "two", codalab.RunReport{UUID: "0x2"})
+	if err != nil || second.Replaces() != "one" {
+		t.Fatalf("%v, replaces %q", err, second.Replaces())
+	}
+	select {
+	case <-first.over:
+	default:
+		t.Error("the earlier one waits on")
+	}
+	if duties, _ := first.Due(start); len(duties) != 0 {
+		t.Errorf("the earlier one gets %v", duties)
+	}
+	if first.AcceptReport("0x1") || len(first.ReportsToStore([]codalab.RunReport{report}, start)) != 0 {
+		t.Error("a report of the earlier one is accepted")
+	}
+	if _, err := begin(1, "one"); !errors.Is(err, ErrReplaced) {
+		t.Errorf("the earlier one comes back: %v", err)
+	}
+	if _, lost := h.Tick(start); !cmp.Equal(lost, []string{"0x1"}) {
+		t.Errorf("lost are %v", lost)
+	}
+	if duties, _ := second.Due(start); len(duties) != 1 || duties[0].UUID != "0x3" {
+		t.Errorf("the later one gets %v, want the run that nobody has claimed", duties)
+	}
+	for _, number := range []int64{2, 0} {
+		if _, err := begin(number, "three"); err == nil || errors.Is(err, ErrReplaced) {
+			t.Errorf("another program of the same start, or with a password: %v", err)
+		}
+	}
+}
+
+func TestWorkerMayComeBackWithAPassword(t *testing.T) {
+	t.Parallel()
+	h := New(time.Minute, start)
+	arrive := func(number int64, instance string, now time.Time) (*CheckIn, error) {
+		c, _, err := h.BeginCheckIn(key, Arrival{CheckIn: codalab.CheckIn{Instance: instance}, Start: number}, now)
+		return c, err
+	}
+	if _, err := arrive(7, "one", start); err != nil {
+		t.Fatal(err)
+	}
+	later := start.Add(time.Minute + 1)
+	c, err := arrive(0, "two", later)
+	if err != nil {
+		t.Fatal(err)
+	}
+	track(h, run("0x1", codalab.StateRunning))
+	report := codalab.RunReport{UUID: "0x1", State: codalab.StateRunning}
+	if !c.AcceptReport("0x1") || len(c.ReportsToStore([]codalab.RunReport{report}, later)) != 1 {
+		t.Error("its report is not accepted")
+	}
+	if _, err := arrive(7, "one", later); err == nil {
+		t.Error("the first program comes back at once")
+	}
 }

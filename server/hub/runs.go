@@ -16,6 +16,8 @@ type trackedRun struct {
 	starting time.Time
 	// seen is the time at which a check-in last listed the claimed run; zero before the first Tick after that.
 	seen time.Time
+	// abandoned means that the worker has begun again without the run.
+	abandoned bool
 	// offline means that the bundle is worker_offline: the run is known to be lost.
 	offline bool
 }
@@ -51,7 +53,7 @@ func (h *Hub) trackOne(b plan.Bundle, r codalab.Resources) {
 	case b.KillMessage != "":
 		want.Kind, want.KillMessage = codalab.MessageKill, b.KillMessage
 	}
-	run.seen = w.runs[b.UUID].seen
+	run.seen, run.abandoned = w.runs[b.UUID].seen, w.runs[b.UUID].abandoned && b.State != codalab.StateStarting
 	if run.offline = b.State == codalab.StateWorkerOffline; run.offline {
 		delete(w.stored, b.UUID) // also an unchanged report brings it back
 	}
@@ -162,7 +164,8 @@ func (h *Hub) MoreRoom() bool {
 
 // Tick lets the hub know the time, and returns the runs that have waited too long. No worker has claimed the
 // unclaimed ones within startLimit, or their worker has gone without claiming them. The claimed ones are lost
-// that no check-in of their worker has listed within the timeout: the worker has gone, or has lost the run. The
+// that no check-in of their worker has listed within the timeout: the worker has gone, or has lost the run. So are those
+// of an earlier start of their worker. The
 // first Tick after a claim counts like such a check-in. Runs that are offline already are left out. Tick forgets
 // workers that have gone and have no runs.
 func (h *Hub) Tick(now time.Time) (unclaimed, lost []string) {
@@ -176,6 +179,8 @@ func (h *Hub) Tick(now time.Time) (unclaimed, lost []string) {
 				if gone || now.Sub(run.starting) > startLimit {
 					unclaimed = append(unclaimed, uuid)
 				}
+			case run.abandoned && !run.offline:
+				lost = append(lost, uuid)
 			case run.seen.IsZero():
 				run.seen = now
 				w.runs[uuid] = run

@@ -24,6 +24,9 @@ type Route struct {
 	// WorkerToken routes also serve worker tokens (store.User.OnlyWorker). If the path names a worker, it must
 	// be the token's. The others refuse them.
 	WorkerToken bool
+	// Begins is set for the calls with which a worker begins. They also serve a token that a worker has begun with
+	// (store.User.Replaced), so that it can begin again. Other routes refuse that token: its worker has another one.
+	Begins bool
 	// Waits is set for routes that wait for an upload's client or for a worker. They do not hold their user's
 	// turn to change something while they wait.
 	Waits bool
@@ -42,8 +45,16 @@ func (one Route) Admit(r *http.Request, u store.User) error {
 		return Refuse(http.StatusForbidden, "This token is for worker %s alone: it may only run bundles.", u.OnlyWorker)
 	case u.OnlyWorker != "" && worker != "" && worker != u.OnlyWorker:
 		return Refuse(http.StatusForbidden, "This token is for worker %s alone, and not for worker %s.", u.OnlyWorker, worker)
+	case u.Replaced && !one.Begins:
+		return ReplacedWorker(u.OnlyWorker)
 	}
 	return nil
+}
+
+// ReplacedWorker is the refusal of a program whose worker has begun again since, with the same token, as another process.
+// The worker recognizes it by its status, and ends.
+func ReplacedWorker(worker string) error {
+	return Refuse(http.StatusGone, "Worker '%s' has begun again elsewhere with the same token: this program has to end.", worker)
 }
 
 // Changes reports whether a route changes objects of users, so that its requests are in the audit log.

@@ -47,7 +47,7 @@ func TestRunThatIsKilledBeforeItsAssignmentIsStoredStaysKilled(t *testing.T) {
 	s := scheduler(t, t.TempDir(), codalab.StateStaged, io.Discard)
 	t.Cleanup(func() { must(t, s.config.Store.Close()) })
 	s.processChanges(t.Context(), []string{run.UUID})
-	_, _, err := s.config.Hub.BeginCheckIn(plan.Worker{User: alice.ID, ID: "w"}, codalab.CheckIn{CPUs: 4, MemoryBytes: 1 << 40, ExitAfterNumRuns: 1}, "", time.Now())
+	_, _, err := s.config.Hub.BeginCheckIn(plan.Worker{User: alice.ID, ID: "w"}, hub.Arrival{CheckIn: codalab.CheckIn{CPUs: 4, MemoryBytes: 1 << 40, ExitAfterNumRuns: 1}}, time.Now())
 	must(t, err)
 	_, err = s.config.Store.Change(t.Context(), run.UUID, func(b *store.Bundle) error {
 		stored.Become(b, stored.Plan(*b).Kill())
@@ -67,7 +67,7 @@ func TestDeletedRunTakesNoRoomOfItsWorker(t *testing.T) {
 	t.Cleanup(func() { must(t, s.config.Store.Close()) })
 	s.processChanges(t.Context(), []string{run.UUID})
 	now := time.Now()
-	_, _, err := s.config.Hub.BeginCheckIn(plan.Worker{User: alice.ID, ID: "w"}, codalab.CheckIn{CPUs: 4, MemoryBytes: 1 << 40, ExitAfterNumRuns: 1}, "", now)
+	_, _, err := s.config.Hub.BeginCheckIn(plan.Worker{User: alice.ID, ID: "w"}, hub.Arrival{CheckIn: codalab.CheckIn{CPUs: 4, MemoryBytes: 1 << 40, ExitAfterNumRuns: 1}}, now)
 	must(t, err)
 	s.match(t.Context(), now, true)
 	if n := s.config.Hub.Counts(now).Runs; n != 1 {

@@ -51,7 +51,7 @@ func New(c Config) *SignIns {
 // Routes returns the routes for worker tokens. Token and Revoke are not routes: they need no token.
 func (s *SignIns) Routes() []rest.Route {
 	return []rest.Route{
-		{Pattern: "POST /workers/{worker}/token", Serve: s.addWorkerToken, WorkerToken: true, Audited: true, Differs: "only this server has it: it gives out a worker token; a worker renews its own"},
+		{Pattern: "POST /workers/{worker}/token", Serve: s.addWorkerToken, WorkerToken: true, Begins: true, Audited: true, Differs: "only this server has it: it gives out a worker token; a worker renews its own"},
 		{Pattern: "DELETE /workers/{worker}/token", Serve: s.endWorkerTokens, Audited: true, Differs: "only this server has it: it ends all of the user's tokens for this worker"},
 	}
 }

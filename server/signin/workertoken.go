@@ -54,8 +54,11 @@ func (s *SignIns) renewWorkerToken(w http.ResponseWriter, r *http.Request, in co
 	}
 	token, now := rand.Text()+rand.Text(), s.config.Now()
 	t, err := s.config.Store.RenewWorkerToken(r.Context(), hashToken(bearer(r)), hashToken(token), now, maxWorkerTokens)
-	if errors.Is(err, store.ErrNotFound) { // since the request was authenticated
+	switch {
+	case errors.Is(err, store.ErrNotFound): // since the request was authenticated
 		return rest.Refuse(http.StatusUnauthorized, "User is not authenticated.")
+	case errors.Is(err, store.ErrReplaced):
+		return rest.ReplacedWorker(r.PathValue("worker"))
 	}
 	return answerWorkerToken(w, token, t, now, err)
 }

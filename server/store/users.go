@@ -45,6 +45,9 @@ type User struct {
 	// OnlyWorker is the worker whose token a request has; empty if it has another token. The request may
 	// only do that worker's calls. OnlyWorker is no column of the table users: only UserOfToken sets it.
 	OnlyWorker string `db:"only_worker"`
+	// Start is the number of that worker's start, and Replaced is set if it has begun again since (WorkerToken.Start).
+	Start    int64 `db:"start_number"`
+	Replaced bool  `db:"replaced"`
 }
 
 // Root reports whether the user is the root user.
@@ -194,10 +197,13 @@ func (s *Store) DeleteGrants(ctx context.Context, userID string) error {
 func (s *Store) UserOfToken(ctx context.Context, token string, now time.Time) (User, error) {
 	var u User
 	err := s.db.GetContext(ctx, &u, s.db.Rebind(`
-		SELECT users.*, '' AS only_worker FROM grants JOIN users ON users.id = grants.user_id
+		SELECT users.*, '' AS only_worker, 0 AS start_number, 0 AS replaced FROM grants JOIN users ON users.id = grants.user_id
 		WHERE grants.access = ? AND grants.access_expires > ?
 		UNION ALL
-		SELECT users.*, worker_tokens.worker_id AS only_worker FROM worker_tokens JOIN users ON users.id = worker_tokens.user_id
+		SELECT users.*, worker_tokens.worker_id AS only_worker, worker_tokens.start_number,
+			CASE WHEN EXISTS (SELECT 1 FROM worker_tokens AS later WHERE later.user_id = worker_tokens.user_id
+				AND later.worker_id = worker_tokens.worker_id AND later.start_number > worker_tokens.start_number) THEN 1 ELSE 0 END AS replaced
+		FROM worker_tokens JOIN users ON users.id = worker_tokens.user_id
 		WHERE worker_tokens.token = ? AND worker_tokens.expires > ?`), token, Time{now}, token, Time{now})
 	return u, rowError(err, "get user of token")
 }
