@@ -71,6 +71,8 @@ type checkIns struct {
 	// bridge ends, unless that is 0.
 	denied    time.Time
 	deniedFor time.Duration
+	// standalone is set for a stand-alone worker.
+	standalone bool
 }
 
 // run keeps the queue checked in until ctx ends: the server holds a check-in until it has a
@@ -245,6 +247,10 @@ func (c *checkIns) handleAnswer(ctx context.Context, a answer) error {
 func (c *checkIns) failed(ctx context.Context, err error) error {
 	c.failures++
 	c.contact.failing.Store(true)
+	if refused, ok := errors.AsType[*codalab.Error](err); ok && c.standalone && refused.Status == http.StatusGone {
+		c.contact.replaced.Store(refused) // ender ends the worker, and there are no more check-ins
+		return nil
+	}
 	if refused, ok := errors.AsType[*codalab.Error](err); ok && !refused.Transient() && (!c.answered || c.isDenied(refused)) {
 		return fmt.Errorf("check in queue %s: %w", c.queue.Name, err)
 	}

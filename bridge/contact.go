@@ -3,6 +3,8 @@ package bridge
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
 // contact says whether Slurm and the server answer. It is safe for concurrent use.
@@ -14,6 +16,8 @@ type contact struct {
 	// failing is set while the server does not take check-ins.
 	lastAnswer atomic.Int64
 	failing    atomic.Bool
+	// replaced is the server's refusal of a stand-alone worker that has begun again as another program; nil for none.
+	replaced atomic.Pointer[codalab.Error]
 }
 
 func (c *contact) init() {

@@ -21,6 +21,7 @@ type fakeServer struct {
 	hold       time.Duration
 	down       bool
 	denies     bool            // check-ins
+	replaced   bool            // the worker has begun again elsewhere
 	failures   int             // that many check-ins fail
 	deaf       bool            // acknowledgements are lost
 	restored   map[string]bool // bundles that it does not know any more
@@ -55,6 +56,8 @@ var errDown = &codalab.Error{Method: "POST", Path: "/workers", Message: "connect
 
 var errDenied = &codalab.Error{Method: "POST", Path: "/workers", Status: http.StatusUnauthorized, Message: "User is not authenticated."}
 
+var errReplaced = &codalab.Error{Method: "POST", Path: "/workers", Status: http.StatusGone, Message: "Worker 'w' has begun again elsewhere"}
+
 func (s *fakeServer) CheckIn(ctx context.Context, _ string, in codalab.CheckIn) ([]codalab.Message, error) {
 	s.mu.Lock()
 	s.checkIns++
@@ -63,9 +66,13 @@ func (s *fakeServer) CheckIn(ctx context.Context, _ string, in codalab.CheckIn) 
 		s.mu.Unlock()
 		return nil, errDown
 	}
-	if s.denies {
+	if s.denies || s.replaced {
+		err := errDenied
+		if s.replaced {
+			err = errReplaced
+		}
 		s.mu.Unlock()
-		return nil, errDenied
+		return nil, err
 	}
 	if s.last = in; s.checkIns == 1 {
 		s.first = in

@@ -72,7 +72,7 @@ func (b *Bridge) checkIns(g *errgroup.Group, q plan.Queue) *checkIns {
 		},
 	}
 	if b.Standalone != nil {
-		c.answerPause, c.deniedFor = b.Standalone.CheckInPause, b.Standalone.DeniedFor
+		c.answerPause, c.deniedFor, c.standalone = b.Standalone.CheckInPause, b.Standalone.DeniedFor, true
 	}
 	return c
 }

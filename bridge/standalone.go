@@ -16,6 +16,7 @@ import (
 // Standalone makes a bridge a stand-alone worker, as CodaLab's own cl-worker is one: it may end by itself.
 //
 //	works ──┬─ GiveBack, or Until is near ─► gives its runs back ─► ends
+//	        ├─ begun again as another program ─► stops its runs ──► ends (ErrReplaced)
 //	        ├─ MostRuns taken, and all of them ended ─────────────► ends
 //	        └─ idle for IdleFor ─► tells the server ──────────────► ends
 type Standalone struct {
@@ -67,6 +68,11 @@ var errEnded = errors.New("the worker has ended")
 
 // ErrLost is the error of a worker that ends because it is idle and the server does not answer.
 var ErrLost = errors.New("the worker has nothing to do, and the server has not answered for minutes")
+
+// ErrReplaced is the error of a worker that ends because it has begun again as another program, with the same worker
+// token: the batch system has started its job again, or two programs have one token. Its runs are that program's, and
+// the server takes nothing from this one.
+var ErrReplaced = errors.New("another program is this worker now")
 
 // life has the state of a stand-alone worker's life. It is safe for concurrent use.
 type life struct {
@@ -166,19 +172,23 @@ func (e *ender) run(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		now := e.now()
-		live := len(e.board.view.live())
+		live, replaced := len(e.board.view.live()), e.contact.replaced.Load()
 		answered := e.contact.answeredAt()
 		if live > 0 || idle.IsZero() || answered.IsZero() || e.contact.failing.Load() {
 			idle = now
 		}
 		switch {
-		case !began.IsZero() && (live == 0 || now.Sub(began) > e.standalone.Patience):
-			e.log.InfoContext(ctx, "the worker ends", slog.Int("runs", live))
-			return errEnded
+		case !began.IsZero() && (live == 0 || replaced != nil && e.board.view.working() == 0 || now.Sub(began) > e.standalone.Patience):
+			return e.end(ctx, live, replaced)
 		case !began.IsZero() && now.Sub(told) >= giveBackAgain:
 			told = now
-			e.giveBack(now.Sub(began) > e.standalone.Patience/2)
+			e.giveBack(replaced != nil || now.Sub(began) > e.standalone.Patience/2)
 		case !began.IsZero():
+		case replaced != nil:
+			began, told = now, now
+			e.log.WarnContext(ctx, "another program is this worker now; the worker stops its runs, and ends", slog.Int("runs", live), errorAttr(replaced))
+			e.givingBack.Store(true)
+			e.giveBack(true)
 		case e.mustGiveBack(now, signal):
 			began, told = now, now
 			e.log.InfoContext(ctx, "the worker gives its runs back to the server, and then ends", slog.Int("runs", live))
@@ -200,6 +210,15 @@ func (e *ender) run(ctx context.Context) error {
 		case <-tick.C:
 		}
 	}
+}
+
+// end returns the error that ends the worker.
+func (e *ender) end(ctx context.Context, live int, replaced *codalab.Error) error {
+	if replaced != nil {
+		return fmt.Errorf("%w: %w", ErrReplaced, replaced)
+	}
+	e.log.InfoContext(ctx, "the worker ends", slog.Int("runs", live))
+	return errEnded
 }
 
 // mustGiveBack reports whether the worker has to give its runs back now.

@@ -235,6 +235,45 @@ func TestWorkerThatTheServerDeniesForLongEnds(t *testing.T) {
 	}
 }
 
+// The batch system may start a worker's job again while the first program lives, on a node that was cut off. Two
+// programs must not go on with the same run.
+func TestReplacedWorkerStopsItsRunsAndEnds(t *testing.T) {
+	t.Parallel()
+	for name, command := range map[string]string{"a command that runs": "sleep 100000", "results that are collected": "sleep 5"} {
+		atSite(t, func(s *site) {
+			s.standalone(func(w *bridge.Standalone) { w.Preemptible = true })
+			s.startWith(command, plan.Running)
+			if command == "sleep 5" {
+				s.within(time.Minute, "the command has ended", func() bool { return s.rows()[bundleID(1)].Phase != plan.Running })
+			}
+			s.server.change(func() { s.server.replaced = true })
+			s.ends = bridge.ErrReplaced
+			began := time.Now()
+			s.stopsItself()
+			if took := time.Since(began); took > 30*time.Second {
+				t.Errorf("%s: it ends after %s", name, took)
+			}
+			s.slurm.change(func() {
+				for _, j := range s.slurm.jobs {
+					if !j.State.Ended() {
+						t.Errorf("%s: the run goes on: %+v", name, j)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestWorkerThatIsReplacedBeforeItsFirstCheckInEnds(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		s.standalone(nil)
+		s.server.replaced, s.ends = true, bridge.ErrReplaced
+		s.start()
+		s.stopsItself()
+	})
+}
+
 // It counts only the time in which the server could have given it runs.
 func TestOutageIsNoIdleTime(t *testing.T) {
 	t.Parallel()

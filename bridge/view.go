@@ -137,6 +137,19 @@ func (v *view) live() []string {
 	return bundles
 }
 
+// working returns the number of rows that have, or may have, a job or results to collect.
+func (v *view) working() int {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	n := 0
+	for _, r := range v.rows {
+		if r.Phase != plan.Finalizing && r.Phase != plan.Done {
+			n++
+		}
+	}
+	return n
+}
+
 // row returns a bundle's row.
 func (v *view) row(bundle string) (plan.Row, bool) {
 	v.mu.RLock()

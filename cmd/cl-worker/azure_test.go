@@ -143,10 +143,21 @@ func TestWorkersInTasksOfAzureBatchRunBundles(t *testing.T) {
 }
 
 // TestPreemptedTaskIsTheSameWorkerAgain takes the node of a worker away, as Azure does with Spot nodes. Azure Batch begins
-// the task again on another node, and the run begins there again.
+// the task again on another node, and the run begins there again: when another node comes, or at once, while the server
+// still takes the first start of the worker for alive.
 func TestPreemptedTaskIsTheSameWorkerAgain(t *testing.T) {
 	t.Parallel()
-	s := newAzureSite(t, 1)
+	for name, nodes := range map[string]int{"later": 1, "at once": 2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			preemptWorker(t, nodes)
+		})
+	}
+}
+
+func preemptWorker(t *testing.T, nodes int) {
+	t.Helper()
+	s := newAzureSite(t, nodes)
 	uuid := createRunOf(t, s.api, s.image, "sleep 100000")
 	s.manage()
 	runs := func(b client.BundleInfo) bool { return b.State == codalab.StateRunning }
@@ -155,10 +166,14 @@ func TestPreemptedTaskIsTheSameWorkerAgain(t *testing.T) {
 	if out := s.call("status"); !strings.Contains(out, "tvmps_00000001_d") {
 		t.Errorf("status says %s", out)
 	}
-	s.Preempt(id) // and there is no other node yet
-	s.await(uuid, "the run is staged again", func(b client.BundleInfo) bool { return b.State == codalab.StateStaged })
-	s.AddNodes(1)
-	again := s.await(uuid, "the run has begun again", runs)
+	s.Preempt(id)
+	if nodes == 1 { // and there is no other node yet
+		s.await(uuid, "the run is staged again", func(b client.BundleInfo) bool { return b.State == codalab.StateStaged })
+		s.AddNodes(1)
+	}
+	again := s.await(uuid, "the run has begun again", func(b client.BundleInfo) bool {
+		return runs(b) && b.Metadata.Float("started") != first.Metadata.Float("started")
+	})
 	if first.Metadata.String("remote") != again.Metadata.String("remote") || len(s.IDs("")) != 1 {
 		t.Errorf("first in %s, again in %s; tasks %q", first.Metadata.String("remote"), again.Metadata.String("remote"), s.IDs(""))
 	}

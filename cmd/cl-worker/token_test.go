@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
@@ -270,5 +272,60 @@ func TestNoProgramInheritsTheToken(t *testing.T) {
 	})
 	if diff := cmp.Diff([]string{"A=b", loginVariable + "S=c"}, p.Environ); diff != "" || token != "secret" {
 		t.Errorf("%q %s", token, diff)
+	}
+}
+
+// A batch system begins a worker's job again while the first program still lives, on a node that was only cut off. Or two
+// programs have got one token by mistake.
+func TestSecondWorkerWithOneTokenReplacesTheFirst(t *testing.T) {
+	t.Parallel()
+	testenv.Containers(t) // here, because only the goroutine of the test may skip it
+	address := startTestServer(t, t.TempDir())
+	api, err := client.New(address, client.Options{
+		Credentials: func(context.Context) (string, string, error) { return "ann", scriptPassword, nil },
+	})
+	must(t, err)
+	token, err := api.WorkerToken(t.Context(), "w", time.Hour)
+	must(t, err)
+	image := imagetest.Start(t).Push(t, "lab/tools:1", scriptImage(t))
+	uuid := createRunOf(t, api, image, "cat /proc/sys/kernel/random/uuid > start; sleep 100000")
+	begun := func(before string) (id string) {
+		testenv.Await(t, "the run has begun", func() bool {
+			f, err := api.OpenLines(t.Context(), codalab.Target{BundleUUID: uuid, Subpath: "start"}, 1, 0)
+			if err != nil {
+				return false
+			}
+			text, err := io.ReadAll(f)
+			id = string(text)
+			return errors.Join(err, f.Close()) == nil && id != "" && id != before
+		}, &before)
+		return id
+	}
+	type end struct {
+		code int
+		err  error
+	}
+	start := func() (ended chan end, stop func()) {
+		ctx, stop := context.WithCancel(t.Context())
+		ended = make(chan end, 1)
+		go func() {
+			code, err := workWith(ctx, t, map[string]string{loginVariable: token}, address, time.Now, "--id", "w", "--preemptible", "--pass-down-termination", "--fetch-private", "127.0.0.1")
+			ended <- end{code, err}
+		}()
+		return ended, stop
+	}
+	first, stopFirst := start()
+	defer stopFirst()
+	id := begun("")
+	second, stop := start()
+	defer stop()
+	got := testenv.Receive(t, "the end of the first worker", first)
+	if got.code != program.ExitFailure || got.err == nil || !strings.Contains(got.err.Error(), "another program is this worker now: ") || !strings.Contains(got.err.Error(), "has begun again elsewhere with the same token") {
+		t.Errorf("the first ends with %d, %v", got.code, got.err)
+	}
+	begun(id)
+	stop()
+	if got := testenv.Receive(t, "the end of the second worker", second); got.code != 0 {
+		t.Errorf("the second ends with %d, %v", got.code, got.err)
 	}
 }

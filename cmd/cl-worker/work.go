@@ -103,11 +103,6 @@ func (w *standalone) setUp(ctx context.Context) (err error) {
 	if w.dirs, err = search.Find(ctx, of, w.id); err != nil {
 		return w.explain(err)
 	}
-	if source, _ := w.tokenSource(); source != nil {
-		if err := w.beginToken(ctx); err != nil {
-			return err
-		}
-	}
 	if err := w.findEngine(ctx); err != nil {
 		return program.Usage(err)
 	}
@@ -121,9 +116,14 @@ func (w *standalone) setUp(ctx context.Context) (err error) {
 		return err
 	}
 	if w.runtime == runtimeSlurm {
-		return w.findSlurm(ctx)
+		err = w.findSlurm(ctx)
+	} else {
+		err = w.findMachine()
 	}
-	return w.findMachine()
+	if source, _ := w.tokenSource(); source != nil && err == nil {
+		return w.beginToken(ctx) // the last step: it ends an earlier start of the worker
+	}
+	return err
 }
 
 // connect finds the login, and makes the client. It sends nothing yet.

@@ -32,6 +32,8 @@ type call struct {
 	// basic is the client id of a call without a token.
 	basic string
 	form  url.Values
+	// oneToken is set for a call that is not sent again with another token.
+	oneToken bool
 }
 
 // path joins the parts of a path, each escaped: a worker's id may contain parentheses and
@@ -81,7 +83,7 @@ func (c *Client) do(ctx context.Context, in call, out any) error {
 
 // open sends a call with a token and returns its successful answer. The caller closes the
 // body. If the server refuses the token, open sends the call once more with a new one, unless
-// it has read from the call's stream already.
+// it has read from the call's stream already, or the call is for one token.
 func (c *Client) open(ctx context.Context, in call) (*http.Response, error) {
 	if in.stream != nil {
 		defer in.stream.leave(ctx)
@@ -109,7 +111,7 @@ func (c *Client) open(ctx context.Context, in call) (*http.Response, error) {
 		}
 		err = refusal(in, resp)
 		repeatable := in.stream == nil || !in.stream.begun.Load()
-		if resp.StatusCode != http.StatusUnauthorized || token == "" || refused != "" || !repeatable {
+		if resp.StatusCode != http.StatusUnauthorized || token == "" || refused != "" || !repeatable || in.oneToken {
 			return nil, err
 		}
 		refused, refusedBy = token, err

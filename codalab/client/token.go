@@ -49,6 +49,8 @@ type authority struct {
 
 	mu      sync.Mutex
 	current Token
+	// renewed is set once current was replaced by a renewal (Client.RenewWorkerToken).
+	renewed bool
 }
 
 // token returns an access token other than refused, the one that the server has just refused;
@@ -146,6 +148,19 @@ func (a *authority) set(t Token) Token {
 	return t
 }
 
+// replace sets a token that the client has got by a renewal.
+func (a *authority) replace(access string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.current, a.renewed = Token{Access: access, Renew: a.now().Add(neverRenew)}, true
+}
+
+func (a *authority) hasRenewed() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.renewed
+}
+
 // grant returns the call that gets a token for a form (codalab/server/auth.py:
 // generate_token).
 func (c *Client) grant(clientID string, now func() time.Time) func(context.Context, url.Values) (Token, error) {
@@ -225,8 +240,14 @@ type TokenLife struct {
 
 // RenewWorkerToken replaces the client's token, which is one of the worker with this id, by a new one. The client
 // uses the new one from now on, and keeps it in memory only. After an error it goes on with the old one.
+//
+// The first renewal of a token that a login made is a new start of the worker: the server refuses the start before it.
+// So a later renewal does not come back to the given token (Options.Token) when the server refuses the renewed one.
 func (c *Client) RenewWorkerToken(ctx context.Context, workerID string) (TokenLife, error) {
-	in := call{method: "POST", path: path("workers", workerID, "token"), json: codalab.WorkerTokenRequest{}, within: answerWithin}
+	in := call{
+		method: "POST", path: path("workers", workerID, "token"), json: codalab.WorkerTokenRequest{}, within: answerWithin,
+		oneToken: c.auth.hasRenewed(),
+	}
 	var out codalab.TokenAnswer
 	if err := c.do(ctx, in, &out); err != nil {
 		return TokenLife{}, err
@@ -235,7 +256,7 @@ func (c *Client) RenewWorkerToken(ctx context.Context, workerID string) (TokenLi
 	if out.Access == "" || left <= 0 {
 		return TokenLife{}, c.noServer(in, http.StatusOK, errors.New("it has no token"))
 	}
-	c.auth.set(Token{Access: out.Access, Renew: c.auth.now().Add(neverRenew)})
+	c.auth.replace(out.Access)
 	return TokenLife{Left: left, Latest: max(left, time.Duration(out.LatestSeconds*float64(time.Second)))}, nil
 }
 

@@ -252,8 +252,15 @@ func TestRenewedTokenReplacesTheGivenOneInMemory(t *testing.T) {
 	}
 	ask()
 	delete(s.valid, "second") // the server has lost it: the given one is valid still
+	if _, err := c.RenewWorkerToken(t.Context(), "w/1"); !codalab.IsStatus(err, http.StatusUnauthorized) {
+		t.Errorf("the renewed token is renewed by another one: %v", err)
+	}
 	ask()
-	want := []string{"POST /rest/workers/w%2F1/token first", "GET /rest/user second", "GET /rest/user second", "GET /rest/user first"}
+	want := []string{
+		"POST /rest/workers/w%2F1/token first", "GET /rest/user second",
+		"POST /rest/workers/w%2F1/token second", // and not the given one: that would be a new start of the worker
+		"GET /rest/user second", "GET /rest/user first",
+	}
 	if diff := cmp.Diff(want, s.used); diff != "" {
 		t.Error(diff)
 	}
