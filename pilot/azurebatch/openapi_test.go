@@ -2,11 +2,13 @@ package azurebatch_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -19,9 +21,14 @@ import (
 	"github.com/cl-slurm/cl-slurm/pilot/pilottest"
 )
 
-// openAPIVariable has the path of Microsoft's description of the service: BatchService.json of APIVersion, in the public
-// repository Azure/azure-rest-api-specs, specification/batch/data-plane/Batch/stable. It is not part of this project.
-const openAPIVariable = "CLTEST_AZURE_OPENAPI"
+// openAPIFile has the names, types, required properties and words of the definitions that the client uses, as they stand in
+// Microsoft's description of the service: BatchService.json of APIVersion, in the public repository
+// Azure/azure-rest-api-specs, specification/batch/data-plane/Batch/stable. A definition with additionalProperties was not
+// compared. openAPIVariable has the path of the whole description, in its place.
+const (
+	openAPIFile     = "testdata/openapi.json"
+	openAPIVariable = "CLTEST_AZURE_OPENAPI"
+)
 
 type object = map[string]any
 
@@ -86,11 +93,7 @@ func (r *recorder) Do(request *http.Request) (*http.Response, error) {
 func TestRequestsAndAnswersAreThoseOfTheOpenAPIFile(t *testing.T) {
 	t.Parallel()
 	testenv.UsesMachine()
-	path := os.Getenv(openAPIVariable)
-	if path == "" {
-		t.Skip("the OpenAPI file of Azure Batch is not here: name it in " + openAPIVariable)
-	}
-	data, err := os.ReadFile(path)
+	data, err := os.ReadFile(cmp.Or(os.Getenv(openAPIVariable), openAPIFile))
 	testenv.Must(t, err)
 	var api openAPI
 	testenv.Must(t, json.Unmarshal(data, &api))
@@ -107,6 +110,60 @@ func TestRequestsAndAnswersAreThoseOfTheOpenAPIFile(t *testing.T) {
 	if len(operations) != 10 {
 		t.Errorf("%d operations: %v", len(operations), operations)
 	}
+}
+
+// TestFieldsOfTheClientAreThoseOfTheOpenAPIFile compares the fields that the client reads: a wrong name would only be empty.
+func TestFieldsOfTheClientAreThoseOfTheOpenAPIFile(t *testing.T) {
+	t.Parallel()
+	testenv.UsesMachine()
+	data, err := os.ReadFile(cmp.Or(os.Getenv(openAPIVariable), openAPIFile))
+	testenv.Must(t, err)
+	var api openAPI
+	testenv.Must(t, json.Unmarshal(data, &api))
+	for name, value := range map[string]any{
+		"BatchTaskCreateOptions": azurebatch.Task{}, "BatchTask": azurebatch.TaskInfo{}, "BatchPool": azurebatch.Pool{}, "BatchNode": azurebatch.Node{}, "BatchNodeCounts": azurebatch.NodeCounts{},
+	} {
+		for _, wrong := range api.strangeFields(name, reflect.TypeOf(value), object{"$ref": "#/definitions/" + name}) {
+			t.Error(wrong)
+		}
+	}
+}
+
+// strangeFields returns the fields of a type that a schema does not have, or has with another type.
+func (api openAPI) strangeFields(path string, of reflect.Type, schema object) (wrong []string) {
+	if ref, ok := schema["$ref"].(string); ok {
+		schema = api.Definitions[strings.TrimPrefix(ref, "#/definitions/")]
+	}
+	if schema["additionalProperties"] == true {
+		return nil
+	}
+	for of.Kind() == reflect.Pointer {
+		of = of.Elem()
+	}
+	want := map[reflect.Kind]string{reflect.String: "string", reflect.Int: "integer", reflect.Int64: "integer", reflect.Bool: "boolean", reflect.Slice: "array", reflect.Struct: "object"}[of.Kind()]
+	if of == reflect.TypeFor[time.Time]() {
+		want = "string"
+	}
+	if schema["type"] != want {
+		return []string{fmt.Sprintf("%s is %v, and not %s", path, schema["type"], want)}
+	}
+	switch want {
+	case "array":
+		items, _ := schema["items"].(object)
+		return api.strangeFields(path+"[]", of.Elem(), items)
+	case "object":
+		properties, _ := schema["properties"].(object)
+		for i := range of.NumField() {
+			name, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
+			inner, ok := properties[name].(object)
+			if !ok {
+				wrong = append(wrong, path+" has no "+name)
+				continue
+			}
+			wrong = append(wrong, api.strangeFields(path+"."+name, of.Field(i).Type, inner)...)
+		}
+	}
+	return wrong
 }
 
 // exerciseAll makes each request of a backend.
@@ -225,6 +282,9 @@ func (api openAPI) differences(path string, value any, schema object, whole bool
 	}
 	switch v := value.(type) {
 	case object:
+		if schema["additionalProperties"] == true {
+			return wrong
+		}
 		properties, _ := schema["properties"].(object)
 		required, _ := schema["required"].([]any)
 		for name, inner := range v {

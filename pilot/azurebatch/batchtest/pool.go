@@ -3,6 +3,7 @@ package batchtest
 import (
 	"maps"
 	"net/http"
+	"time"
 )
 
 // thisPool reports whether a request names the pool, and refuses it otherwise.
@@ -18,7 +19,10 @@ func (s *Service) getPool(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.thisPool(w, r) {
-		o := object{"id": s.Pool, "url": s.URL + "/pools/" + s.Pool, "eTag": "0x8D413091E739A56", "currentDedicatedNodes": len(s.nodes), "targetDedicatedNodes": len(s.nodes)}
+		o := object{
+			"id": s.Pool, "url": s.URL + "/pools/" + s.Pool, "eTag": "0x8D413091E739A56", "currentDedicatedNodes": len(s.nodes), "targetDedicatedNodes": len(s.nodes),
+			"creationTime": stamp(time.Unix(0, 0)), "lastModified": stamp(time.Unix(0, 0)), "stateTransitionTime": stamp(time.Unix(0, 0)),
+		}
 		maps.Copy(o, s.pool)
 		answer(w, http.StatusOK, selected(r, o))
 	}
