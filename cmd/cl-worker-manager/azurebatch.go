@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/account"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/pilot/azurebatch"
 )
 
@@ -62,6 +64,8 @@ func (a *azureBatch) open(_ context.Context, w cloudWorkers) (cloudBackend, erro
 	switch {
 	case a.job == "":
 		return nil, errors.New("--job-id is missing: name a job of the Batch account")
+	case !jobForm.MatchString(a.job):
+		return nil, fmt.Errorf("--job-id %q: the id of a job has up to 64 letters, digits, hyphens and underscores", termtext.OneLine(a.job))
 	case service == "":
 		return nil, errors.New("--service-url is missing: the portal shows it as the URL of the Batch account")
 	case a.slots < 1:
@@ -95,6 +99,10 @@ func (a *azureBatch) open(_ context.Context, w cloudWorkers) (cloudBackend, erro
 		},
 	}, nil
 }
+
+// jobForm is the form of a job's id. Batch adds a number to the id of a schedule for the schedule's jobs ("Jobs and tasks in
+// Azure Batch": Scheduled jobs).
+var jobForm = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}(:job-[0-9]+)?$`)
 
 // workDirInTask is the directory of a worker's files in the working directory of its task, which is on the node's large
 // disk. The root of a container is on the disk of the node's system.

@@ -85,7 +85,7 @@ func (b *Backend) Start(ctx context.Context, name, token string) (pilot.Pilot, e
 	return pilot.Pilot{Name: name, Phase: pilot.Pending, Job: name, State: taskActive, Since: b.Now()}, nil
 }
 
-// warnOfSAS logs once a day that the signature of the log container ends soon: logs would be lost without a word.
+// warnOfSAS logs once a day that the signature of the log container ends soon, or has ended: logs would be lost without a word.
 func (b *Backend) warnOfSAS(ctx context.Context) {
 	if b.Shape.LogContainer == "" || b.Logger == nil || b.Now().Sub(b.warned) < 24*time.Hour {
 		return
@@ -95,8 +95,12 @@ func (b *Backend) warnOfSAS(ctx context.Context) {
 		return
 	}
 	b.warned = b.Now()
-	b.Logger.WarnContext(ctx, "the signature of the log container ends soon: make a new one, and start the manager with it",
-		slog.String("container", c.Name()), slog.Time("end", c.Expires()))
+	about := []slog.Attr{slog.String("container", c.Name()), slog.Time("end", c.Expires())}
+	if c.Expires().Before(b.Now()) {
+		b.Logger.LogAttrs(ctx, slog.LevelWarn, "the signature of the log container has ended, and the logs of new workers go with their nodes: make a new one, and start the manager with it", about...)
+		return
+	}
+	b.Logger.LogAttrs(ctx, slog.LevelWarn, "the signature of the log container ends soon: make a new one, and start the manager with it", about...)
 }
 
 // task returns the task of a pilot with this token. Without a token the worker reads the nodes' password file.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,7 +30,7 @@ func TestStartedTaskHasTheShapeAndNoPassword(t *testing.T) {
 	body, state := s.Service.Task(p.Name)
 	got, err := json.MarshalIndent(body, "", "  ")
 	testenv.Must(t, err)
-	if state != "running" || strings.Contains(string(got), "secret\"") || strings.Contains(string(got), "docker.sock") || strings.Contains(string(got), "privileged") {
+	if state != "running" || strings.Contains(string(got), "secret\"") || strings.Contains(string(got), s.Key) || strings.Contains(string(got), "docker.sock") || strings.Contains(string(got), "privileged") {
 		t.Errorf("%s: %s", state, got)
 	}
 	container := body["containerSettings"].(map[string]any)
@@ -122,6 +123,10 @@ func TestRefusalsAreOneSentence(t *testing.T) {
 			change: func(s *site) { s.Account = "other" },
 			want:   "Azure Batch: AuthenticationFailed: Server failed to authenticate the request",
 		},
+		"key of another account": {
+			change: func(s *site) { s.Key = "b3RoZXI=" },
+			want:   "is not the same as any computed signature; check the key of account lab and its --service-url; an account may also allow Entra alone",
+		},
 		"clock behind": {
 			change: func(s *site) {
 				s.Service.Now = func() time.Time { return time.Now().Add(17 * time.Minute) }
@@ -150,7 +155,7 @@ func TestRefusalsAreOneSentence(t *testing.T) {
 		},
 		"no answer in JSON": {
 			change: func(s *site) { s.Refuse(1, http.StatusNotFound, "", "") },
-			want:   "Azure Batch: ",
+			want:   "Azure Batch: 404 Not Found; check --service-url: a Batch account does not answer so",
 		},
 		"machines without GPUs": {
 			change: func(s *site) { s.Shape.GPUs = 2 },
@@ -200,6 +205,43 @@ func TestRetryAfterIsHeeded(t *testing.T) {
 	s.start(t)
 	if took := time.Since(began); took < time.Second {
 		t.Errorf("it was repeated after %s", took)
+	}
+}
+
+func TestPauseThatTheServiceAsksForHoldsAllRequests(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 1)
+	var later atomic.Int64
+	now := func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
+	c, err := azurebatch.NewClient(s.URL, azurebatch.Credential{Account: s.Account, Key: s.Key}, azurebatch.Options{ClientOptions: quick(), Now: now})
+	testenv.Must(t, err)
+	s.Client = c
+	s.Refuse(1, http.StatusServiceUnavailable, "ServerBusy", "The server is currently unable to receive requests. Please retry your request.", "Retry-After", "60")
+	for _, change := range []time.Duration{0, 0, 59 * time.Second} {
+		later.Store(int64(change))
+		if _, err := s.Pilots(t.Context()); err == nil || !transient(err) || !strings.Contains(err.Error(), "list the tasks of job prod-cpu: Azure Batch: ServerBusy: ") {
+			t.Errorf("after %s: %v", change, err)
+		}
+	}
+	_, err = s.Start(t.Context(), s.NewName(), "token")
+	var doubt pilot.Uncertain
+	if !errors.As(err, &doubt) || doubt.Uncertain() {
+		t.Errorf("a start that was not sent: %v", err)
+	}
+	if requests := s.Requests(); len(requests) != 1 {
+		t.Errorf("%q", requests)
+	}
+	later.Store(int64(61 * time.Second))
+	s.start(t)
+}
+
+// A task's id has 64 characters at most.
+func TestLongestNameOfAManagerFits(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 1)
+	s.Backend = s.open(t, strings.Repeat("m", 20))
+	if p := s.start(t); len(p.Name) > 64 || !s.IsPilot(p.Name) {
+		t.Errorf("%s", p.Name)
 	}
 }
 

@@ -33,6 +33,7 @@ type Client struct {
 	pipe    runtime.Pipeline
 	retry   policy.RetryOptions
 	now     func() time.Time
+	pause   holdUp
 }
 
 // Credential is a way to log in at the service: a key of the account, or else a credential of Entra.
@@ -77,7 +78,7 @@ func NewClient(service string, c Credential, o Options) (*Client, error) {
 	if o.Now == nil {
 		o.Now = time.Now //nolint:forbidigo // the clock's default
 	}
-	pipe := runtime.NewPipeline("cl-worker-manager", "v1", runtime.PipelineOptions{PerRetry: []policy.Policy{login}}, &o.ClientOptions)
+	pipe := runtime.NewPipeline("cl-worker-manager", "v1", runtime.PipelineOptions{PerRetry: []policy.Policy{login, once{}}}, &o.ClientOptions)
 	account := c.Account
 	if account == "" {
 		account, _, _ = strings.Cut(u.Hostname(), ".")
@@ -141,6 +142,9 @@ func (c *Client) do(ctx context.Context, r call, out any) error {
 
 // send returns the answer to a request, whose body the caller closes. The error is an *Error.
 func (c *Client) send(ctx context.Context, r call) (*http.Response, error) {
+	if asked := c.pause.left(c.now(), r.what); asked != nil {
+		return nil, asked
+	}
 	address, err := c.address(r)
 	if err != nil {
 		return nil, &Error{What: r.what, Account: c.account, Err: err}
@@ -170,7 +174,7 @@ func (c *Client) send(ctx context.Context, r call) (*http.Response, error) {
 	case errors.As(err, &login):
 		return nil, &Error{What: r.what, Account: c.account, Err: login}
 	case err != nil:
-		return nil, &Error{What: r.what, Account: c.account, Err: withoutURL(err), sent: true}
+		return nil, &Error{What: r.what, Account: c.account, Err: withoutURL(err), sent: !isUnreachable(err)}
 	}
 	if answer.StatusCode >= http.StatusBadRequest {
 		return nil, c.refusal(r.what, answer)

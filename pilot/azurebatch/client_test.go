@@ -2,9 +2,13 @@ package azurebatch_test
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +17,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
+	"github.com/cl-slurm/cl-slurm/pilot"
 	"github.com/cl-slurm/cl-slurm/pilot/azurebatch"
 	"github.com/cl-slurm/cl-slurm/pilot/azurebatch/batchtest"
 )
@@ -134,5 +139,37 @@ func TestNoAnswerNamesTheNextStep(t *testing.T) {
 	_, err = c.Job(t.Context(), "prod-cpu")
 	if err == nil || !strings.Contains(err.Error(), "read job prod-cpu: Azure Batch: ") || !strings.HasSuffix(err.Error(), "; check --service-url and the network") || !transient(err) {
 		t.Errorf("%v", err)
+	}
+}
+
+// refusing is a transport that reaches no service.
+type refusing struct {
+	err  error
+	sent int
+}
+
+func (r *refusing) Do(*http.Request) (*http.Response, error) {
+	r.sent++
+	return nil, &url.Error{Op: "Get", URL: "https://labb.westeurope.batch.azure.com/jobs", Err: r.err}
+}
+
+// Waiting does not help against a wrong address.
+func TestWrongAddressIsNotTriedAgain(t *testing.T) {
+	t.Parallel()
+	for want, failure := range map[string]error{
+		"read job prod-cpu: Azure Batch: lookup labb.westeurope.batch.azure.com: no such host; check --service-url and the network": &net.OpError{
+			Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: "labb.westeurope.batch.azure.com", IsNotFound: true},
+		},
+		"tls: failed to verify certificate: x509: certificate signed by unknown authority; check --service-url and the network": &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}},
+	} {
+		r, options := &refusing{err: failure}, quick()
+		options.Transport = r
+		c, err := azurebatch.NewClient("https://labb.westeurope.batch.azure.com", azurebatch.Credential{Account: "labb", Key: "a2V5"}, azurebatch.Options{ClientOptions: options})
+		testenv.Must(t, err)
+		_, err = c.Job(t.Context(), "prod-cpu")
+		var doubt pilot.Uncertain
+		if err == nil || !strings.HasSuffix(strings.ReplaceAll(err.Error(), "dial tcp: ", ""), want) || transient(err) || errors.As(err, &doubt) && doubt.Uncertain() || r.sent != 1 {
+			t.Errorf("%v after %d requests, want %s", err, r.sent, want)
+		}
 	}
 }

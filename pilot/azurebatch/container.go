@@ -38,7 +38,7 @@ func OpenLogContainer(address string, o policy.ClientOptions) (*LogContainer, er
 		return nil, errors.New("--log-container-url has no signature (SAS): Azure Batch writes the logs with it")
 	}
 	o.Retry = bounded(o.Retry)
-	return &LogContainer{address: u, retry: o.Retry, pipe: runtime.NewPipeline("cl-worker-manager", "v1", runtime.PipelineOptions{}, &o)}, nil
+	return &LogContainer{address: u, retry: o.Retry, pipe: runtime.NewPipeline("cl-worker-manager", "v1", runtime.PipelineOptions{PerRetry: []policy.Policy{once{}}}, &o)}, nil
 }
 
 // Name returns the address without the SAS.

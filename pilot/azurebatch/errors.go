@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -24,6 +25,7 @@ type Error struct {
 	Err error
 
 	sent bool          // the request may have reached the service
+	held bool          // the request was not sent, because of a pause
 	skew time.Duration // by how much this machine's clock is behind the service's
 }
 
@@ -79,7 +81,7 @@ var waitedFor = []string{ //nolint:gochecknoglobals // a constant
 
 // Uncertain reports whether the service may have carried the request out.
 func (e *Error) Uncertain() bool {
-	return e.Status == 0 && e.sent || e.Status >= http.StatusInternalServerError
+	return !e.held && (e.Status == 0 && e.sent || e.Status >= http.StatusInternalServerError)
 }
 
 // Error returns one sentence: the request, the service's words, and the remedy.
@@ -125,9 +127,12 @@ func (e *Error) remedy() string {
 	case "ActiveJobAndScheduleQuotaReached", "PoolQuotaReached":
 		return "the manager waits; ask Azure for a larger quota, or end old jobs"
 	}
-	var dns interface{ Timeout() bool }
-	if e.Status == 0 && e.sent && errors.As(e.Err, &dns) {
+	var network interface{ Timeout() bool }
+	switch {
+	case e.Status == 0 && (isUnreachable(e.Err) || errors.As(e.Err, &network)):
 		return "check --service-url and the network"
+	case e.Code == "" && e.Status >= http.StatusBadRequest && e.Status < http.StatusInternalServerError:
+		return "check --service-url: a Batch account does not answer so"
 	}
 	return ""
 }
@@ -157,10 +162,14 @@ func (c *Client) refusal(what string, answer *http.Response) error {
 		for _, v := range said.Values {
 			if v.Key == "Reason" || v.Key == "AuthenticationErrorDetail" {
 				detail, _, _ := strings.Cut(v.Value, "\n")
+				detail, _, _ = strings.Cut(detail, " Server used following string to sign") // the whole request
 				e.Message = strings.TrimSuffix(e.Message, ".") + ": " + detail
 			}
 		}
 		e.Message = withoutSignature(e.Message)
+	}
+	if seconds, err := strconv.Atoi(answer.Header.Get("Retry-After")); err == nil {
+		c.pause.ask(e, c.now().Add(time.Duration(seconds)*time.Second))
 	}
 	if date, err := http.ParseTime(answer.Header.Get("Date")); err == nil {
 		e.skew = date.Sub(c.now())

@@ -60,7 +60,11 @@ func TestEndOfTheSignatureIsToldInTime(t *testing.T) {
 	for range 3 {
 		s.start(t)
 	}
-	if text := log.String(); strings.Count(text, "the signature of the log container ends soon") != 1 || strings.Contains(text, s.logs.Signature) {
+	s.Backend = s.open(t, "codalab")
+	s.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	s.Shape.LogContainer = strings.Replace(s.logs.URL, "se=2036-01-01T00%3A00%3A00Z", "se=2026-01-01T00%3A00%3A00Z", 1)
+	s.start(t)
+	if text := log.String(); strings.Count(text, "the signature of the log container ends soon") != 1 || strings.Count(text, "the signature of the log container has ended") != 1 || strings.Contains(text, s.logs.Signature) {
 		t.Errorf("%s", text)
 	}
 }
