@@ -170,6 +170,10 @@ kubernetes-down: ## stop that cluster
 azure-tools: ## install Microsoft's programs for tests of Azure Batch, from npm (Node.js 20)
 	@scripts/azure-tools up
 
+.PHONY: azure-transcript
+azure-transcript: azure-tools ## print a session of cl-worker-manager azure-batch: 0 to 8 workers in containers and back to 0
+	CLTEST_AZURE_TRANSCRIPT=1 CLTEST_REQUIRE=azure,containers CGO_ENABLED=0 go test ./cmd/cl-worker -run TestTranscriptOfAzureBatch -v -timeout=20m
+
 .PHONY: postgres-up
 postgres-up: setup ## start the PostgreSQL server for tests, or reuse it
 	@scripts/postgres up

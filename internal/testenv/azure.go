@@ -6,11 +6,13 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/cl-slurm/cl-slurm/internal/background"
@@ -58,6 +60,32 @@ func (a Azure) Run(tb testing.TB, script string, input, output any) {
 	if err := json.Unmarshal(out.Bytes(), output); err != nil {
 		tb.Fatalf("%s printed %s: %v", script, out.String(), err)
 	}
+}
+
+// Watch starts a program in JavaScript. input is encoded as JSON in one line for it, and it prints to output until its
+// standard input ends, which end does. end fails the test if the program fails.
+func (a Azure) Watch(tb testing.TB, script string, input any, output io.Writer) (end func()) {
+	tb.Helper()
+	path, err := filepath.Abs(script)
+	Must(tb, err)
+	data, err := json.Marshal(input)
+	Must(tb, err)
+	cmd := a.command(tb, path)
+	in, err := cmd.StdinPipe()
+	Must(tb, err)
+	var failed bytes.Buffer
+	cmd.Stdout, cmd.Stderr = output, &failed
+	Must(tb, cmd.Start())
+	_, err = in.Write(append(data, '\n'))
+	Must(tb, err)
+	end = sync.OnceFunc(func() {
+		_ = in.Close() // the program may have ended
+		if err := cmd.Wait(); err != nil {
+			tb.Errorf("%s: %v: %s", script, err, failed.String())
+		}
+	})
+	tb.Cleanup(end)
+	return end
 }
 
 func (a Azure) command(tb testing.TB, args ...string) *exec.Cmd {
