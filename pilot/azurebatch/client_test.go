@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -139,6 +140,37 @@ func TestNoAnswerNamesTheNextStep(t *testing.T) {
 	_, err = c.Job(t.Context(), "prod-cpu")
 	if err == nil || !strings.Contains(err.Error(), "read job prod-cpu: Azure Batch: ") || !strings.HasSuffix(err.Error(), "; check --service-url and the network") || !transient(err) {
 		t.Errorf("%v", err)
+	}
+}
+
+// silence is a service that takes requests and does not answer.
+func silence(t *testing.T) (url string, requests *atomic.Int64) {
+	t.Helper()
+	requests = &atomic.Int64{}
+	over := make(chan struct{})
+	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		requests.Add(1)
+		select {
+		case <-over:
+		case <-r.Context().Done():
+		}
+	}))
+	t.Cleanup(service.Close)
+	t.Cleanup(func() { close(over) })
+	return service.URL, requests
+}
+
+func TestServiceThatDoesNotAnswerIsAskedFourTimes(t *testing.T) {
+	t.Parallel()
+	address, requests := silence(t)
+	options := quick()
+	options.Retry.TryTimeout = 50 * time.Millisecond
+	c, err := azurebatch.NewClient(address, azurebatch.Credential{Account: "lab", Key: "a2V5"}, azurebatch.Options{ClientOptions: options})
+	testenv.Must(t, err)
+	_, err = c.Job(t.Context(), "prod-cpu")
+	var doubt pilot.Uncertain
+	if err == nil || err.Error() != "read job prod-cpu: Azure Batch: no answer in time; check --service-url and the network" || !transient(err) || !errors.As(err, &doubt) || !doubt.Uncertain() || requests.Load() != 4 {
+		t.Errorf("%v after %d requests", err, requests.Load())
 	}
 }
 

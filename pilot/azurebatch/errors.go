@@ -1,6 +1,7 @@
 package azurebatch
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -88,6 +89,8 @@ func (e *Error) Uncertain() bool {
 func (e *Error) Error() string {
 	said := e.Message
 	switch {
+	case errors.Is(e.Err, context.DeadlineExceeded): // of each try
+		said = "no answer in time"
 	case e.Err != nil:
 		said = e.Err.Error()
 	case e.Code != "" && said != "":

@@ -165,7 +165,9 @@ func (c *Client) nodeTrouble(ctx context.Context, p Pool) (trouble, error) {
 	switch {
 	case n.Running+n.Idle > 0 && growth != "":
 		return trouble{text: "the nodes of pool " + p.ID + " are busy, and " + growth}, nil
-	case n.Running+n.Idle > 0:
+	case n.Idle > 0:
+		return trouble{text: "pool " + p.ID + " has idle nodes"}, nil
+	case n.Running > 0:
 		return trouble{text: "the nodes of pool " + p.ID + " are busy"}, nil
 	case growth != "":
 		return trouble{growth, longPatience}, nil
