@@ -58,6 +58,19 @@ type Logs interface {
 	WriteLog(ctx context.Context, w io.Writer, p Pilot, follow bool) error
 }
 
+// Locator is a backend whose answer of Pilots lacks the nodes of running pilots, because they cost further requests.
+type Locator interface {
+	// Locate sets the nodes of pilots.
+	Locate(ctx context.Context, pilots []Pilot) error
+}
+
+// Sharer is a backend with which further workers may count against the bounds of the manager, though the manager neither
+// starts nor ends them.
+type Sharer interface {
+	// Others returns their number at the last answer of Pilots: those that wait for their start, and those that run.
+	Others() (pending, active int)
+}
+
 // ErrNoLog means that a pilot has printed nothing.
 var ErrNoLog = errors.New("it has printed nothing")
 

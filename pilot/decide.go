@@ -98,8 +98,8 @@ func (r *Room) reserveWhole() bool {
 type Known struct {
 	// Staged are the bundles that wait for a worker of this manager.
 	Staged []Bundle
-	// Live counts the pilots that have not ended.
-	Live int
+	// Live counts the pilots that have not ended, and Others those of them that the manager has not started (Sharer).
+	Live, Others int
 	// Coming is the room of the pilots that are pending or have not reached the server yet, Free the room
 	// of those that the server knows.
 	Coming, Free []Room
@@ -168,6 +168,9 @@ func placeBundle(shape Shape, rooms []Room, b Bundle) bool {
 // explain returns the reason of a decision.
 func explain(k Known, soon, later, need, missing int, held string) string {
 	parts := []string{termtext.Count(len(k.Staged), "staged bundle"), termtext.Count(k.Live, "worker")}
+	if k.Others > 0 {
+		parts = append(parts, fmt.Sprintf("%d of them not of this manager", k.Others))
+	}
 	if soon > 0 {
 		parts = append(parts, fmt.Sprintf("running workers have room for %d", soon))
 	}

@@ -74,6 +74,7 @@ type Manager struct {
 
 	answeredAt, started, blocked time.Time // answeredAt is the time of the backend's last answer
 	streak, failed               int
+	others, othersPending        int    // the workers of a Sharer: all, and those that wait for their start
 	startError                   string // the last error of Start; empty after a start
 	worked                       bool   // a pass has succeeded
 }
@@ -180,11 +181,14 @@ func (m *Manager) whyBundlesWait() string {
 		return "no worker can be started: " + m.startError
 	case len(pending) > 0:
 		return strings.TrimRight("a worker waits for its start: "+slices.Min(pending), ": ")
-	case m.Max > 0 && len(m.tracked) >= m.Max:
+	case m.Max > 0 && m.live() >= m.Max:
 		return fmt.Sprintf("there may be no more than %s", termtext.Count(m.Max, "worker"))
 	}
 	return "a worker is started when a bundle needs one"
 }
+
+// live counts the workers against the bounds.
+func (m *Manager) live() int { return len(m.tracked) + m.others }
 
 func (m *Manager) prepare() {
 	if m.tracked == nil {

@@ -34,6 +34,7 @@ type site struct {
 	stopped                         []string
 	serverBack                      time.Time // the end of serverErr; zero for never
 	pilots                          []pilot.Pilot
+	othersPending, othersActive     int // the workers of others
 	started, looks, tidied          int
 	refresh                         time.Duration // the backend's; 0 means 5 s
 	tokens                          tokens
@@ -87,6 +88,8 @@ func (s *site) Pilots(context.Context) ([]pilot.Pilot, error) {
 	s.looks++
 	return slices.Clone(s.pilots), s.backendErr
 }
+
+func (s *site) Others() (pending, active int) { return s.othersPending, s.othersActive }
 
 func (s *site) Tidy(context.Context, pilot.NewToken) error {
 	s.tidied++

@@ -42,7 +42,10 @@ func (m *Manager) effective() Shape {
 // decide counts the pilots to start from the answers so far.
 func (m *Manager) decide(ctx context.Context, now time.Time, staged []Bundle) Decision {
 	shape := m.effective()
-	k := Known{Staged: staged, Live: len(m.tracked)}
+	k := Known{Staged: staged, Live: m.live(), Others: m.others}
+	for range m.othersPending {
+		k.Coming = append(k.Coming, shape.Whole())
+	}
 	for _, name := range slices.Sorted(maps.Keys(m.tracked)) {
 		t := m.tracked[name]
 		w, known := m.workers[WorkerID(name)]

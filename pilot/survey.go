@@ -3,6 +3,7 @@ package pilot
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -40,25 +41,28 @@ type Misfit struct {
 }
 
 // Survey asks the backend and the server. It starts and changes nothing. If only the server does not answer,
-// it returns the pilots as the backend shows them, and the error. If the backend does not answer, Pilots is
-// nil.
+// it returns the pilots as the backend shows them, and the error; so it does if only the nodes cannot be read. If the
+// backend does not answer, Pilots is nil.
 func (m *Manager) Survey(ctx context.Context) (Survey, error) {
 	m.prepare()
 	pilots, err := m.Backend.Pilots(ctx)
 	if err != nil {
 		return Survey{}, err
 	}
+	pilots = slices.DeleteFunc(pilots, func(p Pilot) bool { return p.Phase == Ended })
+	var unlocated error
+	if l, ok := m.Backend.(Locator); ok {
+		unlocated = l.Locate(ctx, pilots)
+	}
 	s := Survey{Pilots: []Shown{}, Misfits: []Misfit{}}
 	for _, p := range pilots {
-		if p.Phase != Ended {
-			s.Pilots = append(s.Pilots, Shown{
-				Name: p.Name, WorkerID: WorkerID(p.Name), Phase: p.Phase, Job: p.Job, State: p.State, Reason: cmp.Or(p.Trouble, p.Reason), Node: p.Node, Since: p.Since,
-			})
-		}
+		s.Pilots = append(s.Pilots, Shown{
+			Name: p.Name, WorkerID: WorkerID(p.Name), Phase: p.Phase, Job: p.Job, State: p.State, Reason: cmp.Or(p.Trouble, p.Reason), Node: p.Node, Since: p.Since,
+		})
 	}
 	slices.SortFunc(s.Pilots, func(a, b Shown) int { return strings.Compare(a.Job+a.Name, b.Job+b.Name) })
 	if err := m.askServer(ctx); err != nil {
-		return s, err
+		return s, errors.Join(unlocated, err)
 	}
 	for i := range s.Pilots {
 		if w, ok := m.workers[s.Pilots[i].WorkerID]; ok {
@@ -68,7 +72,7 @@ func (m *Manager) Survey(ctx context.Context) (Survey, error) {
 	}
 	bundles, err := m.search(ctx)
 	if err != nil {
-		return s, err
+		return s, errors.Join(unlocated, err)
 	}
 	s.Staged = len(bundles)
 	shape := m.effective()
@@ -77,5 +81,5 @@ func (m *Manager) Survey(ctx context.Context) (Survey, error) {
 			s.Misfits = append(s.Misfits, Misfit{UUID: b.UUID, Name: b.Name, Reason: reason})
 		}
 	}
-	return s, nil
+	return s, unlocated
 }

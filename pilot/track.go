@@ -29,6 +29,10 @@ func (m *Manager) askBackend(ctx context.Context, now time.Time) error {
 	}
 	first := m.answeredAt.IsZero()
 	m.answeredAt = now
+	if s, ok := m.Backend.(Sharer); ok {
+		pending, active := s.Others()
+		m.others, m.othersPending = pending+active, pending
+	}
 	shown := map[string]bool{}
 	failed := false
 	for _, p := range pilots {

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
+	"regexp"
 
 	"github.com/spf13/pflag"
 
@@ -12,7 +14,7 @@ import (
 
 // awsBatch has the flags of one call of aws-batch (aws_batch_worker_manager.py: add_arguments_to_subparser).
 type awsBatch struct {
-	region, definition, user, queue, secret, role string
+	region, definition, user, queue, filter, secret, role string
 }
 
 func (*awsBatch) describe() (name, short, long string) {
@@ -28,7 +30,7 @@ func (a *awsBatch) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&a.queue, "job-queue", "codalab-batch-cpu", "`name` of the job queue")
 	flags.StringVar(&a.definition, "job-definition-name", "codalab-worker", "`name` of the job definition, which managers may share")
 	flags.StringVar(&a.user, "user", "root", "`user` of the worker in its container")
-	flags.String("job-filter", "", "accepted: only jobs count whose names begin with cl_worker_ and the manager's name (`regexp`)")
+	flags.StringVar(&a.filter, "job-filter", "", "count as workers also the jobs of the queue whose whole names match this `regexp`")
 	flags.StringVar(&a.secret, "worker-secret", "", "`ARN` of a secret with the keys username and password, for workers of servers without worker tokens")
 	flags.StringVar(&a.role, "execution-role", "", "`ARN` of the role with which ECS reads the secret and the image")
 }
@@ -42,6 +44,13 @@ func (a *awsBatch) open(ctx context.Context, w cloudWorkers) (cloudBackend, erro
 	if err := w.checkPrefix("instances"); err != nil {
 		return nil, err
 	}
+	var filter *regexp.Regexp
+	if a.filter != "" { // Python's re.fullmatch
+		var err error
+		if filter, err = regexp.Compile(`\A(?:` + a.filter + `)\z`); err != nil {
+			return nil, fmt.Errorf("--job-filter %s: want a regular expression as Go reads it, which has no (?=…) or (?!…): %w", a.filter, err)
+		}
+	}
 	client, err := awsbatch.Connect(ctx, a.region)
 	if err != nil {
 		return nil, err
@@ -54,6 +63,6 @@ func (a *awsBatch) open(ctx context.Context, w cloudWorkers) (cloudBackend, erro
 	}
 	w.Worker.WorkDir = awsbatch.WorkDir
 	return &awsbatch.Backend{
-		Client: client, Queue: a.queue, Mark: w.Mark, Definition: definition, Worker: w.Worker, Now: w.Now,
+		Client: client, Queue: a.queue, Mark: w.Mark, Filter: filter, Definition: definition, Worker: w.Worker, Now: w.Now,
 	}, nil
 }

@@ -80,7 +80,7 @@ func awsFlags() []original {
 		{"job-definition-name", "codalab-worker", "a new revision only if none has the same content; CodaLab's registers one for each worker"},
 		{"user", "root", ""},
 		{"job-queue", "codalab-batch-cpu", ""},
-		{"job-filter", "", "changes nothing: only jobs count that are named `cl_worker_<manager's name>_<32 digits>`; without the flag CodaLab's counts all jobs of the queue"},
+		{"job-filter", "", "the jobs of the queue count whose whole names match, and always the manager's own; without the flag CodaLab's counts all jobs of the queue"},
 		{"worker-secret", "", "ours: the login of workers of servers without worker tokens; CodaLab's writes the password into the job definition"},
 		{"execution-role", "", "ours: for `--worker-secret`, and for images in a private registry"},
 	}

@@ -24,7 +24,9 @@ type Backend struct {
 	// Queue is the name or the ARN of the job queue.
 	Queue string
 	// Mark is the manager's name. It is in the names of the pilots.
-	Mark       string
+	Mark string
+	// Filter, if not nil, matches the whole names of further jobs of the queue, which count as workers.
+	Filter     *regexp.Regexp
 	Definition Definition
 	// Worker is the command line of the worker.
 	Worker pilot.Worker
@@ -37,9 +39,15 @@ type Backend struct {
 	byState  bool            // listing by name would take more requests than listing by state
 	cause    string          // the last answer about the queue
 	caused   time.Time       // its time
+
+	otherPending, otherActive int // the further jobs that Filter matches
 }
 
-var _ pilot.Backend = (*Backend)(nil)
+var (
+	_ pilot.Backend = (*Backend)(nil)
+	_ pilot.Locator = (*Backend)(nil)
+	_ pilot.Sharer  = (*Backend)(nil)
+)
 
 // job is a job that had not ended in the last answer.
 type job struct {

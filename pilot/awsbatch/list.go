@@ -64,7 +64,7 @@ func (b *Backend) Pilots(ctx context.Context) ([]pilot.Pilot, error) {
 }
 
 // listed returns the pilots that ListJobs shows. It asks by name as long as this takes no more requests than asking for
-// each state.
+// each state, and only once if the jobs of other names count.
 func (b *Backend) listed(ctx context.Context, now time.Time) ([]pilot.Pilot, error) {
 	if b.byState {
 		return b.inLiveStates(ctx)
@@ -73,7 +73,12 @@ func (b *Backend) listed(ctx context.Context, now time.Time) ([]pilot.Pilot, err
 	if err != nil {
 		return nil, err
 	}
-	b.byState = pages > len(liveStates())
+	if b.Filter != nil {
+		if _, err := b.inLiveStates(ctx); err != nil {
+			return nil, err
+		}
+	}
+	b.byState = pages > len(liveStates()) || b.Filter != nil
 	var pilots []pilot.Pilot
 	for _, j := range jobs {
 		if p := pilotOf(j); p.Phase != pilot.Ended || now.Sub(millis(j.StoppedAt)) < lately {
@@ -83,10 +88,10 @@ func (b *Backend) listed(ctx context.Context, now time.Time) ([]pilot.Pilot, err
 	return pilots, nil
 }
 
-// inLiveStates returns the pilots that have not ended.
+// inLiveStates returns the pilots that have not ended, and counts the other jobs that Filter matches.
 func (b *Backend) inLiveStates(ctx context.Context) ([]pilot.Pilot, error) {
 	var pilots []pilot.Pilot
-	at := map[string]int{}
+	at, others := map[string]int{}, map[string]pilot.Phase{}
 	for _, state := range liveStates() {
 		jobs, _, err := b.list(ctx, &batch.ListJobsInput{JobQueue: &b.Queue, JobStatus: state})
 		if err != nil {
@@ -94,38 +99,73 @@ func (b *Backend) inLiveStates(ctx context.Context) ([]pilot.Pilot, error) {
 		}
 		for _, j := range jobs {
 			p := pilotOf(j)
-			if i, again := at[p.Name]; again {
+			i, again := at[p.Name]
+			switch {
+			case !b.isPilot(p.Name):
+				if b.Filter != nil && b.Filter.MatchString(p.Name) {
+					others[p.Job] = p.Phase
+				}
+			case again:
 				pilots[i] = p
-				continue
+			default:
+				at[p.Name] = len(pilots)
+				pilots = append(pilots, p)
 			}
-			at[p.Name] = len(pilots)
-			pilots = append(pilots, p)
+		}
+	}
+	b.otherPending, b.otherActive = 0, 0
+	for _, phase := range others {
+		if phase == pilot.Pending {
+			b.otherPending++
+		} else {
+			b.otherActive++
 		}
 	}
 	return pilots, nil
 }
 
-// named returns the jobs with a name, or with a beginning of the name that ends in an asterisk, in any state.
+// Others returns the numbers of the further jobs that Filter matches (aws_batch_worker_manager.py: get_worker_jobs).
+func (b *Backend) Others() (pending, active int) { return b.otherPending, b.otherActive }
+
+// named returns the pilots' jobs with a name, or with a beginning of the name that ends in an asterisk, in any state.
 func (b *Backend) named(ctx context.Context, name string) (jobs []types.JobSummary, pages int, err error) {
-	return b.list(ctx, &batch.ListJobsInput{
+	jobs, pages, err = b.list(ctx, &batch.ListJobsInput{
 		JobQueue: &b.Queue, Filters: []types.KeyValuesPair{{Name: aws.String("JOB_NAME"), Values: []string{name}}},
 	})
+	// JOB_NAME ignores the case.
+	return slices.DeleteFunc(jobs, func(j types.JobSummary) bool { return !b.isPilot(aws.ToString(j.JobName)) }), pages, err
 }
 
-// list returns the jobs of this manager on all pages of an answer, and the number of pages.
+// list returns the jobs on all pages of an answer, and the number of pages.
 func (b *Backend) list(ctx context.Context, input *batch.ListJobsInput) (jobs []types.JobSummary, pages int, err error) {
 	for answer := batch.NewListJobsPaginator(b.Batch, input); answer.HasMorePages(); pages++ {
 		page, err := answer.NextPage(ctx)
 		if err != nil {
 			return nil, pages, b.failure("list the workers in the job queue "+b.Queue, err)
 		}
-		for _, j := range page.JobSummaryList {
-			if b.isPilot(aws.ToString(j.JobName)) { // JOB_NAME ignores the case
-				jobs = append(jobs, j)
-			}
-		}
+		jobs = append(jobs, page.JobSummaryList...)
 	}
 	return jobs, pages, nil
+}
+
+// Locate sets the instances of pilots that have a container. It takes one request for 100 of them.
+func (b *Backend) Locate(ctx context.Context, pilots []pilot.Pilot) error {
+	var ids []string
+	for _, p := range pilots {
+		if p.Phase == pilot.Active && p.Node == "" {
+			ids = append(ids, p.Job)
+		}
+	}
+	details, err := b.describe(ctx, ids)
+	if err != nil {
+		return err
+	}
+	for i, p := range pilots {
+		if d, known := details[p.Job]; known {
+			pilots[i].Node = pilotOfDetail(d).Node
+		}
+	}
+	return nil
 }
 
 // missing returns the pilots that were alive and are not in shown: those that have ended, and those that are too new

@@ -170,6 +170,17 @@ func (c *Cloud) AddEnded(queue string, n int, name func() string) {
 	}
 }
 
+// Add adds a job of somebody else, which runs if running is set and waits otherwise.
+func (c *Cloud) Add(queue, name string, running bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	j := &Job{ID: fmt.Sprintf("00000000-0000-4000-8000-%012d", len(c.jobs)+1), Name: name, Queue: queue, Status: "RUNNABLE", Created: c.now().UnixMilli()}
+	c.jobs = append(c.jobs, j)
+	if running {
+		c.run(j)
+	}
+}
+
 // Named returns copies of the jobs of a name.
 func (c *Cloud) Named(name string) []Job {
 	var found []Job
