@@ -76,7 +76,9 @@ func TestLaunchTemplateOfThePageLetsWorkersRunContainers(t *testing.T) {
 	for want, args := range map[string][]string{
 		`(?m)^this node can run no container: .*(make|forbids) user namespaces: `:         nil,
 		`(?m)^this node can run no container: .*does not let user namespaces mount /proc`: {"--security-opt=seccomp=unconfined"},
-		`(?m)^builtin: `: {"--runtime=codalab"},
+		`(?m)^builtin: `: {"--runtime=codalab", "--env=CL_WORKER_MAX_CPUS=1"},
+		// A container of somebody else's keeps its walls.
+		`(?m)^this node can run no container: .*user namespaces: `: {"--runtime=codalab", "--env=MAX_CPUS=1"},
 	} {
 		if said := probe(args...); !regexp.MustCompile(want).MatchString(said) {
 			t.Errorf("%v: the probe says, and not %s:\n%s", args, want, said)
