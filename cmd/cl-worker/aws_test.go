@@ -86,95 +86,152 @@ func TestLaunchTemplateOfThePageLetsWorkersRunContainers(t *testing.T) {
 	}
 }
 
-// awsRuns is the number of runs, and so of workers, of the test.
-const awsRuns = 3
+// awsSite is a server, an AWS Batch whose jobs are containers of an engine that is set up as an instance of
+// docs/aws-batch.md, and the command line of a manager.
+type awsSite struct {
+	*awstest.Moto
+	t     *testing.T
+	moto  *testenv.Moto
+	api   *client.Client
+	image string // for bundles
+	args  []string
+}
 
-// TestWorkersInJobsOfAWSBatchRunBundles is the whole way: cl-worker-manager aws-batch starts a worker for each of some runs.
-// Each worker is cl-worker in a container of an engine that is set up as an instance of docs/aws-batch.md, with no login but
-// its token. It runs its bundle in the built-in runtime. Then no worker is left.
-func TestWorkersInJobsOfAWSBatchRunBundles(t *testing.T) {
-	t.Parallel()
+// newAWSSite starts a site. prepare makes the workers' image lab/cl-worker:1 in its engine.
+func newAWSSite(t *testing.T, prepare func(s *awsSite)) *awsSite {
+	t.Helper()
 	testenv.Containers(t)
 	testenv.Root(t)
-	moto := testenv.Moto{Docker: testenv.Docker{
+	s := &awsSite{t: t, moto: &testenv.Moto{Docker: testenv.Docker{
 		Settings: fmt.Sprintf(`{"default-runtime": "codalab", "runtimes": {"codalab": {"path": %q}}}`, instanceRuntime(t)),
-	}}
-	t.Cleanup(func() { must(t, moto.Remove()) })
-	aws := awstest.NewMoto(t, &moto, answering.Path(t), "codalab-batch-cpu")
-	host, docker := moto.Docker.Host(t)
-	importWorkers(t, host, docker, "lab/cl-worker:1", `ENTRYPOINT ["/work/cl-worker"]`) // as "make worker-image" makes it
-	shared := filepath.Join(aws.Dir, "cl_worker_codalab_work_dir")
-	must(t, os.Mkdir(shared, 0o755))
-	worker, err := os.ReadFile(shipped.Path(t))
-	must(t, err)
-	testenv.WriteProgram(t, filepath.Join(shared, "cl-worker"), worker)
-	address := startTestServer(t, filepath.Join(aws.Dir, "server"))
+	}}}
+	t.Cleanup(func() { must(t, s.moto.Remove()) })
+	s.Moto = awstest.NewMoto(t, s.moto, answering.Path(t), "codalab-batch-cpu")
+	must(t, os.Mkdir(s.shared(), 0o755))
+	prepare(s)
+	address := startTestServer(t, filepath.Join(s.Dir, "server"))
 	api, err := client.New(address, client.Options{
 		Credentials: func(context.Context) (string, string, error) { return "ann", scriptPassword, nil },
 	})
 	must(t, err)
-	image := imagetest.Start(t).Push(t, "lab/tools:1", scriptImage(t))
-	manages := testenv.Program{Package: "../cl-worker-manager"}
-	t.Cleanup(manages.Remove)
-	manager := func(words ...string) *exec.Cmd {
-		c := exec.Command(manages.Path(t), append([]string{
-			"--server", address, "--min-workers", "0", "--max-workers", "8", "--worker-image", "lab/cl-worker:1",
-			"--worker-fetch-private", "127.0.0.1", "--worker-idle-seconds", "5", "--worker-exit-after-num-runs", "1",
-			"--worker-work-dir-prefix", aws.Dir, "aws-batch",
-		}, words...)...)
-		c.Env = append(os.Environ(), "CODALAB_USERNAME=ann", "CODALAB_PASSWORD="+scriptPassword,
-			"AWS_ENDPOINT_URL="+aws.URL, "AWS_ACCESS_KEY_ID=AKIAEXAMPLE", "AWS_SECRET_ACCESS_KEY=example")
-		return c
+	s.api, s.image = api, imagetest.Start(t).Push(t, "lab/tools:1", scriptImage(t))
+	s.args = []string{
+		"--server", address, "--min-workers", "0", "--max-workers", "8", "--worker-image", "lab/cl-worker:1",
+		"--worker-fetch-private", "127.0.0.1", "--worker-idle-seconds", "5", "--worker-exit-after-num-runs", "1",
+		"--worker-work-dir-prefix", s.Dir, "aws-batch",
 	}
-	call := func(words ...string) string {
-		out, err := manager(words...).CombinedOutput()
-		if err != nil {
-			t.Errorf("%q: %v", words, err)
-		}
-		t.Logf("$ cl-worker-manager … aws-batch %s\n%s", strings.Join(words, " "), out)
-		return string(out)
+	return s
+}
+
+// shared is the directory of the instance that the workers share.
+func (s *awsSite) shared() string { return filepath.Join(s.Dir, "cl_worker_codalab_work_dir") }
+
+func (s *awsSite) manager(words ...string) *exec.Cmd {
+	s.t.Helper()
+	c := exec.Command(managing.Path(s.t), append(s.args[:len(s.args):len(s.args)], words...)...)
+	c.Env = append(os.Environ(), "CODALAB_USERNAME=ann", "CODALAB_PASSWORD="+scriptPassword,
+		"AWS_ENDPOINT_URL="+s.URL, "AWS_ACCESS_KEY_ID=AKIAEXAMPLE", "AWS_SECRET_ACCESS_KEY=example")
+	return c
+}
+
+// call runs one command, and returns its output.
+func (s *awsSite) call(words ...string) string {
+	s.t.Helper()
+	out, err := s.manager(words...).CombinedOutput()
+	s.t.Logf("$ cl-worker-manager … aws-batch %s\n%s", strings.Join(words, " "), out)
+	if err != nil {
+		s.t.Errorf("%q: %v", words, err)
 	}
-	call("--check")
-	var uuids []string
-	for range awsRuns {
-		uuids = append(uuids, createRun(t, api, image))
-	}
-	running := manager()
+	return string(out)
+}
+
+// manage runs the manager until end is called, which returns the manager's log.
+func (s *awsSite) manage() (end func() string) {
+	s.t.Helper()
+	running := s.manager()
 	var log bytes.Buffer
 	running.Stdout, running.Stderr = &log, &log
-	must(t, running.Start())
-	end := sync.OnceFunc(func() {
+	must(s.t, running.Start())
+	end = sync.OnceValue(func() string {
 		_ = running.Process.Signal(os.Interrupt)
 		_ = running.Wait()
-		t.Log(log.String())
+		s.t.Logf("the log of cl-worker-manager … aws-batch\n%s", log.String())
+		return log.String()
 	})
-	t.Cleanup(end)
-	remotes := map[string]bool{}
+	s.t.Cleanup(func() { end() })
+	return end
+}
+
+// await waits until a bundle's state holds.
+func (s *awsSite) await(uuid, what string, holds func(b client.BundleInfo) bool) client.BundleInfo {
+	s.t.Helper()
+	var b client.BundleInfo
+	testenv.Await(s.t, what, func() bool {
+		var err error
+		b, err = s.api.Bundle(s.t.Context(), uuid)
+		must(s.t, err)
+		return holds(b)
+	}, &b.State, &b.Metadata)
+	return b
+}
+
+// awaitReady waits for the ends of runs, which must be ready.
+func (s *awsSite) awaitReady(uuids []string) (remotes map[string]bool) {
+	s.t.Helper()
+	remotes = map[string]bool{}
 	for _, uuid := range uuids {
-		var b client.BundleInfo
-		testenv.Await(t, "the run has ended", func() bool {
-			b, err = api.Bundle(t.Context(), uuid)
-			must(t, err)
-			return b.State.Final()
-		}, &b.State, &b.Metadata)
+		b := s.await(uuid, "the run has ended", func(b client.BundleInfo) bool { return b.State.Final() })
 		if b.State != codalab.StateReady {
-			t.Errorf("the run is %s: %v", b.State, b.Metadata)
+			s.t.Errorf("the run is %s: %v", b.State, b.Metadata)
 		}
 		remotes[b.Metadata.String("remote")] = true
 	}
-	if len(remotes) != awsRuns {
-		t.Errorf("the runs were in %v", remotes)
-	}
+	return remotes
+}
+
+// awaitNoWorkers waits until status shows none.
+func (s *awsSite) awaitNoWorkers() {
+	s.t.Helper()
 	var status string
-	testenv.Await(t, "all workers have ended", func() bool {
-		status = call("status")
+	testenv.Await(s.t, "all workers have ended", func() bool {
+		out, err := s.manager("status").CombinedOutput()
+		must(s.t, err)
+		status = string(out)
 		return strings.Contains(status, "no workers")
 	}, &status)
-	if out := call("logs", uuids[0]); !strings.Contains(out, "Worker started!") || !strings.Contains(out, uuids[0]) {
+	s.call("status")
+}
+
+// awsRuns is the number of runs, and so of workers, of the test.
+const awsRuns = 3
+
+// TestWorkersInJobsOfAWSBatchRunBundles is the whole way: cl-worker-manager aws-batch starts a worker for each of some runs.
+// Each worker is cl-worker in a container, with no login but its token. It runs its bundle in the built-in runtime. Then
+// no worker is left.
+func TestWorkersInJobsOfAWSBatchRunBundles(t *testing.T) {
+	t.Parallel()
+	s := newAWSSite(t, func(s *awsSite) {
+		host, docker := s.moto.Docker.Host(t)
+		importWorkers(t, host, docker, "lab/cl-worker:1", `ENTRYPOINT ["/work/cl-worker"]`) // as "make worker-image" makes it
+		worker, err := os.ReadFile(shipped.Path(t))
+		must(t, err)
+		testenv.WriteProgram(t, filepath.Join(s.shared(), "cl-worker"), worker)
+	})
+	s.call("--check")
+	var uuids []string
+	for range awsRuns {
+		uuids = append(uuids, createRun(t, s.api, s.image))
+	}
+	end := s.manage()
+	if remotes := s.awaitReady(uuids); len(remotes) != awsRuns {
+		t.Errorf("the runs were in %v", remotes)
+	}
+	s.awaitNoWorkers()
+	if out := s.call("logs", uuids[0]); !strings.Contains(out, "Worker started!") || !strings.Contains(out, uuids[0]) {
 		t.Errorf("the log of the worker is %s", out)
 	}
-	end()
-	if n := strings.Count(log.String(), "started a worker"); n != awsRuns || strings.Contains(log.String(), scriptPassword) {
-		t.Errorf("%d workers were started: %s", n, log.String())
+	log := end()
+	if n := strings.Count(log, "started a worker"); n != awsRuns || strings.Contains(log, scriptPassword) {
+		t.Errorf("%d workers were started: %s", n, log)
 	}
 }

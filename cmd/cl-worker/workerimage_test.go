@@ -30,12 +30,12 @@ type workersImage struct {
 	host, docker, name string
 }
 
-func newWorkersImage(t *testing.T) *workersImage {
+func newWorkersImage(t *testing.T, in *testenv.Docker) *workersImage {
 	t.Helper()
 	testenv.DebianMirror(t)
 	testenv.PrivateNetwork(t)
 	w := &workersImage{Registry: imagetest.Start(t)}
-	w.host, w.docker = engine.Host(t)
+	w.host, w.docker = in.Host(t)
 	w.name = w.Host + "/lab/cl-worker:1"
 	root, err := filepath.Abs("../..")
 	must(t, err)
@@ -65,7 +65,7 @@ func (w *workersImage) run(settings []string, args ...string) *exec.Cmd {
 // token in a variable. The worker in it runs a bundle in the built-in runtime.
 func TestWorkersImageRunsABundle(t *testing.T) {
 	t.Parallel()
-	image := newWorkersImage(t)
+	image := newWorkersImage(t, &engine)
 	tools := image.Push(t, "lab/tools:1", scriptImage(t))
 	address := startTestServer(t, filepath.Join(testenv.SharedDir(t), "server"))
 	api, err := client.New(address, client.Options{

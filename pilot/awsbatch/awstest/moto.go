@@ -31,8 +31,12 @@ import (
 // Image is the name of the image in the engine of a Moto. It has the program /worker and nothing else.
 const Image = "awstest-worker:1"
 
+// instanceARN is the ECS instance of all containers of a Moto.
+const instanceARN = "arn:aws:ecs:" + Region + ":" + account + ":container-instance/moto/0123456789abcdef"
+
 // Moto is a moto_server behind a proxy, for one test. The proxy mends two numbers that AWS's Go library cannot read, and
-// adds what moto lacks: pages, the state that ListJobs means if none is given, the output of running containers.
+// adds what moto lacks: pages, the state that ListJobs means if none is given, the output of running containers, their
+// instance, and TERM before KILL.
 type Moto struct {
 	Gate
 	URL string
@@ -47,6 +51,9 @@ type Moto struct {
 	mu           sync.Mutex
 	gone         map[string]bool // jobs that have vanished, by name
 	knownStreams map[string]string
+	ends         map[string]*end // the jobs that TerminateJob ends, by id
+	ctx          context.Context //nolint:containedctx // it ends with the test, and bounds the ends that a request begins
+	stopping     sync.WaitGroup
 }
 
 // NewMoto returns a moto with a queue and an image, which ends with the test. worker is the path of the program that the
@@ -55,7 +62,10 @@ func NewMoto(tb testing.TB, server *testenv.Moto, worker, queue string) *Moto {
 	tb.Helper()
 	address, err := url.Parse(server.URL(tb))
 	testenv.Must(tb, err)
-	m := &Moto{tb: tb, Queue: queue, Dir: tb.TempDir(), gone: map[string]bool{}, knownStreams: map[string]string{}}
+	m := &Moto{tb: tb, Queue: queue, Dir: tb.TempDir(), gone: map[string]bool{}, knownStreams: map[string]string{}, ends: map[string]*end{}}
+	ctx, cancel := context.WithCancel(context.Background())
+	m.ctx = ctx
+	tb.Cleanup(func() { cancel(); m.stopping.Wait() })
 	m.docker, m.cmd = server.Docker.Host(tb)
 	m.upstream = &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(address); r.Out.Host = r.In.Host }, ModifyResponse: mend}
 	m.Service = http.HandlerFunc(m.answer)
@@ -136,6 +146,8 @@ func (m *Moto) answer(w http.ResponseWriter, r *http.Request) {
 		m.describe(w, r)
 	case "getlogevents":
 		m.logEvents(w, r)
+	case "terminatejob":
+		m.terminate(w, r)
 	default:
 		m.upstream.ServeHTTP(w, r)
 	}
@@ -184,6 +196,9 @@ func (m *Moto) list(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	jobs := m.present(all.JobSummaryList)
+	for _, j := range jobs {
+		m.tellEnd(j)
+	}
 	from, _ := strconv.Atoi(token) // none is 0
 	from = min(from, len(jobs))
 	to := len(jobs)
@@ -212,6 +227,7 @@ func (m *Moto) describe(w http.ResponseWriter, r *http.Request) {
 	}
 	jobs := m.present(all.Jobs)
 	for _, j := range jobs {
+		m.tellEnd(j)
 		container, ok := j["container"].(map[string]any)
 		if !ok || j["status"] != "RUNNING" && j["status"] != "SUCCEEDED" && j["status"] != "FAILED" {
 			continue
@@ -219,7 +235,7 @@ func (m *Moto) describe(w http.ResponseWriter, r *http.Request) {
 		arn := fmt.Sprint(j["jobDefinition"])
 		name := arn[strings.LastIndex(arn, "/")+1:]
 		stream := fmt.Sprintf("%s/default/%s", name[:strings.LastIndex(name, ":")], j["jobId"])
-		container["logStreamName"] = stream
+		container["logStreamName"], container["containerInstanceArn"] = stream, instanceARN
 		m.mu.Lock()
 		m.knownStreams[stream] = fmt.Sprintf("%s-%s", j["jobName"], j["jobId"])
 		m.mu.Unlock()
