@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"regexp"
 	"strings"
 	"time"
@@ -74,7 +75,14 @@ func Connect(ctx context.Context, region string) (Client, error) {
 	if err != nil {
 		return Client{}, fmt.Errorf("read the settings of AWS: %w", err)
 	}
-	return Client{Region: region, Batch: batch.NewFromConfig(settings), Logs: cloudwatchlogs.NewFromConfig(settings)}, nil
+	c := Client{Region: region, Batch: batch.NewFromConfig(settings), Logs: cloudwatchlogs.NewFromConfig(settings)}
+	for _, endpoint := range []*string{c.Batch.Options().BaseEndpoint, c.Logs.Options().BaseEndpoint} {
+		address, err := url.Parse(aws.ToString(endpoint))
+		if endpoint != nil && (err != nil || address.Host == "" || address.Scheme != "http" && address.Scheme != "https") {
+			return Client{}, fmt.Errorf("AWS_ENDPOINT_URL %q, or endpoint_url in the settings of AWS: want an address such as https://batch.%s.amazonaws.com", *endpoint, region)
+		}
+	}
+	return c, nil
 }
 
 // ValidMark reports whether a manager's name may be in the names of jobs.

@@ -36,8 +36,8 @@ func (e *Error) Uncertain() bool { return e.uncertain }
 func (b *Backend) failure(do string, err error) *Error {
 	said, remedy := b.words(err)
 	text := do + ": " + said
-	if remedy != "" {
-		text += "; " + remedy
+	if remedy != "" { // AWS ends some of its sentences with a dot
+		text = strings.TrimSuffix(text, ".") + "; " + remedy
 	}
 	return &Error{Text: text, transient: isTransient(err), uncertain: mayHaveWorked(err), err: err}
 }
@@ -55,7 +55,7 @@ func (b *Backend) words(err error) (said, remedy string) {
 		}
 		return said, b.remedy(api)
 	case errors.As(err, &lookup) && lookup.IsNotFound:
-		return "there is no host " + lookup.Name, fmt.Sprintf("check the region %s", b.Region)
+		return "there is no host " + lookup.Name, fmt.Sprintf("check --region %s, and this machine's network", b.Region)
 	case errors.As(err, &sent):
 		return "AWS does not answer: " + sent.Err.Error(), ""
 	case strings.Contains(err.Error(), "failed to refresh cached credentials"), strings.Contains(err.Error(), "get identity"):
@@ -88,6 +88,8 @@ func (b *Backend) remedy(api smithy.APIError) string {
 			return "set this machine's clock"
 		}
 		return "check the secret access key"
+	case "RequestTimeTooSkewed", "RequestExpired":
+		return "set this machine's clock"
 	case "AccessDeniedException", "AccessDenied":
 		return "docs/aws-batch.md lists the permissions that a manager needs"
 	case "ClientException":

@@ -67,7 +67,7 @@ func (b *Backend) WriteLog(ctx context.Context, w io.Writer, p pilot.Pilot, foll
 		}
 		switch {
 		case last && !at.printed && at.gone:
-			return fmt.Errorf("%w, or CloudWatch keeps it no longer: the log group %s has no stream %s", pilot.ErrNoLog, logGroup, stream)
+			return fmt.Errorf("%w, or CloudWatch keeps it no longer: %s (log group %s, stream %s)", pilot.ErrNoLog, at.said, logGroup, stream)
 		case last && !at.printed:
 			return pilot.ErrNoLog
 		case last:
@@ -105,7 +105,8 @@ func (b *Backend) logStream(ctx context.Context, p pilot.Pilot) (stream string, 
 type logPlace struct {
 	next    *string // the page to ask for; nil for the first one
 	printed bool    // there was a line
-	gone    bool    // CloudWatch has no such stream
+	gone    bool    // CloudWatch has no such group or stream
+	said    string  // CloudWatch's words for that
 }
 
 // copyLog writes the lines of a stream that have come since the last call.
@@ -116,6 +117,7 @@ func (b *Backend) copyLog(ctx context.Context, w io.Writer, stream string, at *l
 		})
 		var gone *logtypes.ResourceNotFoundException
 		if at.gone = errors.As(err, &gone); at.gone {
+			at.said = strings.TrimSuffix(gone.ErrorMessage(), ".")
 			return nil
 		}
 		if err != nil {

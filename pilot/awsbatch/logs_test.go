@@ -33,10 +33,13 @@ func TestLogThatIsNotThereIsExplained(t *testing.T) {
 	}
 	c.Run(p.Name, "hello")
 	c.End(p.Name, 0)
-	c.Refuse("GetLogEvents", 400, "ResourceNotFoundException", "The specified log stream does not exist.")
-	err := b.WriteLog(t.Context(), &log, p, false)
-	if want := "it has printed nothing, or CloudWatch keeps it no longer: the log group /aws/batch/job has no stream codalab-worker/default/" + p.Job; !errors.Is(err, pilot.ErrNoLog) || err.Error() != want {
-		t.Errorf("without a stream: %v", err)
+	for _, missing := range []string{"stream", "group"} { // AWS makes the group with the first log of the region
+		c.Refuse("GetLogEvents", 400, "ResourceNotFoundException", "The specified log "+missing+" does not exist.")
+		err := b.WriteLog(t.Context(), &log, p, false)
+		want := "it has printed nothing, or CloudWatch keeps it no longer: The specified log " + missing + " does not exist (log group /aws/batch/job, stream codalab-worker/default/" + p.Job + ")"
+		if !errors.Is(err, pilot.ErrNoLog) || err.Error() != want {
+			t.Errorf("without a %s: %v", missing, err)
+		}
 	}
 	c.Forget(p.Name)
 	if err := b.WriteLog(t.Context(), &log, p, false); err == nil || err.Error() != "AWS Batch no longer knows the job of worker host-"+p.Name+", and so the place of its log" {

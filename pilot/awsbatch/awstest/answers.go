@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // request is the union of the requests' fields.
@@ -40,6 +41,11 @@ func (c *Cloud) answer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	name := operation(r)
+	w.Header().Set("Date", c.now().UTC().Format(http.TimeFormat))
+	if text := c.expired(r); text != "" {
+		refuse(w, http.StatusForbidden, "InvalidSignatureException", text)
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.Denied[name] {
@@ -63,8 +69,53 @@ func clientError(w http.ResponseWriter, text string) {
 	refuse(w, http.StatusBadRequest, "ClientException", text)
 }
 
-// jobName is the form of a job's name (API_SubmitJob: jobName).
+// jobName is the form of the name of a job and of a definition (API_SubmitJob: jobName, API_RegisterJobDefinition:
+// jobDefinitionName).
 var jobName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$`)
+
+// expired returns the reason for which a signature is too old or too new; empty if it is not (IAM user guide, Signature
+// Version 4: within five minutes).
+func (c *Cloud) expired(r *http.Request) string {
+	const layout, most = "20060102T150405Z", 5 * time.Minute
+	stamp := r.Header.Get("X-Amz-Date")
+	signed, err := time.Parse(layout, stamp)
+	now := c.now().UTC()
+	switch {
+	case err != nil:
+		return "Missing X-Amz-Date"
+	case now.Sub(signed) > most:
+		return fmt.Sprintf("Signature expired: %s is now earlier than %s", stamp, now.Add(-most).Format(layout))
+	case signed.Sub(now) > most:
+		return fmt.Sprintf("Signature not yet current: %s is still later than %s", stamp, now.Add(most).Format(layout))
+	}
+	return ""
+}
+
+// badRequirement returns the reason for which AWS refuses what a container of a definition asks for; empty if it does not
+// (API_ResourceRequirement).
+func badRequirement(body json.RawMessage) string {
+	var d struct {
+		ContainerProperties struct {
+			ResourceRequirements []struct{ Type, Value string }
+		}
+	}
+	if err := json.Unmarshal(body, &d); err != nil {
+		return err.Error()
+	}
+	seen := map[string]bool{}
+	least := map[string]int{"VCPU": 1, "MEMORY": 4, "GPU": 1}
+	for _, r := range d.ContainerProperties.ResourceRequirements {
+		n, err := strconv.Atoi(r.Value)
+		if at, known := least[r.Type]; !known || err != nil || n < at || seen[r.Type] {
+			return fmt.Sprintf("Error executing request, Exception : Invalid resource requirement %s %s", r.Type, r.Value)
+		}
+		seen[r.Type] = true
+	}
+	if !seen["VCPU"] || !seen["MEMORY"] {
+		return "Container properties must have VCPU and MEMORY"
+	}
+	return ""
+}
 
 func (c *Cloud) queue(name string) map[string]any {
 	for key, q := range c.Queues {
@@ -240,8 +291,15 @@ func (c *Cloud) register(w http.ResponseWriter, q request, body json.RawMessage)
 		clientError(w, err.Error())
 		return
 	}
-	if d["containerProperties"] == nil {
+	switch bad := badRequirement(body); {
+	case d["containerProperties"] == nil:
 		clientError(w, "Container properties should not be empty")
+		return
+	case !jobName.MatchString(q.JobDefinitionName):
+		clientError(w, "Job Definition name should match valid pattern")
+		return
+	case bad != "":
+		clientError(w, bad)
 		return
 	}
 	revision := 1
