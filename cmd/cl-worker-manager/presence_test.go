@@ -2,14 +2,18 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/pilot"
+	"github.com/cl-slurm/cl-slurm/pilot/awsbatch"
+	"github.com/cl-slurm/cl-slurm/pilot/awsbatch/awstest"
 	"github.com/cl-slurm/cl-slurm/pilot/slurmbatch"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
@@ -69,6 +73,38 @@ func TestOwnersAreToldWhyNoWorkerTakesTheirBundles(t *testing.T) {
 	awaitStatus(t, api, large, "No worker is large enough for 8 CPUs, 0 GPUs, 2g memory. Available resources: 1 CPUs, 0 GPUs, 2g memory.")
 	stop()
 	awaitStatus(t, api, small, "No worker takes bundles that name no queue")
+}
+
+// eager is a backend that may be asked often.
+type eager struct{ pilot.Backend }
+
+func (eager) Refresh() time.Duration { return 100 * time.Millisecond }
+
+// TestOwnersAreToldWhyAWSStartsNoWorker has a queue without instances of GPUs: AWS leaves the job RUNNABLE for ever, and tells
+// the reason in its statusReason.
+func TestOwnersAreToldWhyAWSStartsNoWorker(t *testing.T) {
+	t.Parallel()
+	web := startServer(t, filepath.Join(t.TempDir(), "server"))
+	api := connectAnn(t, web.URL)
+	gpu := stage(t, api, 1, codalab.Metadata{"request_gpus": int64(1)})[0]
+	cloud := awstest.New(t, time.Now)
+	cloud.Begun, cloud.Stuck = func(*awstest.Job) []string { return nil }, "MISCONFIGURATION:JOB_RESOURCE_REQUIREMENT - The job resource requirement (vCPU/memory/GPU) is higher than that can be met by the CE(s) attached to the job queue."
+	b := &awsbatch.Backend{
+		Client: awsbatch.Client{Region: awstest.Region, Batch: cloud.Client()},
+		Queue:  "codalab-batch-cpu", Mark: "codalab", Now: time.Now,
+		Definition: awsbatch.Definition{Name: "codalab-worker", Image: "lab/cl-worker:1", CPUs: 1, GPUs: 1, MemoryMB: 2048, Secret: "arn:aws:secretsmanager:x"},
+	}
+	loop := &pilot.Manager{
+		Server: api, Backend: eager{b}, Shape: pilot.Shape{CPUs: 1, GPUs: 1, Memory: 2 << 30}, Max: 10, MostFailed: -1,
+		Pause: 20 * time.Millisecond, Log: slog.New(slog.DiscardHandler), Now: time.Now,
+	}
+	shown(t, api, loop, "aws")
+	awaitStatus(t, api, gpu, "The workers take no new bundles now: a worker does not start: "+cloud.Stuck)
+	var jobs int
+	cloud.Change(func(all []*awstest.Job) { jobs = len(all) })
+	if jobs != 1 {
+		t.Errorf("there are %d jobs", jobs)
+	}
 }
 
 func TestSecondManagerOfAServerWithTheSameNameStartsNoWorkers(t *testing.T) {

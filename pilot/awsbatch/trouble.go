@@ -47,7 +47,7 @@ func (b *Backend) explainWaiting(ctx context.Context, pilots []pilot.Pilot, now 
 // guide, Jobs stuck in a RUNNABLE status).
 func troubleOf(reason string) (trouble string, most time.Duration) {
 	switch kind, _, _ := strings.Cut(reason, ":"); {
-	case kind == "MISCONFIGURATION":
+	case kind == "MISCONFIGURATION", strings.HasPrefix(reason, "ACTION_REQUIRED"):
 		return reason, patience
 	case kind == "CAPACITY", strings.HasPrefix(reason, "UNDETERMINED"):
 		return reason, longPatience

@@ -18,8 +18,11 @@ func TestReasonOfAJobThatBlocksTheQueueIsItsTrouble(t *testing.T) {
 	t.Parallel()
 	for reason, patience := range map[string]time.Duration{
 		misconfigured: 10 * time.Minute,
-		"CAPACITY:INSUFFICIENT_INSTANCE_CAPACITY - Service cannot fulfill the capacity requested for instance type [p3.2xlarge]": 2 * time.Hour,
-		"UNDETERMINED - Batch job is blocked, root cause is undetermined.":                                                       2 * time.Hour,
+		"MISCONFIGURATION:COMPUTE_ENVIRONMENT_MAX_RESOURCE - CE(s) associated with the job queue cannot meet the CPU requirement of the job.": 10 * time.Minute,
+		"MISCONFIGURATION:SERVICE_ROLE_PERMISSIONS - Batch service role has a permission issue.":                                              10 * time.Minute,
+		"ACTION_REQUIRED - CE(s) associated with the job queue are invalid.":                                                                  10 * time.Minute,
+		"CAPACITY:INSUFFICIENT_INSTANCE_CAPACITY - Service cannot fulfill the capacity requested for instance type [p3.2xlarge]":              2 * time.Hour,
+		"UNDETERMINED - Batch job is blocked, root cause is undetermined.":                                                                    2 * time.Hour,
 		"": 0,
 	} {
 		c, b := openCloud(t)

@@ -9,6 +9,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/batch"
 )
 
 // The only region and account of a Cloud.
@@ -76,6 +79,11 @@ func New(tb testing.TB, now func() time.Time) *Cloud {
 	tb.Cleanup(server.Close)
 	c.URL = server.URL
 	return c
+}
+
+// Client returns a client of AWS Batch.
+func (c *Cloud) Client() *batch.Client {
+	return batch.New(batch.Options{Region: Region, BaseEndpoint: &c.URL, Credentials: credentials.NewStaticCredentialsProvider("AKIAEXAMPLE", "secret", "")})
 }
 
 func arn(kind, name string) string {
