@@ -2,9 +2,11 @@ package awstest
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -132,6 +134,13 @@ func (g *Gate) Requests(operation string) int {
 		all += n
 	}
 	return all
+}
+
+// Operations returns the names of the operations that were asked for, in small letters and in order.
+func (g *Gate) Operations() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Sorted(maps.Keys(g.counts))
 }
 
 // refuse answers with an error of AWS (restJson1 and awsJson1_1 both have the code in a header or in the body).
