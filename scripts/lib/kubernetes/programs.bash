@@ -3,8 +3,8 @@
 # The programs. Kubernetes and etcd are built once for a machine and a go.mod, which takes
 # about eight minutes of one processor. Our own small ones are built once for their text.
 #
-# Debian 12's containerd, 1.6, gives pods no user namespaces. Node n2 therefore has that of Debian
-# sid, in a directory of its own, changed to load its libraries from there. It is fetched once.
+# Debian 12's containerd, 1.6, gives pods no user namespaces. The other nodes than n1 therefore have that of
+# Debian sid, in a directory of its own, changed to load its libraries from there. It is fetched once.
 # Remove the directory for newer packages.
 
 readonly kubernetes_version=v1.36.3
@@ -71,7 +71,7 @@ fetch_containerd() {
 
 # containerd_path NODE prints the PATH of its containerd.
 containerd_path() {
-  if [[ $1 == n2 && -d $newer ]]; then
+  if [[ $1 != n1 && -d $newer ]]; then
     printf '%s:%s' "$newer/bin" "$PATH"
   else
     printf '%s' "$PATH"
