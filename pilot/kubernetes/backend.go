@@ -159,9 +159,11 @@ func (b *Backend) Pilots(ctx context.Context) ([]pilot.Pilot, error) {
 	if err := b.askEvents(ctx, pods); err != nil {
 		return nil, err
 	}
+	scaling := b.autoscalerWorks()
 	pilots := make([]pilot.Pilot, 0, len(pods))
 	for i := range pods {
 		p, found := pilotOf(&pods[i]), b.events[pods[i].Name]
+		found.scaling = found.scaling || found.asked.IsZero() && scaling
 		switch {
 		case p.Phase == pilot.Pending:
 			p.Trouble, p.Patience = trouble(&pods[i], found)

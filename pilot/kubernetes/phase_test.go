@@ -116,9 +116,10 @@ func TestPatienceIsLongerWhileAnAutoscalerWorks(t *testing.T) {
 		patience time.Duration
 	}{
 		"no room":                    {unscheduled, nil, words, roomPatience},
-		"a node is added":            {unscheduled, []corev1.Event{event(1, "TriggeredScaleUp", "pod triggered scale-up")}, words, scalePatience},
-		"Karpenter adds one":         {unscheduled, []corev1.Event{event(1, "Nominated", "Pod should schedule on: nodeclaim/x")}, words, scalePatience},
-		"the autoscaler can do less": {unscheduled, []corev1.Event{event(2, "NotTriggerScaleUp", "max node group size reached"), event(1, "TriggeredScaleUp", "")}, words, roomPatience},
+		"a node is added":            {unscheduled, []corev1.Event{event(1, "TriggeredScaleUp", "pod triggered scale-up")}, words + "; TriggeredScaleUp: pod triggered scale-up", scalePatience},
+		"Karpenter adds one":         {unscheduled, []corev1.Event{event(1, "Nominated", "Pod should schedule on: nodeclaim/x")}, words + "; Nominated: Pod should schedule on: nodeclaim/x", scalePatience},
+		"the autoscaler can do less": {unscheduled, []corev1.Event{event(2, "NotTriggerScaleUp", "max node group size reached"), event(1, "TriggeredScaleUp", "")}, words + "; NotTriggerScaleUp: max node group size reached", roomPatience},
+		"the scheduler's own event":  {unscheduled, []corev1.Event{event(2, "FailedScheduling", "0/2 nodes are available"), event(1, "Nominated", "x")}, words + "; Nominated: x", scalePatience},
 		"a queue holds it":           {gated, nil, "", 0},
 		"no volume":                  {scheduled, []corev1.Event{series, event(1, "Scheduled", "")}, "FailedMount: no disk", repairPatience},
 		"the volume came at last":    {scheduled, []corev1.Event{event(3, "Pulling", ""), event(2, "FailedMount", "no disk")}, "", 0},

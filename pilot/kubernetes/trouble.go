@@ -4,12 +4,14 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/cl-slurm/cl-slurm/pilot"
 )
@@ -42,8 +44,9 @@ func waitTroubles() map[string]time.Duration {
 // findings are read from the events of a pod.
 type findings struct {
 	asked time.Time
-	// scaling is set if an autoscaler adds a node for the pod.
-	scaling bool
+	// autoscaler has an autoscaler's last word about the pod; scaling is set if it adds a node for it.
+	autoscaler string
+	scaling    bool
 	// failure is a failure of the kubelet that the pod's status does not show.
 	failure string
 	// eviction is the reason for which the cluster ended the pod. The status of an evicted pod does not show it if its
@@ -65,11 +68,19 @@ func trouble(pod *corev1.Pod, found findings) (string, time.Duration) {
 		if found.scaling {
 			patience = scalePatience
 		}
-		return words(scheduled.Reason, scheduled.Message), patience
+		return words(scheduled.Reason, joined(scheduled.Message, found.autoscaler)), patience
 	case found.failure != "":
 		return found.failure, repairPatience
 	}
 	return "", 0
+}
+
+// joined joins the scheduler's message and an autoscaler's word, which may be empty.
+func joined(message, autoscaler string) string {
+	if autoscaler == "" {
+		return message
+	}
+	return strings.TrimRight(message, ". ") + "; " + autoscaler
 }
 
 const (
@@ -112,6 +123,17 @@ func (b *Backend) askEvents(ctx context.Context, pods []corev1.Pod) error {
 	return nil
 }
 
+// autoscalerWorks reports whether an autoscaler adds a node for a pod. All pods are alike, so that those whose events the
+// backend has not read yet may hope for one, too.
+func (b *Backend) autoscalerWorks() bool {
+	for _, found := range b.events {
+		if found.scaling {
+			return true
+		}
+	}
+	return false
+}
+
 // eventsDue reports whether to ask for the events of a pod; asked is the time of the last question.
 func eventsDue(pod *corev1.Pod, asked, now time.Time) bool {
 	switch p := pilotOf(pod); {
@@ -136,14 +158,13 @@ func (c *Cluster) findings(ctx context.Context, pod *corev1.Pod, now time.Time) 
 // readEvents reads events. A failure counts if it is the kubelet's last word.
 func readEvents(events []corev1.Event, now time.Time) findings {
 	found := findings{asked: now}
-	slices.SortFunc(events, func(a, b corev1.Event) int { return lastTime(a).Compare(lastTime(b)) })
+	slices.SortFunc(events, older)
 	for _, e := range events {
+		if scaling, spoken := autoscalerSays(e); spoken {
+			found.autoscaler, found.scaling = words(e.Reason, e.Message), scaling
+			continue
+		}
 		switch e.Reason {
-		case "TriggeredScaleUp", // cluster-autoscaler: processors/status/eventing_scale_up_processor.go
-			"Nominated": // Karpenter: pkg/controllers/provisioning/scheduling/events.go
-			found.scaling = true
-		case "NotTriggerScaleUp":
-			found.scaling = false
 		case "FailedMount", "FailedAttachVolume", "FailedMapVolume", "FailedCreatePodSandBox": // pkg/kubelet/events/event.go
 			found.failure = words(e.Reason, e.Message)
 		case "Evicted", "Preempting": // pkg/kubelet/eviction, pkg/kubelet/preemption
@@ -153,6 +174,32 @@ func readEvents(events []corev1.Event, now time.Time) findings {
 		}
 	}
 	return found
+}
+
+// autoscalerSays reports whether an event is an autoscaler's word, and whether it adds a node for the pod.
+func autoscalerSays(e corev1.Event) (scaling, spoken bool) {
+	switch e.Reason {
+	case "TriggeredScaleUp", // cluster-autoscaler: processors/status/eventing_scale_up_processor.go: Process
+		"Nominated": // Karpenter: pkg/controllers/provisioning/scheduling/events.go: NominatePodEvent
+		return true, true
+	case "NotTriggerScaleUp": // cluster-autoscaler, the same
+		return false, true
+	case "FailedScheduling": // also the scheduler's, whose words are in the pod's status. Karpenter: PodFailedToScheduleEvent
+		return false, strings.HasPrefix(e.Message, "Failed to schedule pod")
+	}
+	return false, false
+}
+
+// older orders events. Their times have full seconds; the server's versions order those of one second.
+func older(a, b corev1.Event) int {
+	if order := lastTime(a).Compare(lastTime(b)); order != 0 {
+		return order
+	}
+	order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
+	if err != nil { // of a server whose versions are no numbers
+		return 0
+	}
+	return order
 }
 
 // lastTime returns the last time of an event (k8s.io/kubectl: pkg/describe: translateTimestampSince).
