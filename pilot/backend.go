@@ -81,6 +81,7 @@ type Phase string
 const (
 	Pending Phase = "pending" // the batch system has not started it
 	Active  Phase = "active"  // the batch system runs it
+	Lost    Phase = "lost"    // the batch system does not reach its node, which may come back with it
 	Ended   Phase = "ended"
 )
 

@@ -187,8 +187,23 @@ func (m *Manager) whyBundlesWait() string {
 	return "a worker is started when a bundle needs one"
 }
 
-// live counts the workers against the bounds.
-func (m *Manager) live() int { return len(m.tracked) + m.others }
+// live counts the workers against the bounds: pilots that have not ended and are not lost, and the workers of a Sharer.
+func (m *Manager) live() int {
+	n := m.others
+	for _, t := range m.tracked {
+		if !m.isLost(t) {
+			n++
+		}
+	}
+	return n
+}
+
+// isLost reports whether a pilot's node is lost, and the pilot with it: the server does not hear it either. A pilot that
+// the server hears goes on with its runs, although its node does not answer the batch system.
+func (m *Manager) isLost(t *tracked) bool {
+	_, heard := m.workers[WorkerID(t.Name)]
+	return t.Phase == Lost && !heard
+}
 
 func (m *Manager) prepare() {
 	if m.tracked == nil {

@@ -279,6 +279,35 @@ func TestPilotThatWaitsAgainIsComing(t *testing.T) {
 	s.pass(time.Minute, 1)
 }
 
+// A kubelet that has ended does not answer, and its pods run on. A machine that is gone is silent to the server, too.
+func TestPilotOfALostNodeCountsWhileTheServerHearsIt(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.Max = 1
+	s.stage(1, nil)
+	s.pass(0, 1)
+	s.pilots[0].Phase, s.pilots[0].Since, s.pilots[0].Node = pilot.Active, s.now, "n1"
+	s.checkIn(true, 0)
+	s.stage(0, nil)
+	s.pass(time.Minute, 0)
+	s.pilots[0].Phase, s.pilots[0].Reason = pilot.Lost, "node n1 is not ready"
+	s.stage(1, nil)
+	heard := s.workers
+	s.pass(time.Minute, 0) // there may be one worker, and the server hears it
+	s.workers = nil
+	s.pass(time.Minute, 1)
+	s.logged("worker's node is lost", 1)
+	found, err := s.Survey(t.Context())
+	if err != nil || len(found.Pilots) != 2 || found.Pilots[0].Reason != "node n1 is not ready" {
+		t.Errorf("the survey is %+v, %v", found, err)
+	}
+	s.pilots[0].Phase, s.pilots[0].Reason = pilot.Active, ""
+	s.workers = heard
+	s.pass(time.Minute, 0)
+	s.logged("worker's node is back", 1)
+	s.logged("has not started", 0)
+}
+
 func TestPilotsAreFoundAgainAfterARestart(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

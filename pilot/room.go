@@ -50,6 +50,7 @@ func (m *Manager) decide(ctx context.Context, now time.Time, staged []Bundle) De
 		t := m.tracked[name]
 		w, known := m.workers[WorkerID(name)]
 		switch {
+		case m.isLost(t):
 		case t.again && !t.stopped: // the server may still know the worker of the lost node
 			k.Coming = append(k.Coming, shape.Whole())
 		case known && !w.IsTerminating:

@@ -165,7 +165,7 @@ func TestTokensEndWithTheirPilots(t *testing.T) {
 	s.endsTokens()
 	shows(p("a", pilot.Active), leaving)
 	s.endsTokens("host-c") // it has vanished
-	shows(p("a", pilot.Active), p("b", pilot.Ended))
+	shows(p("a", pilot.Lost), p("b", pilot.Ended))
 	s.endsTokens("host-b")
 	s.endsTokens()
 	shows(p("a", pilot.Ended))

@@ -45,6 +45,7 @@ func (m *Manager) askBackend(ctx context.Context, now time.Time) error {
 		case t == nil:
 			m.found(ctx, now, p, first)
 		default:
+			m.watchLoss(ctx, t, p)
 			t.again = p.Phase == Pending && (t.again || t.Phase == Active)
 			t.Pilot, t.uncertain = p, time.Time{}
 			m.watchTrouble(ctx, now, t)
@@ -91,6 +92,17 @@ func (m *Manager) found(ctx context.Context, now time.Time, p Pilot, first bool)
 		m.reached(ctx, t, w)
 	}
 	m.watchTrouble(ctx, now, t)
+}
+
+// watchLoss logs that the batch system has lost the node of a pilot, or has it again.
+func (m *Manager) watchLoss(ctx context.Context, t *tracked, p Pilot) {
+	about := []slog.Attr{slog.String("worker", p.Name), slog.String("job", p.Job), slog.String("node", p.Node)}
+	switch {
+	case p.Phase == Lost && t.Phase != Lost:
+		m.Log.LogAttrs(ctx, slog.LevelWarn, "worker's node is lost", append(about, slog.String("reason", p.Reason))...)
+	case p.Phase != Lost && t.Phase == Lost:
+		m.Log.LogAttrs(ctx, slog.LevelInfo, "worker's node is back", about...)
+	}
 }
 
 // watchTrouble logs the trouble of a pending pilot, and ends the pilot when the trouble has lasted for its patience.

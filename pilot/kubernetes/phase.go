@@ -11,8 +11,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/pilot"
 )
 
-// pilotOf returns the pilot of a pod. A pod that is being deleted, and one on a node that does not answer, have ended:
-// they take no more runs. A pod with a finalizer, or on a node that is gone, may stay in that state for long.
+// pilotOf returns the pilot of a pod. A pod that is being deleted has ended: it takes no more runs. With a finalizer, or on a
+// node that is gone, it may stay in that state for long. A pod on a node that does not answer is lost, until the node
+// comes back or the cluster deletes the pod, after its toleration of five minutes.
 func pilotOf(pod *corev1.Pod) pilot.Pilot {
 	p := pilot.Pilot{Name: pod.Name, Phase: pilot.Pending, State: string(pod.Status.Phase), Node: pod.Spec.NodeName, Since: pod.CreationTimestamp.Time}
 	status := workerStatus(pod)
@@ -24,7 +25,7 @@ func pilotOf(pod *corev1.Pod) pilot.Pilot {
 		p.Phase, p.State, p.Reason = pilot.Ended, "Terminating", disruption(pod)
 		p.Cancelled = cancelled(pod)
 	case nodeLost(pod, status):
-		p.Phase, p.State, p.Reason = pilot.Ended, "Unknown", "the node "+pod.Spec.NodeName+" does not answer"
+		p.Phase, p.State, p.Reason = pilot.Lost, "Unknown", lostReason(pod)
 	case pod.Status.Phase == corev1.PodRunning:
 		p.Phase = pilot.Active
 	default:
@@ -81,6 +82,15 @@ func condition(pod *corev1.Pod, of corev1.PodConditionType) corev1.PodCondition 
 func nodeLost(pod *corev1.Pod, status corev1.ContainerStatus) bool {
 	ready := condition(pod, corev1.PodReady)
 	return pod.Status.Phase == corev1.PodRunning && status.State.Running != nil && ready.Status == corev1.ConditionFalse && ready.Reason == ""
+}
+
+// lostReason names the lost node of a pod, with the time at which the cluster noticed.
+func lostReason(pod *corev1.Pod) string {
+	text := "node " + pod.Spec.NodeName + " is not ready"
+	if at := condition(pod, corev1.PodReady).LastTransitionTime; !at.IsZero() {
+		text += " since " + at.UTC().Format("15:04:05 UTC")
+	}
+	return text
 }
 
 // disruption returns the cluster's reason for the end of a pod: preemption, eviction, the loss of its node.

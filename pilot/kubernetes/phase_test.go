@@ -65,8 +65,8 @@ func TestPhaseOfAPod(t *testing.T) {
 			pilot.Pilot{Phase: pilot.Active, State: "Running", Node: "n1", Since: started},
 		},
 		"its node is lost": {
-			onNode(corev1.PodRunning, running, with(ready(corev1.ConditionFalse, ""))),
-			pilot.Pilot{Phase: pilot.Ended, State: "Unknown", Leaving: true, Reason: "the node n1 does not answer", Node: "n1", Since: started},
+			onNode(corev1.PodRunning, running, with(corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(started)})),
+			pilot.Pilot{Phase: pilot.Lost, State: "Unknown", Reason: "node n1 is not ready since 12:01:00 UTC", Node: "n1", Since: started},
 		},
 		"the kubelet reports its end first": {onNode(corev1.PodRunning, ended(3, "Error"), nil), pilot.Pilot{Phase: pilot.Ended, State: "Failed", Reason: "exit code 3", Node: "n1", Since: created}},
 		"its program is not there":          {onNode(corev1.PodFailed, ended(128, "StartError"), nil), pilot.Pilot{Phase: pilot.Ended, State: "Failed", Reason: "StartError, exit code 128", Node: "n1", Since: created}},

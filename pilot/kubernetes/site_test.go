@@ -238,9 +238,15 @@ func image(t *testing.T, c *realCluster) string {
 	t.Helper()
 	imageOnce.Lock()
 	defer imageOnce.Unlock()
-	if imageOnce.name != "" {
-		return imageOnce.name
+	if imageOnce.name == "" {
+		imageOnce.name = loadImage(t, c)
 	}
+	return imageOnce.name
+}
+
+// loadImage gives the nodes that image.
+func loadImage(t *testing.T, c *realCluster) string {
+	t.Helper()
 	program, err := os.ReadFile(worker.Path(t))
 	testenv.Must(t, err)
 	sum := sha256.Sum256(program)
@@ -267,8 +273,7 @@ func image(t *testing.T, c *realCluster) string {
 	if out, err := exec.CommandContext(t.Context(), c.script, "load", archive).CombinedOutput(); err != nil {
 		t.Fatalf("load the image: %v: %s", err, out)
 	}
-	imageOnce.name = tag.Name()
-	return imageOnce.name
+	return tag.Name()
 }
 
 // proxy stands between backends and the API server.
