@@ -57,6 +57,9 @@ func (l *workersCommand) kill(ctx context.Context, name string, yes bool) error 
 	default:
 		fmt.Fprintf(l.Stderr, "these end with it:\n  %s\n", strings.Join(runs, "\n  "))
 	}
+	if _, ok := b.(losesLog); ok {
+		fmt.Fprintln(l.Stderr, "its log is removed with it: save it first with cl-worker-manager … logs")
+	}
 	if !yes {
 		if err := l.confirm(); err != nil {
 			return err
@@ -67,6 +70,9 @@ func (l *workersCommand) kill(ctx context.Context, name string, yes bool) error 
 	}
 	return l.Print(false, nil, pilot.WorkerID(p.Name)+"\n")
 }
+
+// losesLog is a backend whose Stop removes the log of a pilot.
+type losesLog interface{ StopRemovesLog() }
 
 func on(node string) string {
 	if node == "" {

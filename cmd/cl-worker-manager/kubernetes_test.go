@@ -64,7 +64,7 @@ func newKubeSite(t *testing.T) *kubeSite {
 		k.kubectl("delete", "pods", "--all", "--grace-period=0", "--force", "--namespace", k.namespace)
 		k.kubectl("delete", "namespace", k.namespace, "--wait=false")
 	})
-	k.kubectl("apply", "--namespace", k.namespace, "-f", "../../docs/kubernetes/rbac.yaml", "-f", "../../docs/kubernetes/token.yaml")
+	k.kubectl("apply", "--namespace", k.namespace, "-f", "../../docs/kubernetes/rbac.yaml", "-f", "../../docs/kubernetes/token.yaml", "-f", "../../docs/kubernetes/network-policy.yaml")
 	var token string
 	testenv.Await(t, "the manager's account has a token", func() bool {
 		token = k.decode(k.kubectl("get", "secret", "cl-worker-manager", "--namespace", k.namespace, "-o", "jsonpath={.data.token}"))
@@ -181,11 +181,15 @@ func TestWorkersRunInPodsOfARealKubernetes(t *testing.T) {
 	if err != nil || !strings.Contains(out, "the worker takes "+uuids[0]) {
 		t.Errorf("logs: %v: %s", err, out)
 	}
+	last := awaitState(t, api, stage(t, api, 1, codalab.Metadata{"name": "sleep", "request_memory": "100m"})[0], codalab.StateRunning)
 	stop()
 	err = <-ended
 	close(ended)
 	testenv.Must(t, err)
-	if n := strings.Count(printed, "started a worker"); n != 2 || strings.Contains(printed, "level=ERROR") || !strings.Contains(printed, "--auth-token-file FILE hides it") {
+	if out, err = manage(t.Context(), "kill", last.Metadata.String("remote")); err == nil || !strings.Contains(out, "its log is removed with it") {
+		t.Errorf("kill: %v: %s", err, out)
+	}
+	if n := strings.Count(printed, "started a worker"); n != 3 || strings.Contains(printed, "level=ERROR") || !strings.Contains(printed, "--auth-token-file FILE hides it") {
 		t.Errorf("%d workers were started:\n%s", n, printed)
 	}
 }

@@ -213,6 +213,10 @@ func (b *Backend) Stop(ctx context.Context, p pilot.Pilot) error {
 	return b.delete(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: p.Name}}, graceSeconds)
 }
 
+// StopRemovesLog says that the log of a pilot goes with its pod. To keep it, Stop would have to end the pod by a deadline, and the
+// manager's account would need the right to change pods.
+func (*Backend) StopRemovesLog() {}
+
 // delete deletes a pod, and only that of the same UID if it has one. It is no error if the pod is gone.
 func (b *Backend) delete(ctx context.Context, pod *corev1.Pod, grace int64) error {
 	c := b.Cluster

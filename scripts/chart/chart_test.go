@@ -40,6 +40,7 @@ worker:
   nodeSelector: {pool: gpu}
   tolerations: ["lab=ml:NoSchedule"]
   priorityClass: low
+  seccompUnconfined: true
   deviceResources: [smarter-devices/fuse, smarter-devices/net_tun]
   volume: pd
   runsInPods: true
