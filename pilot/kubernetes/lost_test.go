@@ -9,6 +9,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/pilot"
+	"github.com/cl-slurm/cl-slurm/pilot/kubernetes"
 	"github.com/cl-slurm/cl-slurm/pilot/pilottest"
 )
 
@@ -17,6 +18,22 @@ func (s *site) spareNode(verb string) {
 	s.t.Helper()
 	if out, err := exec.Command(s.cluster.script, "spare-node", verb).CombinedOutput(); err != nil {
 		s.t.Fatalf("spare-node %s: %v: %s", verb, err, out)
+	}
+}
+
+// checkFilter checks that the kubelet of n3 gives pods a filter of system calls (seccompDefault), which Unconfined turns off.
+func checkFilter(t *testing.T, b *kubernetes.Backend) {
+	t.Helper()
+	settings := b.Settings
+	defer func() { b.Settings = settings }()
+	b.Settings.Worker.Arguments = []string{"--tag", "filter"}
+	for unconfined, want := range map[bool]string{false: "Seccomp: 2\n", true: "Seccomp: 0\n"} {
+		b.Settings.Unconfined = unconfined
+		name := start(t, b)
+		awaitPhase(t, b, name, pilot.Ended)
+		if text := logOf(t, b, name); !strings.Contains(text, want) {
+			t.Errorf("unconfined %v: %s", unconfined, text)
+		}
 	}
 }
 
@@ -30,6 +47,8 @@ func TestWorkerOfALostNodeIsLostUntilTheNodeComesBack(t *testing.T) {
 	b := s.watched(s.backend("lab", ""))
 	b.Settings.NodeSelector = map[string]string{"kubernetes.io/hostname": "n3"}
 	b.Settings.Tolerations = []corev1.Toleration{{Key: "cl-slurm/spare", Operator: corev1.TolerationOpExists}}
+	s.patchAt("/api/v1/namespaces/"+s.namespace, `{"metadata":{"labels":{"`+enforce+`":"privileged"}}}`) // baseline permits no Unconfined
+	checkFilter(t, b)
 	name := start(t, b)
 	before := awaitPhase(t, b, name, pilot.Active)
 	s.spareNode("cut")
