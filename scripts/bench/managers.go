@@ -117,6 +117,7 @@ func benchFleet(ctx context.Context, dir string) {
 			looked := time.Now()
 			l.status(ctx, args)
 			figure{name: "managers/status_1000", value: time.Since(looked).Seconds(), unit: "s", bar: 3}.print()
+			l.benchPass(ctx, address, k, workers)
 		}
 		manager.end()
 		k.remove(ctx)
