@@ -82,9 +82,6 @@ func (f standInFlags) connect() (*client.Client, error) {
 	if f.token != "" {
 		return client.New(f.server, client.Options{Token: func(context.Context) (string, error) { return account.ReadToken(f.token) }})
 	}
-	if token := os.Getenv("CODALAB_WORKER_TOKEN"); token != "" {
-		return client.New(f.server, client.Options{Token: func(context.Context) (string, error) { return token, nil }})
-	}
 	l, err := account.ReadFile(f.password)
 	if err != nil {
 		return nil, err
