@@ -231,13 +231,17 @@ func (c *cloud) manageWorkers(ctx context.Context) error {
 	return c.watch(ctx, api, b, loop)
 }
 
+func (c *cloud) command() string {
+	name, _, _ := c.describe()
+	return "cl-worker-manager " + name + " …"
+}
+
 // watch runs the loop, and the watch of a backend that has one.
 func (c *cloud) watch(ctx context.Context, api *client.Client, b cloudBackend, loop *pilot.Manager) error {
 	name, _, _ := c.describe()
-	command := "cl-worker-manager " + name + " …"
 	w, watches := b.(watcher)
 	if !watches {
-		return c.run(ctx, api, loop, name+"-"+c.mark, command)
+		return c.run(ctx, api, loop, name+"-"+c.mark, c.command())
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -246,7 +250,7 @@ func (c *cloud) watch(ctx context.Context, api *client.Client, b cloudBackend, l
 			stop(err)
 		}
 	})
-	err := c.run(ctx, api, loop, name+"-"+c.mark, command)
+	err := c.run(ctx, api, loop, name+"-"+c.mark, c.command())
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 		err = cause
 	}

@@ -46,7 +46,7 @@ func (m *manager) addFlags(flags *pflag.FlagSet) {
 	flags.Bool("temp-session", true, "accepted: the manager keeps no session")
 	flags.IntVar(&m.min, "min-workers", 1, "minimum `number` of workers")
 	flags.IntVar(&m.max, "max-workers", 10, "maximum `number` of workers")
-	m.search = argparse.WordsFlag(flags, "search", "", "consider only bundles that match these `keyword...`")
+	m.search = argparse.WordsFlag(flags, "search", "", "consider only bundles that a search for `keyword...` finds")
 	flags.BoolVar(&m.verbose, "verbose", false, "log the reason for each bundle that is left out")
 	flags.Int64Var(&m.sleepSeconds, "sleep-time", 1, "`seconds` between two requests to the server")
 	flags.Int64("restart-after-seconds", 0, "accepted: this manager need not start again after some `seconds`")

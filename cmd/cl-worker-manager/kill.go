@@ -40,7 +40,7 @@ func (l *workersCommand) kill(ctx context.Context, name string, yes bool) error 
 	if err != nil {
 		return err
 	}
-	p, err := only(name, alive(pilot.Named(pilots, name)))
+	p, err := l.only(name, alive(pilot.Named(pilots, name)))
 	if err != nil {
 		return err
 	}
@@ -88,10 +88,10 @@ func job(id string) string {
 	return "job " + id + ", "
 }
 
-func only(name string, found []pilot.Pilot) (pilot.Pilot, error) {
+func (l *workersCommand) only(name string, found []pilot.Pilot) (pilot.Pilot, error) {
 	switch len(found) {
 	case 0:
-		return pilot.Pilot{}, fmt.Errorf("there is no worker %s that has not ended; cl-worker-manager status lists them", name)
+		return pilot.Pilot{}, fmt.Errorf("there is no worker %s that has not ended; %s status lists them", name, l.command())
 	case 1:
 		return found[0], nil
 	}

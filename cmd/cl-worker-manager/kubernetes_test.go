@@ -193,3 +193,28 @@ func TestWorkersRunInPodsOfARealKubernetes(t *testing.T) {
 		t.Errorf("%d workers were started:\n%s", n, printed)
 	}
 }
+
+// TestLogOfAPodThatHasNotStartedSaysItsState asks for the log of a worker whose image does not exist.
+func TestLogOfAPodThatHasNotStartedSaysItsState(t *testing.T) {
+	t.Parallel()
+	k := newKubeSite(t)
+	web := startServerAt(t, filepath.Join(t.TempDir(), "server"), "10.79.0.1:0")
+	env := map[string]string{"CODALAB_USERNAME": "ann", "CODALAB_PASSWORD": "secret"}
+	call := func(words ...string) (string, error) {
+		args := append([]string{"--server", web.URL, "--min-workers", "1", "--once", "--worker-image", "cl-slurm.example/none:1", "kubernetes"}, k.flags...)
+		return runWith(t.Context(), env, append(args, words...)...)
+	}
+	out, err := call()
+	if err != nil {
+		t.Fatalf("start: %v: %s", err, out)
+	}
+	out, err = call("status")
+	row := regexp.MustCompile(`(?m)^([0-9a-f]{8})  -    Pending `).FindStringSubmatch(out)
+	if err != nil || row == nil {
+		t.Fatalf("status: %v: %s", err, out)
+	}
+	out, err = call("logs", row[1])
+	if err == nil || !regexp.MustCompile(`^worker host-cl-worker-[0-9a-f]{32} has printed nothing yet: it is Pending`).MatchString(err.Error()) {
+		t.Errorf("logs: %v: %s", err, out)
+	}
+}

@@ -1,13 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 
 	"github.com/spf13/cobra"
 
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/pilot"
 )
 
@@ -38,12 +42,32 @@ func (l *workersCommand) logs(ctx context.Context, spec string, follow bool) err
 	}
 	p, err := pilot.Find(pilots, spec)
 	if errors.Is(err, pilot.ErrNotFound) {
+		if err := silent(ctx, b, spec); err != nil {
+			return err
+		}
 		p, err = l.ranBundle(ctx, b, pilots, spec)
 	}
 	if err != nil {
 		return err
 	}
 	return b.WriteLog(ctx, l.Stdout, p, follow)
+}
+
+// silent returns an error if a text names a worker that has not ended: such a worker has no log yet.
+func silent(ctx context.Context, b pilot.Backend, spec string) error {
+	pilots, err := b.Pilots(ctx)
+	if err != nil {
+		return nil //nolint:nilerr // the text may name a bundle
+	}
+	p, err := pilot.Find(alive(pilots), spec)
+	if err != nil {
+		return nil //nolint:nilerr // the same
+	}
+	state := p.State
+	if reason := cmp.Or(p.Trouble, p.Reason); reason != "" {
+		state += ", " + termtext.OneLine(reason)
+	}
+	return fmt.Errorf("worker %s has printed nothing yet: it is %s", pilot.WorkerID(p.Name), state)
 }
 
 // ranBundle returns the last worker that has run a bundle.
@@ -54,7 +78,10 @@ func (l *workersCommand) ranBundle(ctx context.Context, b pilot.Backend, pilots 
 		return pilot.Pilot{}, errors.Join(none, err)
 	}
 	bundle, err := loop.Server.Bundle(ctx, spec)
-	if err != nil {
+	switch {
+	case codalab.IsStatus(err, http.StatusNotFound):
+		return pilot.Pilot{}, fmt.Errorf("there is no worker with a log and no bundle %s; %s status lists the workers", spec, l.command())
+	case err != nil:
 		return pilot.Pilot{}, fmt.Errorf("%w, and no bundle is found: %w", none, err)
 	}
 	remotes := append(slices.Clone(bundle.Metadata.Strings("remote_history")), bundle.Metadata.String("remote"))

@@ -72,6 +72,8 @@ func (f *slurmFinder) openFound(context.Context) (pilot.Backend, error) {
 }
 
 // settings returns those that the last manager has recorded in the work directory.
+func (*slurmFinder) command() string { return "cl-worker-manager" }
+
 func (f *slurmFinder) settings(server string) (s settings, err error) {
 	b, err := f.openBackend(f.Process, nil)
 	if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -87,5 +88,5 @@ func statusRow(now time.Time, p pilot.Shown) []string {
 		runs, cpus, gpus = fmt.Sprint(len(w.RunUUIDs)), fmt.Sprintf("%d/%d", w.CPUsInUse, w.CPUs), fmt.Sprintf("%d/%d", w.GPUsInUse, w.GPUs)
 		checkIn = termtext.Ago(now, time.Unix(w.CheckInTime, 0))
 	}
-	return []string{shortName(p.Name), p.Job, p.State, termtext.Line(p.Reason), termtext.Line(p.Node), since, runs, cpus, gpus, checkIn}
+	return []string{shortName(p.Name), cmp.Or(p.Job, "-"), p.State, termtext.Line(p.Reason), termtext.Line(p.Node), since, runs, cpus, gpus, checkIn}
 }

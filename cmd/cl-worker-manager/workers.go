@@ -20,6 +20,8 @@ type finder interface {
 	// settings returns the settings of the manager of these workers. server is the server that --server names;
 	// it may be empty.
 	settings(server string) (settings, error)
+	// command returns the command line, without flags, that has status, logs and kill for these workers.
+	command() string
 }
 
 // settings are those of a manager.
