@@ -52,6 +52,9 @@ func TestUnitIsValid(t *testing.T) {
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
 		t.Skip("no systemd-analyze here")
 	}
+	if _, err := os.Stat("/run/systemd"); err != nil && os.Geteuid() != 0 {
+		t.Skip("systemd-analyze needs the directory /run/systemd, and only root can make it")
+	}
 	text, err := os.ReadFile("../../scripts/cl-server.service")
 	if err != nil {
 		t.Fatal(err)
