@@ -75,7 +75,8 @@ type Manager struct {
 	answeredAt, started, blocked time.Time // answeredAt is the time of the backend's last answer
 	streak, failed               int
 	others, othersPending        int    // the workers of a Sharer: all, and those that wait for their start
-	startError                   string // the last error of Start; empty after a start
+	startError                   string // the last certain error of Start; empty after a start
+	notStarted                   error  // the last error of Start; nil after a start
 	worked                       bool   // a pass has succeeded
 }
 
@@ -118,6 +119,14 @@ func refusesLogin(err error) bool {
 func transient(err error) bool {
 	var e interface{ Transient() bool }
 	return errors.As(err, &e) && e.Transient()
+}
+
+// Once makes one pass. Unlike Pass it also fails if a pilot is missing that could not be started.
+func (m *Manager) Once(ctx context.Context) error {
+	if err := m.Pass(ctx); err != nil {
+		return err
+	}
+	return m.notStarted
 }
 
 // Pass starts the pilots that are missing. It never waits for a time.

@@ -24,6 +24,7 @@ func (m *Manager) start(ctx context.Context, now time.Time, n int) error {
 	for range n {
 		name := m.Backend.NewName()
 		p, err := m.startPilot(ctx, name)
+		m.notStarted = err
 		switch {
 		case ctx.Err() != nil && err != nil:
 			return ctx.Err()

@@ -18,7 +18,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/background"
-	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/pilot"
 )
 
@@ -103,9 +102,10 @@ logs WORKER or kill WORKER at its end shows or ends them.`,
 	flags.Int64Var(&c.shape.GPUs, "gpus", 0, "`number` of GPUs of a worker")
 	flags.Int64Var(&c.memoryMB, "memory-mb", 2048, "memory of a worker in `MiB`")
 	flags.BoolVar(&c.dryRun, "dry-run", false, "print the request for a worker, send nothing, and end")
-	flags.BoolVar(&c.check, "check", false, "try all that the manager needs of the service, change nothing, and end")
+	flags.BoolVar(&c.check, "check", false, "try the login at the server and all that the manager needs of the service, change nothing, and end")
 	flags.IntVar(&c.mostFailed, "exit-after-num-failed", -1, "end when more than this `number` of workers have failed to start (default: never)")
 	flags.Lookup("exit-after-num-failed").DefValue = "0" // -1 means nothing to people
+	completeFlags(cmd, flags)
 	cmd.AddCommand(m.workersCommands(c, false)...)
 	return cmd
 }
@@ -122,9 +122,12 @@ func (c *cloud) checkFlags() error {
 	if err := c.manager.check(); err != nil {
 		return err
 	}
+	if err := c.checkShape(); err != nil {
+		return program.Usage(err)
+	}
 	switch {
-	case c.shape.CPUs < 1 || c.shape.GPUs < 0 || c.memoryMB < 1:
-		return program.Usage(errors.New("--cpus and --memory-mb must be above 0, and --gpus not below"))
+	case c.dryRun && c.check:
+		return program.Usage(errors.New("--dry-run and --check exclude each other"))
 	case !regexp.MustCompile(`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`).MatchString(c.mark) || len(c.mark) > longestMark:
 		return program.Usage(fmt.Errorf("--manager-name %q: want up to %d small letters, digits and dashes, with no dash at an end", c.mark, longestMark))
 	}
@@ -176,6 +179,9 @@ func (c *cloud) arguments() []string {
 }
 
 func (c *cloud) openFound(ctx context.Context) (pilot.Backend, error) {
+	if err := c.checkOrder(); err != nil {
+		return nil, err
+	}
 	return c.openBackend(ctx, "", account.Login{})
 }
 
@@ -192,19 +198,15 @@ func (c *cloud) manageWorkers(ctx context.Context) error {
 	if err := c.checkFlags(); err != nil {
 		return err
 	}
-	if c.image() == "" {
-		return program.Usage(errors.New("no image for the workers: name one with --worker-image or CL_WORKER_IMAGE; make worker-image PUSH=REGISTRY/NAME:TAG makes it"))
+	if err := c.checkImage(); err != nil {
+		return program.Usage(err)
 	}
 	s, err := c.settings("")
 	if err != nil {
 		return err
 	}
 	if c.dryRun || c.check {
-		b, err := c.openBackend(ctx, s.Server, account.Login{})
-		if err != nil {
-			return err
-		}
-		return c.show(ctx, b)
+		return c.show(ctx, s.Server)
 	}
 	login, err := findLogin(ctx, c.Process, s.Server, c.passwordFile, "")
 	if err != nil {
@@ -225,8 +227,11 @@ func (c *cloud) manageWorkers(ctx context.Context) error {
 	for _, warning := range c.exposed() {
 		loop.Log.WarnContext(ctx, "a secret is on the command line", slog.String("advice", warning))
 	}
+	if onLoopback(s.Server) {
+		loop.Log.WarnContext(ctx, loopbackWarning, slog.String("server", s.Server))
+	}
 	if c.once {
-		return loop.Pass(ctx)
+		return loop.Once(ctx)
 	}
 	return c.watch(ctx, api, b, loop)
 }
@@ -259,27 +264,18 @@ func (c *cloud) watch(ctx context.Context, api *client.Client, b cloudBackend, l
 	return err
 }
 
-// show prints the request for a worker, or the findings of a check.
-func (c *cloud) show(ctx context.Context, b cloudBackend) error {
-	if c.dryRun {
-		text, err := b.Preview(b.NewName())
-		if err != nil {
-			return err
-		}
-		return c.Print(false, nil, strings.TrimRight(text, "\n")+"\n")
-	}
-	found := b.Check(ctx)
-	rows, failed := [][]string{}, 0
-	for _, f := range found {
-		verdict := "yes"
-		if !f.OK {
-			verdict = "no"
-			failed++
-		}
-		rows = append(rows, []string{f.Name, verdict, termtext.OneLine(f.Text)})
-	}
-	if err := c.Print(false, nil, termtext.Table(rows)); err != nil || failed == 0 {
+// show prints the request for a worker, or whether the needs of a manager are met.
+func (c *cloud) show(ctx context.Context, server string) error {
+	b, err := c.openBackend(ctx, server, account.Login{})
+	if err != nil {
 		return err
 	}
-	return fmt.Errorf("%d of %d needs are not met", failed, len(found))
+	if c.check {
+		return c.tryNeeds(ctx, server, b)
+	}
+	text, err := b.Preview(b.NewName())
+	if err != nil {
+		return err
+	}
+	return c.Print(false, nil, strings.TrimRight(text, "\n")+"\n")
 }

@@ -28,7 +28,7 @@ func managerFlags() []original {
 		{"sleep-time", "5", "the default is 1"},
 		{"restart-after-seconds", "", "changes nothing: it works around a leak of file descriptors, which this program does not have"},
 		{"no-prefilter", "", "the filter knows the time, the queue and the tag, too; without it a bundle that is too large gets one worker, and not one after the other"},
-		{"once", "", "CodaLab's goes on all the same; here the exit code says whether the look was successful"},
+		{"once", "", "CodaLab's goes on all the same; here the exit code says whether the look, and the start of each missing worker, was successful"},
 		{"min-seconds-between-workers", "60", "the default is 0; one look starts all workers that are needed, and CodaLab's one"},
 		{"worker-tag", "", ""},
 		{"worker-work-dir-prefix", "", "`-worker-work-dir-prefix` of older pages is read, too; a relative path is one of the directory in which the manager was started"},

@@ -118,11 +118,12 @@ func (k *kubeSite) image() string {
 }
 
 // manageInPod returns the output of a check in a pod with the manager's account, without flags for the cluster.
-func (k *kubeSite) manageInPod(image string) string {
+func (k *kubeSite) manageInPod(image, server string) string {
 	k.t.Helper()
 	k.kubectl("run", "manager", "--namespace", k.namespace, "--image", image, "--restart=Never",
+		"--env", "CODALAB_USERNAME=ann", "--env", "CODALAB_PASSWORD=secret",
 		"--overrides", `{"spec":{"serviceAccountName":"cl-worker-manager"}}`, "--command", "--",
-		"cl-worker-manager", "--server", "http://none", "kubernetes", "--check")
+		"cl-worker-manager", "--server", server, "kubernetes", "--check")
 	k.kubectl("wait", "pod/manager", "--namespace", k.namespace, "--for=jsonpath={.status.containerStatuses[0].state.terminated}", "--timeout="+testenv.WaitLimit.String())
 	out := k.kubectl("logs", "manager", "--namespace", k.namespace)
 	k.kubectl("delete", "pod", "manager", "--namespace", k.namespace)
@@ -146,7 +147,7 @@ func TestWorkersRunInPodsOfARealKubernetes(t *testing.T) {
 	if err != nil || strings.Contains(out, " no ") || !strings.Contains(out, "create pods") {
 		t.Fatalf("check: %v\n%s", err, out)
 	}
-	if out := k.manageInPod(image); !strings.Contains(out, "https://10.79.1.1") || !strings.Contains(out, "\ncreate pods") || strings.Contains(out, " no ") {
+	if out := k.manageInPod(image, web.URL); !strings.Contains(out, "https://10.79.1.1") || !strings.Contains(out, "\ncreate pods") || strings.Contains(out, " no ") {
 		t.Errorf("in a pod: %s", out)
 	}
 	uuids := stage(t, api, 3, codalab.Metadata{"request_memory": "100m"})

@@ -67,13 +67,16 @@ func newRoot(p program.Process) *cobra.Command {
 	root.SetFlagErrorFunc(commandLineError)
 	m := &manager{Process: p}
 	m.addFlags(root.Flags())
+	completeFlags(root, root.Flags())
 	root.RunE = func(cmd *cobra.Command, _ []string) error {
 		if cmd.Flags().NFlag() > 0 {
 			return commandLineError(cmd, errors.New("say which worker manager to run: slurm-batch, kubernetes, aws-batch or azure-batch"))
 		}
 		return cmd.Help()
 	}
-	root.AddCommand(m.slurmBatchCommand())
+	slurm := m.slurmBatchCommand()
+	completeFlags(slurm, slurm.Flags())
+	root.AddCommand(slurm)
 	root.AddCommand(m.workersCommands(&slurmFinder{manager: m}, true)...)
 	for _, s := range services() {
 		root.AddCommand(m.cloudCommand(s))

@@ -117,7 +117,7 @@ func (s *slurmBatch) manageWorkers(ctx context.Context) error {
 	s.bound(loop)
 	loop.MostFailed = s.mostFailed
 	if s.once {
-		return loop.Pass(ctx)
+		return loop.Once(ctx)
 	}
 	return s.run(ctx, api, loop, backend.User+"-"+backend.JobName, "cl-worker-manager")
 }

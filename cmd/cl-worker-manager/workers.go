@@ -49,7 +49,10 @@ func (m *manager) workersCommands(f finder, ownFlags bool) []*cobra.Command {
 	for _, command := range []func(l *workersCommand) *cobra.Command{statusCommand, logsCommand, killCommand} {
 		l := &workersCommand{manager: m, finder: f}
 		cmd := command(l)
-		cmd.ValidArgsFunction = cobra.NoFileCompletions
+		cmd.ValidArgsFunction = l.completeWorkers
+		if cmd.Name() == "status" {
+			cmd.ValidArgsFunction = cobra.NoFileCompletions
+		}
 		cmd.PreRun = func(*cobra.Command, []string) {
 			if l.address != "" {
 				m.server = l.address
@@ -59,6 +62,7 @@ func (m *manager) workersCommands(f finder, ownFlags bool) []*cobra.Command {
 		if ownFlags {
 			f.addFindFlags(cmd.Flags())
 		}
+		completeFlags(cmd, cmd.Flags())
 		all = append(all, cmd)
 	}
 	return all
