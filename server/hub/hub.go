@@ -151,7 +151,7 @@ func (h *Hub) BeginCheckIn(key plan.Worker, a Arrival, now time.Time) (c *CheckI
 	h.roomier = h.roomier || changed
 	for _, run := range in.Reports {
 		if one, ok := w.runs[run.UUID]; ok {
-			one.seen = now
+			one.seen, one.abandoned = now, false // an earlier start may have lost it, and not this one
 			w.runs[run.UUID] = one
 		}
 	}

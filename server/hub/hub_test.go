@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -360,6 +361,33 @@ func TestLaterStartReplacesTheEarlierOneAndItsReports(t *testing.T) {
 		if _, err := begin(number, "three"); err == nil || errors.Is(err, ErrReplaced) {
 			t.Errorf("another program of the same start, or with a password: %v", err)
 		}
+	}
+}
+
+// The first check-in of a start may lack a run that a later one lists, and a third start may have a run of the first.
+func TestRunThatTheLatestStartListsIsNotLost(t *testing.T) {
+	t.Parallel()
+	h := New(time.Minute, start)
+	arrive := func(number int64, runs ...codalab.RunReport) {
+		t.Helper()
+		in := codalab.CheckIn{Instance: strings.Repeat("i", int(number)), Reports: runs}
+		if _, _, err := h.BeginCheckIn(key, Arrival{CheckIn: in, Start: number}, start); err != nil {
+			t.Fatal(err)
+		}
+	}
+	report := codalab.RunReport{UUID: "0x1", State: codalab.StateRunning}
+	arrive(1, report)
+	track(h, run("0x1", codalab.StateRunning))
+	arrive(2)
+	if _, lost := h.Tick(start); len(lost) != 1 {
+		t.Fatalf("lost are %v", lost)
+	}
+	track(h, run("0x1", codalab.StateWorkerOffline))
+	arrive(3)
+	arrive(3, report)
+	track(h, run("0x1", codalab.StateRunning))
+	if _, lost := h.Tick(start); len(lost) != 0 {
+		t.Errorf("lost are %v, which the worker lists", lost)
 	}
 }
 
