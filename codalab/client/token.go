@@ -51,6 +51,8 @@ type authority struct {
 	current Token
 	// renewed is set once current was replaced by a renewal (Client.RenewWorkerToken).
 	renewed bool
+	// replaced is the server's refusal of a worker that has begun again as another program; nil for none.
+	replaced error
 }
 
 // token returns an access token other than refused, the one that the server has just refused;
@@ -155,10 +157,18 @@ func (a *authority) replace(access string) {
 	a.current, a.renewed = Token{Access: access, Renew: a.now().Add(neverRenew)}, true
 }
 
-func (a *authority) hasRenewed() bool {
+// mayRenew returns whether the client has renewed its token, and the reason for which it may not do so any more.
+func (a *authority) mayRenew() (before bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.renewed
+	return a.renewed, a.replaced
+}
+
+// noteReplaced notes that the server has refused the client's worker, because that has begun again as another program.
+func (a *authority) noteReplaced(refusal error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.replaced = refusal
 }
 
 // grant returns the call that gets a token for a form (codalab/server/auth.py:
@@ -242,11 +252,17 @@ type TokenLife struct {
 // uses the new one from now on, and keeps it in memory only. After an error it goes on with the old one.
 //
 // The first renewal of a token that a login made is a new start of the worker: the server refuses the start before it.
-// So a later renewal does not come back to the given token (Options.Token) when the server refuses the renewed one.
+// So a later renewal does not come back to the given token (Options.Token) when the server refuses the renewed one. Other
+// calls come back to it. If CheckIn learns from one that the worker has begun again as another program, there are no
+// more renewals.
 func (c *Client) RenewWorkerToken(ctx context.Context, workerID string) (TokenLife, error) {
+	before, err := c.auth.mayRenew()
+	if err != nil {
+		return TokenLife{}, err
+	}
 	in := call{
 		method: "POST", path: path("workers", workerID, "token"), json: codalab.WorkerTokenRequest{}, within: answerWithin,
-		oneToken: c.auth.hasRenewed(),
+		oneToken: before,
 	}
 	var out codalab.TokenAnswer
 	if err := c.do(ctx, in, &out); err != nil {

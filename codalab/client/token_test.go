@@ -266,6 +266,30 @@ func TestRenewedTokenReplacesTheGivenOneInMemory(t *testing.T) {
 	}
 }
 
+// A worker was cut off for days, and has begun again elsewhere. The server has ended its renewed token, and the given one is
+// valid. Its next renewal must not be a further start, which would end the program that is the worker now.
+func TestReplacedWorkerRenewsNoMore(t *testing.T) {
+	t.Parallel()
+	s := newRenewing(t)
+	var has atomic.Pointer[string]
+	first := "first"
+	has.Store(&first)
+	c := s.client(t, given(&has))
+	s.renew = `{"access_token": "second", "token_type": "Bearer", "expires_in": 90.5, "scope": "worker", "latest_expires_in": 3600}`
+	_, err := c.RenewWorkerToken(t.Context(), "w/1") // the server does not know the second one
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.renew, s.status = "", http.StatusGone
+	if _, err := c.CheckIn(t.Context(), "w/1", codalab.CheckIn{}); !codalab.IsStatus(err, http.StatusGone) {
+		t.Errorf("the check-in: %v", err)
+	}
+	s.used = nil
+	if _, err := c.RenewWorkerToken(t.Context(), "w/1"); !codalab.IsStatus(err, http.StatusGone) || len(s.used) > 0 {
+		t.Errorf("it renews: %v, %q", err, s.used)
+	}
+}
+
 func TestTokenIsUsedOnAfterAFailedRenewal(t *testing.T) {
 	t.Parallel()
 	for _, answer := range []string{"", "<html>", "{}", `{"access_token": "x"}`, `{"expires_in": 5}`} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"net/http"
 	"net/url"
 	"strconv"
 
@@ -25,6 +26,9 @@ func (c *Client) CheckIn(ctx context.Context, workerID string, in codalab.CheckI
 	err := c.do(ctx, call{
 		method: "POST", path: path("workers", workerID, "checkin"), json: in, within: checkInWithin,
 	}, &body)
+	if c.auth != nil && codalab.IsStatus(err, http.StatusGone) {
+		c.auth.noteReplaced(err)
+	}
 	if err != nil || len(body) == 0 {
 		return nil, err
 	}
