@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -18,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
@@ -327,5 +329,18 @@ func TestSecondWorkerWithOneTokenReplacesTheFirst(t *testing.T) {
 	stop()
 	if got := testenv.Receive(t, "the end of the second worker", second); got.code != 0 {
 		t.Errorf("the second ends with %d, %v", got.code, got.err)
+	}
+}
+
+// The server's refusal of the check-in is not a refusal of --group.
+func TestReplacedWorkerOfAGroupSaysThatItIsReplaced(t *testing.T) {
+	t.Parallel()
+	var w standalone
+	w.group = "lab"
+	refusal := &codalab.Error{Method: http.MethodPost, Path: "/workers/w/checkin", Status: http.StatusGone, Message: "Worker 'w' has begun again elsewhere."}
+	got := w.explain(fmt.Errorf("%w: %w", bridge.ErrReplaced, refusal))
+	var coded *program.Error
+	if errors.As(got, &coded) || !errors.Is(got, bridge.ErrReplaced) || strings.Contains(got.Error(), "--group") {
+		t.Errorf("it says %v", got)
 	}
 }

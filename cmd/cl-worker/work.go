@@ -187,6 +187,8 @@ func (w *standalone) explain(err error) error {
 		return &program.Error{Code: program.ExitDenied, Err: fmt.Errorf("%s refuses the user %s: %w", w.server, w.login.User, client.ErrCredentials)}
 	case errors.Is(err, bridge.ErrLost):
 		return &program.Error{Code: program.ExitTransient, Err: err}
+	case errors.Is(err, bridge.ErrReplaced):
+		return err
 	case errors.As(err, &refused) && w.group != "" && refused.Status != http.StatusConflict && strings.HasSuffix(refused.Path, "/checkin"):
 		return program.Usage(fmt.Errorf("--group %s: %s", w.group, refused.Message))
 	case codalab.IsStatus(err, http.StatusUnauthorized, http.StatusForbidden):
