@@ -126,6 +126,28 @@ func TestResultsOfALostStartAreNotThoseOfTheNext(t *testing.T) {
 	})
 }
 
+// A run that is staged again has no worker that reports its end. Wrong results of its lost start must not end it.
+func TestWrongResultsOfALostStartDoNotFailTheNext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		first := s.begins(s.addWorkerToken("alice", "w"), "a1")
+		uuid := s.run("x", cpuQueue)
+		first.takes()
+		first.checkIn(reportOf(uuid, codalab.StateRunning))
+		body, send := io.Pipe()
+		got := s.aside(s.request(first.user, http.MethodPut, "/bundles/"+uuid+"/contents/blob/?filename=x.tar.gz&unpack=1&finalize_on_success=0", body))
+		_, err := io.WriteString(send, "no archive")
+		must(t, err)
+		s.await(uuid, codalab.StateStaged)
+		must(t, send.Close())
+		(<-got).is(http.StatusBadRequest)
+		if b := s.bundle("alice", uuid); b.State != codalab.StateStaged {
+			t.Errorf("the run is %s: %v", b.State, b.Metadata)
+		}
+	})
+}
+
 // The server may remember the worker, and the numbers of its starts must go on.
 func TestWorkerBeginsAtOnceWithATokenThatReplacesAnEndedOne(t *testing.T) {
 	t.Parallel()

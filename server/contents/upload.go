@@ -98,7 +98,7 @@ func (s *Uploads) upload(w http.ResponseWriter, r *http.Request, u store.User) e
 		return err
 	}
 	// The failure is recorded even if the client has gone.
-	return s.uploadFailed(context.WithoutCancel(r.Context()), b.UUID, up, err)
+	return s.uploadFailed(context.WithoutCancel(r.Context()), b, up, err)
 }
 
 // errFinal refuses to change the contents of a bundle that has ended. CodaLab's client repeats a
@@ -210,17 +210,18 @@ func (s *Uploads) storeContents(ctx context.Context, b store.Bundle,
 }
 
 // uploadFailed returns why an upload failed. It makes the bundle failed if the client wants
-// that, or if the client can correct the error.
-func (s *Uploads) uploadFailed(ctx context.Context, uuid string, up uploadRequest, cause error) error {
-	failures.Log(ctx, s.log, "store contents of bundle "+uuid, cause)
+// that, or if the client can correct the error. A run does not fail: the worker that has it reports its end, and began tells
+// that a worker had it when the upload began.
+func (s *Uploads) uploadFailed(ctx context.Context, began store.Bundle, up uploadRequest, cause error) error {
+	failures.Log(ctx, s.log, "store contents of bundle "+began.UUID, cause)
 	status, message := uploadError(cause)
 	message = "Upload failed: " + message
-	if status == http.StatusBadRequest || up.finalizeOnFailure {
-		_, err := stored.Change(ctx, s.store, []string{uuid}, func(b plan.Bundle) plan.Bundle { return b.FailUpload(message) })
+	if !began.State.OnWorker() && (status == http.StatusBadRequest || up.finalizeOnFailure) {
+		_, err := stored.Change(ctx, s.store, []string{began.UUID}, func(b plan.Bundle) plan.Bundle { return b.FailUpload(message) })
 		if err != nil {
 			return errors.Join(rest.Refuse(status, "%s", message), err)
 		}
-		s.changed(uuid)
+		s.changed(began.UUID)
 	}
 	return rest.Refuse(status, "%s", message)
 }
