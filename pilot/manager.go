@@ -217,7 +217,7 @@ func (m *Manager) isLost(t *tracked) bool {
 func (m *Manager) prepare() {
 	if m.tracked == nil {
 		m.tracked, m.requests, m.logged = map[string]*tracked{}, map[string]Bundle{}, map[string]string{}
-		m.tokens = tokenKeeper{server: m.Server, life: m.Backend.TokenLife(), live: map[string]bool{}, ended: map[string]bool{}}
+		m.tokens = tokenKeeper{server: m.Server, life: m.Backend.TokenLife(), live: map[string]time.Time{}, ended: map[string]bool{}}
 	}
 }
 

@@ -21,6 +21,10 @@ type Tokens interface {
 // renews its token by itself.
 const CloudTokenLife = 7 * 24 * time.Hour
 
+// unseenFor is the time for which a pilot keeps its token that the backend has not shown yet: a batch system may be late with
+// a start without an answer.
+const unseenFor = 10 * time.Minute
+
 // NewToken returns a new token for the pilot with this name. The token is empty if the server gives out none.
 type NewToken func(ctx context.Context, name string) (token string, err error)
 
@@ -31,7 +35,9 @@ type tokenKeeper struct {
 	// life is the backend's TokenLife; 0 means that its pilots have no tokens.
 	life time.Duration
 
-	live  map[string]bool // pilots whose tokens end once the backend no longer shows them
+	// live are the pilots whose tokens end once the backend does not show them, each from a time on. It is zero for those
+	// that the backend has shown.
+	live  map[string]time.Time
 	ended map[string]bool // ended pilots that the backend shows, whose tokens have been ended
 }
 
@@ -62,25 +68,33 @@ func (k *tokenKeeper) end(ctx context.Context, name string) error {
 // discard ends the token of a pilot that certainly does not start. After a failure, settle tries again.
 func (k *tokenKeeper) discard(ctx context.Context, name string) {
 	if err := k.end(ctx, name); err != nil {
-		k.live[name] = true
+		k.live[name] = time.Time{}
+	}
+}
+
+// unseen notes that the backend does not show a pilot, perhaps because it has never started. Its token ends in a while,
+// or with the pilot.
+func (k *tokenKeeper) unseen(name string, now time.Time) {
+	if _, known := k.live[name]; !known {
+		k.live[name] = now.Add(unseenFor)
 	}
 }
 
 // settle ends the tokens of pilots that have ended: the backend shows their end, or no longer shows them. pilots is a
 // complete answer of the backend. A failure is retried at the next call.
-func (k *tokenKeeper) settle(ctx context.Context, pilots []Pilot) error {
+func (k *tokenKeeper) settle(ctx context.Context, now time.Time, pilots []Pilot) error {
 	shown, due := map[string]bool{}, []string{}
 	for _, p := range pilots {
 		shown[p.Name] = true
 		switch {
 		case p.Phase != Ended || p.Leaving:
-			k.live[p.Name] = true
+			k.live[p.Name] = time.Time{}
 		case !k.ended[p.Name]:
 			due = append(due, p.Name)
 		}
 	}
-	for name := range k.live {
-		if !shown[name] {
+	for name, from := range k.live {
+		if !shown[name] && !now.Before(from) {
 			due = append(due, name)
 		}
 	}

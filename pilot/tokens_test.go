@@ -186,3 +186,44 @@ func TestTokensEndWithTheirPilots(t *testing.T) {
 	s.tokens.none = true
 	s.endsTokens()
 }
+
+// Nothing but the manager knows of a pilot whose start was in doubt, or that has ended before the first look.
+func TestTokenOfAPilotThatIsNeverShownEnds(t *testing.T) {
+	t.Parallel()
+	const worker = "host-ann-worker-00000000000000000000000000000000"
+	for name, err := range map[string]error{"its start was in doubt": doubt{true}, "it has ended before the first look": nil} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newTokenSite(t)
+			s.stage(1, nil)
+			s.startErr = err
+			s.pass(0, 1)
+			s.stage(0, nil)
+			s.pilots = nil
+			for range 10 {
+				s.endsTokens() // it may still come
+			}
+			s.now = s.now.Add(2 * time.Minute)
+			s.endsTokens(worker)
+			s.endsTokens()
+		})
+	}
+	t.Run("unless it comes late", func(t *testing.T) {
+		t.Parallel()
+		s := newTokenSite(t)
+		s.stage(1, nil)
+		s.startErr = doubt{true}
+		name := s.NewName()
+		s.pass(0, 1)
+		s.stage(0, nil)
+		for range 5 {
+			s.endsTokens()
+		}
+		s.pilots = []pilot.Pilot{{Name: name, Phase: pilot.Active}}
+		for range 20 {
+			s.endsTokens()
+		}
+		s.pilots = nil
+		s.endsTokens(worker)
+	})
+}

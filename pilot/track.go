@@ -54,19 +54,20 @@ func (m *Manager) askBackend(ctx context.Context, now time.Time) error {
 	for name, t := range m.tracked {
 		if !shown[name] && !now.Before(t.uncertain) {
 			delete(m.tracked, name)
+			m.tokens.unseen(name, now)
 			m.Log.InfoContext(ctx, "the batch system no longer lists the worker", slog.String("worker", name), slog.String("job", t.Job))
 		}
 	}
 	if failed {
 		m.backOff(now, time.Second, longestBackOff)
 	}
-	m.tidy(ctx, pilots)
+	m.tidy(ctx, now, pilots)
 	return nil
 }
 
 // tidy ends the tokens of pilots that have ended, and then lets the backend remove the rest of them.
-func (m *Manager) tidy(ctx context.Context, pilots []Pilot) {
-	err := m.tokens.settle(ctx, pilots)
+func (m *Manager) tidy(ctx context.Context, now time.Time, pilots []Pilot) {
+	err := m.tokens.settle(ctx, now, pilots)
 	if err == nil {
 		err = m.Backend.Tidy(ctx, m.tokens.issue)
 	}
