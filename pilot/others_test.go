@@ -3,6 +3,9 @@ package pilot_test
 import (
 	"fmt"
 	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/pilot"
 )
 
 // CodaLab's manager of AWS Batch counts all jobs that its filter matches (aws_batch_worker_manager.py: get_worker_jobs).
@@ -31,4 +34,28 @@ func TestWorkersOfOthersCountAgainstTheBounds(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A lost pilot frees its place under the maximum, and a worker of others keeps its own.
+func TestLostPilotAndWorkersOfOthersShareTheMaximum(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.Max, s.othersActive = 3, 1
+	s.stage(5, nil)
+	s.pass(0, 2)
+	for i := range s.pilots {
+		s.pilots[i].Phase, s.pilots[i].Since = pilot.Active, s.now
+	}
+	s.checkIn(true, 0, 1)
+	s.pass(time.Minute, 0)
+	s.pilots[0].Phase = pilot.Lost
+	s.pass(time.Minute, 0) // the server hears it: three workers live
+	s.workers = s.workers[1:]
+	s.othersActive = 2
+	s.pass(time.Minute, 0) // another worker of others has taken its place
+	s.othersPending, s.othersActive = 1, 0
+	s.pass(time.Minute, 1)
+	s.pass(time.Minute, 0)
+	s.othersPending = 0
+	s.pass(time.Minute, 1)
 }
