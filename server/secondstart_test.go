@@ -151,12 +151,14 @@ func TestWrongResultsOfALostStartDoNotFailTheNext(t *testing.T) {
 // The server may remember the worker, and the numbers of its starts must go on.
 func TestWorkerBeginsAtOnceWithATokenThatReplacesAnEndedOne(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	for range 3 {
-		s.begins(s.addWorkerToken("alice", "w"), "a1").checkIn()
-	}
-	s.call("alice", http.MethodDelete, "/workers/w/token", nil).is(http.StatusNoContent)
-	s.begins(s.addWorkerToken("alice", "w"), "b2").checkIn()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		for range 3 {
+			s.begins(s.addWorkerToken("alice", "w"), "a1").checkIn()
+		}
+		s.call("alice", http.MethodDelete, "/workers/w/token", nil).is(http.StatusNoContent)
+		s.begins(s.addWorkerToken("alice", "w"), "b2").checkIn()
+	})
 }
 
 // A program that begins again and again leaves few tokens, of the 10,000 that a user may have.
