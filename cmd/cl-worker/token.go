@@ -56,8 +56,9 @@ const (
 	longestRenewPause = 5 * time.Minute
 )
 
-// beginToken renews the worker's token for the first time: only the answer tells how long the token is valid. The
-// worker ends before the last renewal does. It tries again while the server does not answer, until giveUp.
+// beginToken renews the worker's token for the first time, which ends an earlier start of the worker. Only the answer has the
+// validity of the token. The worker ends before the last renewal does. It tries again while the server does not answer,
+// until giveUp.
 func (w *standalone) beginToken(ctx context.Context) error {
 	giveUp := w.giveUp(w.Now())
 	for n := 1; ; n++ {

@@ -165,9 +165,8 @@ func (h *Hub) MoreRoom() bool {
 // Tick lets the hub know the time, and returns the runs that have waited too long. No worker has claimed the
 // unclaimed ones within startLimit, or their worker has gone without claiming them. The claimed ones are lost
 // that no check-in of their worker has listed within the timeout: the worker has gone, or has lost the run. So are those
-// of an earlier start of their worker. The
-// first Tick after a claim counts like such a check-in. Runs that are offline already are left out. Tick forgets
-// workers that have gone and have no runs.
+// of an earlier start of their worker, unless the latest one lists them. The first Tick after a claim counts like such a
+// check-in. Runs that are offline already are left out. Tick forgets workers that have gone and have no runs.
 func (h *Hub) Tick(now time.Time) (unclaimed, lost []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
