@@ -36,7 +36,7 @@ func newAzureSite(t *testing.T, server string, nodes int) *azureSite {
 	testenv.Must(t, os.WriteFile(key, []byte(s.Key+"\n"), 0o600))
 	s.env = map[string]string{"CODALAB_USERNAME": "ann", "CODALAB_PASSWORD": "secret", "CL_AZURE_LOG_CONTAINER_URL": s.logs.URL}
 	s.args = []string{
-		"--server", server, "--min-workers", "0", "--max-workers", "8", "--worker-idle-seconds", "2", "--worker-exit-after-num-runs", "1", "--worker-image", "lab/cl-worker:1", "azure-batch",
+		"--server", server, "--min-workers", "0", "--max-workers", "8", "--worker-idle-seconds", "60", "--worker-exit-after-num-runs", "1", "--worker-image", "lab/cl-worker:1", "azure-batch",
 		"--account-name", s.Account, "--account-key-file", key, "--service-url", s.URL, "--job-id", s.Job,
 	}
 	return s

@@ -20,7 +20,7 @@ import (
 )
 
 // standIn is a cl-worker that runs nothing: it claims each offered run, reports it as successful, and ends when
-// it is idle or gets TERM. A run's command is the time for which standIn reports it as running. standIn rejects
+// it is idle, has run as many runs as its flag allows, or gets TERM. A run's command is the time for which standIn reports it as running. standIn rejects
 // flags that CodaLab's own cl-worker does not have (codalab/worker/main.py: parse_args), except our
 // --token-file. If its name is stock-worker, it rejects that, too.
 func standIn() {
@@ -47,6 +47,7 @@ func takesToken() bool { return filepath.Base(os.Args[0]) != "stock-worker" }
 type standInFlags struct {
 	server, id, tag, password, token string
 	idle                             time.Duration
+	runs                             int // the number of runs after which it ends
 }
 
 func parseStandIn(args []string) (standInFlags, error) {
@@ -61,10 +62,11 @@ func parseStandIn(args []string) (standInFlags, error) {
 		flags.StringVar(&f.token, "token-file", "", "")
 	}
 	idle := flags.Int("idle-seconds", 0, "")
+	flags.IntVar(&f.runs, "exit-after-num-runs", codalab.UnlimitedRuns, "")
 	for _, name := range []string{"work-dir", "network-prefix", "cpuset", "gpuset", "max-work-dir-size", "group", "ws-server", "max-memory"} {
 		flags.String(name, "", "")
 	}
-	for _, name := range []string{"checkin-frequency-seconds", "exit-after-num-runs", "download-dependencies-max-retries", "shared-memory-size-gb"} {
+	for _, name := range []string{"checkin-frequency-seconds", "download-dependencies-max-retries", "shared-memory-size-gb"} {
 		flags.Int(name, 0, "")
 	}
 	for _, name := range []string{"verbose", "exit-when-idle", "tag-exclusive", "pass-down-termination", "delete-work-dir-on-exit", "exit-on-exception", "preemptible"} {
@@ -99,10 +101,10 @@ func runStandIn(ctx context.Context, args []string) error {
 		return err
 	}
 	runs := map[string]codalab.RunReport{}
-	for idleSince := time.Now(); len(runs) > 0 || time.Since(idleSince) < f.idle; {
+	for idleSince := time.Now(); len(runs) > 0 || f.runs > int(claimed.Load()) && time.Since(idleSince) < f.idle; {
 		in := codalab.CheckIn{
 			Tag: f.tag, CPUs: 1, MemoryBytes: 2 << 30, FreeDiskBytes: 1 << 40, Hostname: "n1", Dependencies: [][2]string{}, Reports: []codalab.RunReport{},
-			ExitAfterNumRuns: codalab.UnlimitedRuns,
+			ExitAfterNumRuns: int64(f.runs) - claimed.Load(),
 		}
 		for _, r := range runs {
 			in.Reports = append(in.Reports, r)
