@@ -122,20 +122,21 @@ func TestSecondManagerOfAServerWithTheSameNameStartsNoWorkers(t *testing.T) {
 	}, &workers)
 	slurm := &counted{Slurm: slurmtest.NewCluster(t, slurmtest.NewSite())}
 	second, b := newManager(t, web.URL, t.TempDir(), slurm)
-	second.Min = 1
+	second.Min, second.Backend = 1, eager{b}
+	_, watching := newManager(t, web.URL, t.TempDir(), slurm) // the second uses b
 	shown(t, api, second, "one")
 	var conflict string
 	testenv.Await(t, "the server refuses the second", func() bool {
 		conflict = second.Presence.Conflict(t.Context())
 		return strings.Contains(conflict, "is in use by another program")
 	}, &conflict)
-	pilots, err := b.Pilots(t.Context())
+	pilots, err := watching.Pilots(t.Context())
 	if err != nil || len(pilots) > 0 {
 		t.Errorf("the second has started %v, %v", pilots, err)
 	}
 	stop()
 	testenv.Await(t, "the second works once the first has ended", func() bool {
-		pilots, err = b.Pilots(t.Context())
+		pilots, err = watching.Pilots(t.Context())
 		testenv.Must(t, err)
 		return len(pilots) == 1
 	}, &pilots)
