@@ -31,7 +31,7 @@ type Starter interface {
 	// NewName returns a unique name for a new pilot: a prefix of the manager, and the digits of NewID.
 	NewName() string
 	// Start starts a pilot, whose worker logs in with the token. Without a token the worker logs in with a secret of
-	// the batch system or of its nodes; if there is none, Start fails. After an error that is not certain (Uncertain)
+	// the batch system or of its nodes; if there is none, Start fails with ErrNoLogin (TokenNeeder). After an error that is not certain (Uncertain)
 	// the pilot may still start; if it does, Pilots shows it under its name. After another error it certainly does
 	// not start.
 	Start(ctx context.Context, name, token string) (Pilot, error)
@@ -62,6 +62,12 @@ type Logs interface {
 type Locator interface {
 	// Locate sets the nodes of pilots.
 	Locate(ctx context.Context, pilots []Pilot) error
+}
+
+// TokenNeeder is a backend whose pilots may have no login but the server's token.
+type TokenNeeder interface {
+	// NeedsToken returns the error of Start without a token, which wraps ErrNoLogin. It is nil if the pilots have another login.
+	NeedsToken() error
 }
 
 // Sharer is a backend with which further workers may count against the bounds of the manager, though the manager neither

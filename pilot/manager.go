@@ -78,6 +78,7 @@ type Manager struct {
 	startError                   string // the last certain error of Start; empty after a start
 	notStarted                   error  // the last error of Start; nil after a start
 	worked                       bool   // a pass has succeeded
+	loginChecked                 bool   // CheckLogin has succeeded
 }
 
 // ErrTooManyFailed is the error of Run after more failures than MostFailed.
@@ -85,7 +86,7 @@ var ErrTooManyFailed = errors.New("too many workers failed to start")
 
 // Run makes passes until ctx ends, and then returns nil; its pilots go on. It waits for a server and a backend
 // that do not answer, and asks them less and less often, at least once in the backend's Refresh. It fails if the server refuses
-// the login, or the very first request.
+// the login, or the very first request, and with ErrNoLogin if the pilots have no login.
 func (m *Manager) Run(ctx context.Context) error {
 	for failures := 0; ; {
 		err := m.Pass(ctx)
@@ -97,7 +98,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		case err == nil:
 			m.worked, failures = true, 0
 			m.logChange(ctx, "outage", "")
-		case errors.Is(err, ErrTooManyFailed), refusesLogin(err), !m.worked && !transient(err):
+		case errors.Is(err, ErrTooManyFailed), errors.Is(err, ErrNoLogin), refusesLogin(err), !m.worked && !transient(err):
 			return err
 		default:
 			m.logChange(ctx, "outage", err.Error())
@@ -140,6 +141,12 @@ func (m *Manager) Pass(ctx context.Context) error {
 }
 
 func (m *Manager) pass(ctx context.Context, now time.Time) error {
+	if !m.loginChecked { // without a bundle, too: nobody may look when the first one comes
+		if err := CheckLogin(ctx, m.Server, m.Backend); err != nil {
+			return err
+		}
+		m.loginChecked = true
+	}
 	staged, err := m.staged(ctx)
 	if err != nil {
 		return err

@@ -28,6 +28,8 @@ func (m *Manager) start(ctx context.Context, now time.Time, n int) error {
 		switch {
 		case ctx.Err() != nil && err != nil:
 			return ctx.Err()
+		case errors.Is(err, ErrNoLogin):
+			return err
 		case uncertain(err):
 			m.tracked[name] = &tracked{Pilot: Pilot{Name: name, Phase: Pending, Since: now}, uncertain: now.Add(uncertainFor)}
 			m.backOff(now, time.Second, longestBackOff)

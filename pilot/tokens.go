@@ -17,6 +17,29 @@ type Tokens interface {
 	EndWorkerTokens(ctx context.Context, workerID string) error
 }
 
+// ErrNoLogin means that pilots have no login. No retry helps: another flag does.
+var ErrNoLogin = errors.New("this server gives out no worker tokens")
+
+// CheckLogin fails with ErrNoLogin if the pilots of a backend need tokens, and the server gives out none.
+func CheckLogin(ctx context.Context, server Tokens, b Starter) error {
+	n, ok := b.(TokenNeeder)
+	if !ok {
+		return nil
+	}
+	refusal := n.NeedsToken()
+	if refusal == nil {
+		return nil
+	}
+	_, err := server.WorkerToken(ctx, WorkerID(b.NewName()), time.Second)
+	switch {
+	case errors.Is(err, errors.ErrUnsupported):
+		return refusal
+	case err != nil:
+		return fmt.Errorf("try whether the server gives out worker tokens: %w", err)
+	}
+	return nil
+}
+
 // CloudTokenLife is the TokenLife of clouds: a pilot may wait for days for a machine. A worker that has reached the server
 // renews its token by itself.
 const CloudTokenLife = 7 * 24 * time.Hour

@@ -3,6 +3,7 @@ package pilot_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -99,6 +100,20 @@ func TestNoPilotStartsWhileTheServerGivesNoToken(t *testing.T) {
 	s.logged("cannot start a worker", 1)
 	s.tokens.issueErr = nil
 	s.pass(time.Minute, 1)
+}
+
+// A server may be replaced by one without tokens while a manager runs.
+func TestManagerEndsWhenItsPilotsHaveNoLogin(t *testing.T) {
+	t.Parallel()
+	s := newTokenSite(t)
+	s.stage(1, nil)
+	s.pass(0, 1)
+	s.stage(2, nil)
+	s.now = s.now.Add(time.Minute)
+	s.tokens.none, s.startErr = true, fmt.Errorf("%w: name a secret", pilot.ErrNoLogin)
+	if err := s.Run(t.Context()); !errors.Is(err, pilot.ErrNoLogin) || len(s.pilots) != 1 {
+		t.Errorf("the manager ends with %v and %d pilots", err, len(s.pilots))
+	}
 }
 
 // doubt is an error of a start that may have started the pilot.

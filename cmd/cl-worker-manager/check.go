@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/pilot"
 )
@@ -52,9 +53,9 @@ func (c *cloud) checkOrder() error {
 	return nil
 }
 
-// tryNeeds prints whether each need of a manager is met: the server and the login there, and those of the service.
+// tryNeeds prints whether each need of a manager is met: the server and the logins there, and those of the service.
 func (c *cloud) tryNeeds(ctx context.Context, server string, b cloudBackend) error {
-	found := append([]pilot.Finding{c.tryServer(ctx, server)}, b.Check(ctx)...)
+	found := append(c.tryServer(ctx, server, b), b.Check(ctx)...)
 	rows, failed := [][]string{}, 0
 	for _, f := range found {
 		verdict := "yes"
@@ -70,31 +71,47 @@ func (c *cloud) tryNeeds(ctx context.Context, server string, b cloudBackend) err
 	return fmt.Errorf("%d of %d needs are not met", failed, len(found))
 }
 
-// tryServer logs in at the server.
-func (c *cloud) tryServer(ctx context.Context, server string) pilot.Finding {
-	user, err := c.logIn(ctx, server)
+// tryServer logs in at the server, and tries the login of workers there.
+func (c *cloud) tryServer(ctx context.Context, server string, b cloudBackend) []pilot.Finding {
+	api, user, err := c.logIn(ctx, server)
 	if err != nil {
-		return pilot.Finding{Name: "server", Text: err.Error()}
+		return []pilot.Finding{{Name: "server", Text: err.Error()}}
 	}
 	text := server + ", as " + user
 	if onLoopback(server) {
 		text += "; " + loopbackWarning
 	}
-	return pilot.Finding{Name: "server", OK: true, Text: text}
+	return append([]pilot.Finding{{Name: "server", OK: true, Text: text}}, tryTokens(ctx, api, b)...)
 }
 
 // logIn logs in at the server, and returns the user's name.
-func (c *cloud) logIn(ctx context.Context, server string) (string, error) {
+func (c *cloud) logIn(ctx context.Context, server string) (api *client.Client, userName string, err error) {
 	login, err := findLogin(ctx, c.Process, server, c.passwordFile, "")
 	if err != nil {
-		return "", err
+		return nil, "", err
 	}
-	api, err := login.connect(server)
+	api, err = login.connect(server)
 	if err != nil {
-		return "", err
+		return nil, "", err
 	}
 	user, err := api.User(ctx)
-	return user.UserName, err
+	return api, user.UserName, err
+}
+
+// tryTokens tries whether workers have a login. It finds nothing for a backend whose workers always have one.
+func tryTokens(ctx context.Context, api *client.Client, b cloudBackend) []pilot.Finding {
+	n, ok := b.(pilot.TokenNeeder)
+	if !ok {
+		return nil
+	}
+	f := pilot.Finding{Name: "login of workers", OK: true, Text: "the server gives each worker a token"}
+	if n.NeedsToken() == nil {
+		f.Text = "workers need no token of the server"
+	}
+	if err := pilot.CheckLogin(ctx, api, b); err != nil {
+		f.OK, f.Text = false, err.Error()
+	}
+	return []pilot.Finding{f}
 }
 
 // loopbackWarning is for a server whose address means the worker's own machine.

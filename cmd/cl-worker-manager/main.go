@@ -21,6 +21,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/pilot"
 )
 
 func main() { program.Main(run) }
@@ -169,8 +170,8 @@ func unknownCommand(root *cobra.Command, name string) error {
 	return commandLineError(root, fmt.Errorf("there is no command %q%s", name, argparse.DidYouMean("", argparse.Nearest(name, names))))
 }
 
-// withExitCode gives an error its exit code: ExitDenied if the server has refused the login, and
-// ExitTransient for failures that may pass.
+// withExitCode gives an error its exit code: ExitUsage if a flag for the workers' login is missing, ExitDenied if the server has
+// refused the login, and ExitTransient for failures that may pass.
 func withExitCode(err error) error {
 	var coded *program.Error
 	var failed interface {
@@ -180,6 +181,8 @@ func withExitCode(err error) error {
 	switch {
 	case err == nil || errors.As(err, &coded):
 		return err
+	case errors.Is(err, pilot.ErrNoLogin):
+		return program.Usage(err)
 	case errors.Is(err, client.ErrCredentials), codalab.IsStatus(err, http.StatusUnauthorized, http.StatusForbidden):
 		return &program.Error{Code: program.ExitDenied, Err: err}
 	case errors.As(err, &failed) && failed.Transient():

@@ -3,18 +3,23 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/account"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/codalab/stocktest"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
+	"github.com/cl-slurm/cl-slurm/pilot/azurebatch/batchtest"
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
 
@@ -100,15 +105,62 @@ func (noBundles) SearchBundles(context.Context, string, []string) ([]client.Bund
 // Workers returns none.
 func (noBundles) Workers(context.Context) ([]codalab.WorkerInfo, error) { return nil, nil }
 
-// TestPilotsOfCodaLabsOwnServerGetThePasswordFile starts a pilot for a stand-in of CodaLab's own server.
-func TestPilotsOfCodaLabsOwnServerGetThePasswordFile(t *testing.T) {
-	t.Parallel()
+// startCodaLabsOwn starts a stand-in of CodaLab's own server.
+func startCodaLabsOwn(t *testing.T) *httptest.Server {
+	t.Helper()
 	service, err := stocktest.New(stocktest.Options{Dir: t.TempDir(), Users: []stocktest.User{{Name: "ann", Password: "secret"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	web := httptest.NewServer(service)
 	t.Cleanup(web.Close)
+	return web
+}
+
+// TestManagerEndsOnAServerWithoutTokensIfItsWorkersHaveNoLogin names no secret and no password file. The manager ends although no
+// bundle is staged.
+func TestManagerEndsOnAServerWithoutTokensIfItsWorkersHaveNoLogin(t *testing.T) {
+	t.Parallel()
+	web := startCodaLabsOwn(t)
+	azure := batchtest.New(t, 1)
+	for flag, words := range map[string][]string{
+		"--worker-secret": {"aws-batch"},
+		"--worker-password-file": {
+			"azure-batch", "--account-name", azure.Account, "--account-key", azure.Key, "--service-url", azure.URL, "--job-id", azure.Job,
+		},
+	} {
+		t.Run(words[0], func(t *testing.T) {
+			t.Parallel()
+			call := func(more ...string) (string, error) {
+				env := map[string]string{"CODALAB_USERNAME": "ann", "CODALAB_PASSWORD": "secret"}
+				return runHere(t, env, slices.Concat([]string{"--server", web.URL, "--min-workers", "0", "--worker-image", "lab/cl-worker:1"}, words, more)...)
+			}
+			out, err := call()
+			var coded *program.Error
+			if !errors.As(err, &coded) || coded.Code != program.ExitUsage || !strings.Contains(err.Error(), flag) || strings.Contains(out, "started a worker") {
+				t.Errorf("the manager: %v: %s", err, out)
+			}
+			if words[0] == "aws-batch" {
+				return // in this process --check would ask AWS itself
+			}
+			if ids := azure.IDs(""); len(ids) > 0 {
+				t.Errorf("there are tasks: %q", ids)
+			}
+			out, err = call("--check")
+			if err == nil || !regexp.MustCompile(`(?m)^login of workers +no +this server gives out no worker tokens, .*`+flag).MatchString(out) {
+				t.Errorf("--check: %v: %s", err, out)
+			}
+			if out, err = call("--check", flag, "/etc/codalab/login"); !strings.Contains(out, "\nlogin of workers") || strings.Contains(out, "no worker tokens") {
+				t.Errorf("--check %s: %v: %s", flag, err, out)
+			}
+		})
+	}
+}
+
+// TestPilotsOfCodaLabsOwnServerGetThePasswordFile starts a pilot for a stand-in of CodaLab's own server.
+func TestPilotsOfCodaLabsOwnServerGetThePasswordFile(t *testing.T) {
+	t.Parallel()
+	web := startCodaLabsOwn(t)
 	dir := t.TempDir()
 	slurm := &counted{Slurm: slurmtest.NewCluster(t, slurmtest.NewSite())}
 	m, b := newManager(t, web.URL, dir, slurm)

@@ -2,7 +2,6 @@ package awsbatch
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"regexp"
@@ -48,6 +47,8 @@ var (
 	_ pilot.Backend = (*Backend)(nil)
 	_ pilot.Locator = (*Backend)(nil)
 	_ pilot.Sharer  = (*Backend)(nil)
+
+	_ pilot.TokenNeeder = (*Backend)(nil)
 )
 
 // job is a job that had not ended in the last answer.
@@ -108,8 +109,8 @@ const (
 	passwordVariable = "CODALAB_PASSWORD"
 )
 
-// ErrNoLogin means that there is no safe way to give a worker a login.
-var ErrNoLogin = errors.New("this server gives out no worker tokens, and a password must not stand in a job: put the user's name and password into a secret of AWS Secrets Manager, with the keys username and password, and name it with --worker-secret")
+// errNoSecret is the refusal of a start on a server that has no worker tokens.
+var errNoSecret = fmt.Errorf("%w, and a password must not stand in a job: put the user's name and password into a secret of AWS Secrets Manager, with the keys username and password, and name it with --worker-secret", pilot.ErrNoLogin)
 
 // TokenLife is that of all clouds, or 0 if workers log in with a secret.
 func (b *Backend) TokenLife() time.Duration {
@@ -119,10 +120,20 @@ func (b *Backend) TokenLife() time.Duration {
 	return pilot.CloudTokenLife
 }
 
+// NeedsToken fails without a secret: there is no other safe way to give a worker a login.
+func (b *Backend) NeedsToken() error {
+	if b.Definition.Secret == "" {
+		return errNoSecret
+	}
+	return nil
+}
+
 // Start submits a pilot's job.
 func (b *Backend) Start(ctx context.Context, name, token string) (pilot.Pilot, error) {
-	if token == "" && b.Definition.Secret == "" {
-		return pilot.Pilot{}, ErrNoLogin
+	if token == "" {
+		if err := b.NeedsToken(); err != nil {
+			return pilot.Pilot{}, err
+		}
 	}
 	if err := b.register(ctx); err != nil {
 		return pilot.Pilot{}, err

@@ -290,7 +290,7 @@ func TestWorkersOfServersWithoutTokensReadASecretOfTheService(t *testing.T) {
 	t.Parallel()
 	c := awstest.New(t, time.Now)
 	b := open(c.URL, "codalab")
-	if _, err := b.Start(t.Context(), b.NewName(), ""); !errors.Is(err, awsbatch.ErrNoLogin) || kindOf(err).Uncertain {
+	if _, err := b.Start(t.Context(), b.NewName(), ""); !errors.Is(err, pilot.ErrNoLogin) || kindOf(err).Uncertain {
 		t.Errorf("without a secret: %v", err)
 	}
 	if n := c.Requests("SubmitJob"); n != 0 {

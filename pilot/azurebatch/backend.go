@@ -38,7 +38,10 @@ type Backend struct {
 	warned time.Time // when the end of the SAS was last logged
 }
 
-var _ pilot.Backend = (*Backend)(nil)
+var (
+	_ pilot.Backend     = (*Backend)(nil)
+	_ pilot.TokenNeeder = (*Backend)(nil)
+)
 
 // prefix begins the ids of tasks (azure_batch_worker_manager.py: start_worker_job).
 const prefix = "cl_worker_"
@@ -61,11 +64,19 @@ func (b *Backend) prepare() {
 }
 
 // errNoPassword is the refusal of a start on a server that has no worker tokens.
-var errNoPassword = errors.New("the server gives out no tokens for workers, and a task of Azure Batch has no place for a password: " +
-	"write your name and password into a file on each node, in two lines, and name it with --worker-password-file")
+var errNoPassword = fmt.Errorf("%w, and a task of Azure Batch has no place for a password: "+
+	"write your name and password into a file on each node, in two lines, and name it with --worker-password-file", pilot.ErrNoLogin)
 
 // TokenLife is that of all clouds.
 func (b *Backend) TokenLife() time.Duration { return pilot.CloudTokenLife }
+
+// NeedsToken fails without a password file.
+func (b *Backend) NeedsToken() error {
+	if b.Shape.PasswordFile == "" {
+		return errNoPassword
+	}
+	return nil
+}
 
 // Start adds a pilot's task. The service refuses a second task of the name, so the client may repeat the request.
 func (b *Backend) Start(ctx context.Context, name, token string) (pilot.Pilot, error) {
@@ -107,8 +118,8 @@ func (b *Backend) warnOfSAS(ctx context.Context) {
 func (b *Backend) task(name, token string) (Task, error) {
 	var login []string
 	if token == "" {
-		if b.Shape.PasswordFile == "" {
-			return Task{}, errNoPassword
+		if err := b.NeedsToken(); err != nil {
+			return Task{}, err
 		}
 		login = []string{"--password-file", b.Shape.PasswordFile}
 	}

@@ -39,16 +39,25 @@ func passesToken(t *testing.T, s Site) {
 	<-done
 }
 
+// needsLogin also runs a manager of a server without tokens: it ends if its pilots would have no login.
 func needsLogin(t *testing.T, s Site) {
 	t.Helper()
 	b := s.Open("a")
+	var refusal error
+	if n, ok := b.(pilot.TokenNeeder); ok {
+		refusal = n.NeedsToken()
+	}
 	name := b.NewName()
 	want := []string{name}
-	if _, err := b.Start(t.Context(), name, ""); err != nil {
+	_, err := b.Start(t.Context(), name, "")
+	if (err != nil) != (refusal != nil) || err != nil && !errors.Is(err, pilot.ErrNoLogin) {
+		t.Errorf("the start ends with %v; NeedsToken says %v", err, refusal)
+	}
+	if err != nil {
 		want = nil
-		var doubt pilot.Uncertain
-		if errors.As(err, &doubt) && doubt.Uncertain() {
-			t.Errorf("the refusal is uncertain: %v", err)
+		m := &pilot.Manager{Server: &server{none: true}, Backend: b, Min: 1, Max: 1, MostFailed: -1, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return time.Unix(1_800_000_000, 0) }}
+		if ended := m.Run(t.Context()); !errors.Is(ended, pilot.ErrNoLogin) {
+			t.Errorf("the manager ends with %v", ended)
 		}
 	}
 	if got := live(t, b); !slices.Equal(got, want) {
@@ -102,6 +111,7 @@ func endsTokens(t *testing.T, s Site) {
 
 // server is a CodaLab server that has no bundles and gives out worker tokens.
 type server struct {
+	none  bool // it gives out no tokens
 	mu    sync.Mutex
 	valid map[string]int // by worker id
 }
@@ -115,6 +125,9 @@ func (s *server) tokens(name string) int {
 
 // WorkerToken returns the Token of a pilot, and counts it.
 func (s *server) WorkerToken(_ context.Context, workerID string, _ time.Duration) (string, error) {
+	if s.none {
+		return "", errors.ErrUnsupported
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.valid[workerID]++
