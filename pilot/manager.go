@@ -171,6 +171,12 @@ func (m *Manager) pass(ctx context.Context, now time.Time) error {
 		return ErrTooManyFailed
 	}
 	d := m.decide(ctx, now, staged)
+	if d.Start > 0 && len(staged) > 0 && !now.Before(m.blocked) { // runs may have begun since the search, and need no pilot
+		if staged, err = m.staged(ctx); err != nil {
+			return err
+		}
+		d = m.decide(ctx, now, staged)
+	}
 	m.logChange(ctx, "decision", d.Why)
 	if d.Start == 0 || now.Before(m.blocked) || m.Presence != nil && m.Presence.Conflict(ctx) != "" {
 		return nil

@@ -38,7 +38,7 @@ type site struct {
 	started, looks, tidied          int
 	refresh                         time.Duration // the backend's; 0 means 5 s
 	tokens                          tokens
-	beforeStart                     func()
+	beforeStart, duringLook         func()
 }
 
 func newSite(t *testing.T) *site {
@@ -86,6 +86,9 @@ func (s *site) Start(_ context.Context, name, token string) (pilot.Pilot, error)
 
 func (s *site) Pilots(context.Context) ([]pilot.Pilot, error) {
 	s.looks++
+	if s.duringLook != nil {
+		s.duringLook()
+	}
 	return slices.Clone(s.pilots), s.backendErr
 }
 
@@ -229,6 +232,20 @@ func TestRoomOfARunningPilotStartsNoOther(t *testing.T) {
 	for range 10 {
 		s.pass(10*time.Second, 0)
 	}
+}
+
+// The server lists the workers and their runs later than the staged bundles, and the batch system answers later still.
+func TestRunThatBeginsDuringAPassStartsNoPilot(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.stage(2, nil)
+	s.pass(0, 2)
+	s.checkIn(true, 0)
+	s.duringLook = func() { s.stage(1, nil) }
+	s.pass(time.Minute, 0)
+	s.stage(2, nil)
+	s.duringLook = nil // a new bundle
+	s.pass(time.Minute, 1)
 }
 
 func TestMemoryOfRunsIsNotFree(t *testing.T) {
