@@ -74,7 +74,7 @@ func (k *inKubernetes) open(_ context.Context, w cloudWorkers) (cloudBackend, er
 	a := k.access
 	a.UserAgent = "cl-worker-manager"
 	c, err := kubernetes.Connect(a)
-	if errors.Is(err, kubeclient.ErrAccess) {
+	if errors.Is(err, kubeclient.ErrNoCluster) {
 		err = fmt.Errorf("%w: give --kubeconfig and --context, or --cluster-host with --auth-token-file and --cert-path", err)
 	}
 	if err != nil {

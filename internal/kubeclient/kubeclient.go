@@ -6,8 +6,10 @@ package kubeclient
 
 import (
 	"cmp"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -43,6 +45,9 @@ type Access struct {
 // ErrAccess means that the fields of an Access do not fit together, or that a file which they name cannot be used.
 var ErrAccess = errors.New("access to the cluster")
 
+// ErrNoCluster is the ErrAccess of a program that finds no cluster: nothing names one, and it runs in no pod.
+var ErrNoCluster = fmt.Errorf("%w: no cluster is named by KUBECONFIG or ~/.kube/config, and this program runs in no pod with a service account", ErrAccess)
+
 // none is CodaLab's word for no certificate (codalab/worker_manager/kubernetes_worker_manager.py: __init__).
 const none = "/dev/null"
 
@@ -59,8 +64,28 @@ func (a Access) check() error {
 	case a.Token != "" && a.TokenFile != "":
 		return fmt.Errorf("%w: a token excludes a file with a token", ErrAccess)
 	}
+	return a.checkCertificate()
+}
+
+// checkCertificate fails without a certificate in Cert or in the file of CertPath. The errors of client-go name neither.
+func (a Access) checkCertificate() error {
+	text, place := []byte(a.certText()), "the text of the certificate"
+	if given(a.CertPath) {
+		place = "certificate file " + a.CertPath
+		var err error
+		if text, err = os.ReadFile(a.CertPath); err != nil {
+			return fmt.Errorf("%w: read the certificate: %w", ErrAccess, err)
+		}
+	} else if !given(a.Cert) {
+		return nil
+	}
+	if !x509.NewCertPool().AppendCertsFromPEM(text) {
+		return fmt.Errorf("%w: %s has no certificate in PEM format", ErrAccess, place)
+	}
 	return nil
 }
+
+func (a Access) certText() string { return strings.ReplaceAll(a.Cert, `\n`, "\n") }
 
 // Config returns the configuration of a client, and the namespace. It sends nothing.
 func (a Access) Config() (config *rest.Config, namespace string, err error) {
@@ -93,7 +118,7 @@ func (a Access) ofKubectl() (*rest.Config, string, error) {
 	config, err := loaded.ClientConfig()
 	switch {
 	case clientcmd.IsEmptyConfig(err):
-		return nil, "", fmt.Errorf("%w: no cluster is named by KUBECONFIG or ~/.kube/config, and this program runs in no pod with a service account", ErrAccess)
+		return nil, "", ErrNoCluster
 	case err != nil:
 		return nil, "", fmt.Errorf("%w: %w", ErrAccess, err)
 	}
@@ -113,7 +138,7 @@ func (a Access) direct() *rest.Config {
 	if given(a.CertPath) {
 		config.CAFile = a.CertPath
 	} else if given(a.Cert) {
-		config.CAData = []byte(strings.ReplaceAll(a.Cert, `\n`, "\n"))
+		config.CAData = []byte(a.certText())
 	}
 	return config
 }

@@ -1,7 +1,9 @@
 package kubeclient
 
 import (
+	"encoding/pem"
 	"errors"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,14 +16,17 @@ import (
 
 func TestEitherFlagForTheCertificateIsEnough(t *testing.T) {
 	t.Parallel()
+	text := certificate(t)
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	testenv.Must(t, os.WriteFile(file, []byte(text), 0o600))
 	for _, tt := range []struct {
 		access Access
 		file   string
 		text   string
 	}{
-		{Access{Host: "h:6443", Token: "t", CertPath: "/ca.crt", Cert: "/dev/null"}, "/ca.crt", ""},
-		{Access{Host: "h:6443", Token: "t", Cert: `BEGIN\nEND`}, "", "BEGIN\nEND"},
-		{Access{Host: "h:6443", Token: "t", CertPath: "/dev/null", Cert: "BEGIN\nEND"}, "", "BEGIN\nEND"},
+		{Access{Host: "h:6443", Token: "t", CertPath: file, Cert: "/dev/null"}, file, ""},
+		{Access{Host: "h:6443", Token: "t", Cert: strings.ReplaceAll(text, "\n", `\n`)}, "", text},
+		{Access{Host: "h:6443", Token: "t", CertPath: "/dev/null", Cert: text}, "", text},
 		{Access{Host: "h:6443", Token: "t"}, "", ""},
 	} {
 		config, namespace, err := tt.access.Config()
@@ -31,6 +36,27 @@ func TestEitherFlagForTheCertificateIsEnough(t *testing.T) {
 		}
 		if _, err := rest.HTTPClientFor(&rest.Config{Host: config.Host, BearerToken: config.BearerToken}); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// certificate returns a certificate in PEM format.
+func certificate(t *testing.T) string {
+	t.Helper()
+	web := httptest.NewTLSServer(nil)
+	defer web.Close()
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: web.Certificate().Raw}))
+}
+
+func TestCertificateThatIsNoneIsNamed(t *testing.T) {
+	t.Parallel()
+	for want, access := range map[string]Access{
+		"access to the cluster: read the certificate: open /nonexistent/ca.crt: no such file or directory": {Host: "h", CertPath: "/nonexistent/ca.crt"},
+		"access to the cluster: certificate file /etc/passwd has no certificate in PEM format":             {Host: "h", CertPath: "/etc/passwd"},
+		"access to the cluster: the text of the certificate has no certificate in PEM format":              {Host: "h", Cert: "ca.crt"},
+	} {
+		if _, _, err := access.Config(); !errors.Is(err, ErrAccess) || err.Error() != want {
+			t.Errorf("%v, want %q", err, want)
 		}
 	}
 }

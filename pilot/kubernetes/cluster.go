@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/klog/v2"
 
 	"github.com/cl-slurm/cl-slurm/internal/kubeclient"
 )
@@ -71,9 +72,12 @@ func (c *Cluster) in(request *rest.Request, resource string) *rest.Request {
 	return request.Namespace(c.Namespace).Resource(resource).MaxRetries(mostRepeats)
 }
 
+// withoutLog keeps client-go from writing to standard error. Its failures are in the errors that it returns, too.
+func withoutLog(ctx context.Context) context.Context { return klog.NewContext(ctx, klog.Logger{}) }
+
 // do sends a request, and reads the answer into an object; nil reads none.
 func do(ctx context.Context, request *rest.Request, into runtime.Object) error {
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	ctx, cancel := context.WithTimeout(withoutLog(ctx), answerWithin)
 	defer cancel()
 	result := request.Do(ctx)
 	if into == nil {

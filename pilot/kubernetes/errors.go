@@ -76,15 +76,25 @@ func (c *Cluster) readStatus(e *Error) {
 		e.advice = fmt.Sprintf("the cluster %s does not accept the login: the token may have expired", c.Host)
 	case apierrors.IsForbidden(err) && strings.Contains(text, "exceeded quota"):
 		e.transient = true // ResourceQuota has no reason of its own; the text is that of quota/controller.go: checkQuotas
-	case apierrors.IsForbidden(err) && strings.Contains(text, " cannot "):
-		e.advice = "the account needs the role of docs/kubernetes/rbac.yaml" // the authorizer's text: responsewriters.ForbiddenStatusError
+	case apierrors.IsForbidden(err) && strings.Contains(text, `User "system:anonymous" cannot `):
+		e.advice = "no token was given: name a file that has one with --auth-token-file"
+	case apierrors.IsForbidden(err) && strings.Contains(text, " cannot "): // the authorizer's text: responsewriters.ForbiddenStatusError
+		e.advice = "the account needs the role of docs/kubernetes/rbac.yaml there, or --namespace has to name another namespace"
 	case apierrors.IsNotFound(err) && strings.HasPrefix(text, "namespaces "):
 		e.advice = "--namespace has to name one that is there"
+	case code(err) == http.StatusBadRequest && c.plain():
+		e.advice = needsHTTPS
 	case code(err) == http.StatusTooManyRequests, code(err) >= http.StatusInternalServerError, apierrors.IsConflict(err):
 		e.transient = true
 		e.uncertain = code(err) >= http.StatusInternalServerError
 	}
 }
+
+// needsHTTPS is the advice after plain HTTP to a server of HTTPS, which answers 400 and breaks off (net/http: Server.serve).
+const needsHTTPS = "the address has to begin with https://"
+
+// plain reports whether requests go over plain HTTP, as to kubectl proxy.
+func (c *Cluster) plain() bool { return strings.HasPrefix(c.Host, "http://") }
 
 // code returns the HTTP status of the API server's answer.
 func code(err error) int32 {
@@ -111,6 +121,8 @@ func (c *Cluster) readNetwork(e *Error, err error) {
 		e.advice = "give the certificate of the cluster's authority with --cert-path or in the kubeconfig"
 	case errors.As(err, &record), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"): // net/http has no type for it
 		e.advice = "the address needs https:// or http:// as the cluster has it"
+	case c.plain() && strings.Contains(strings.ToLower(err.Error()), "unexpected error when reading response body"): // rest/request.go: transformResponse
+		e.advice = needsHTTPS
 	case errors.As(err, &lookup) && lookup.IsNotFound:
 		e.advice = "check the address"
 	default:

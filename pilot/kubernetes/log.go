@@ -108,7 +108,7 @@ func (c *Cluster) copyLog(ctx context.Context, out *lines, name string, follow b
 	if !out.last.IsZero() {
 		request.Param("sinceTime", out.last.UTC().Format(time.RFC3339))
 	}
-	stream, err := request.Stream(ctx)
+	stream, err := request.Stream(withoutLog(ctx))
 	switch {
 	case apierrors.IsBadRequest(err), apierrors.IsNotFound(err): // pkg/kubelet/kubelet_pods.go: validateContainerLogStatus
 		return fmt.Errorf("%w: %w", pilot.ErrNoLog, err)

@@ -101,7 +101,7 @@ func TestStrangerIsToldWhichRightIsMissing(t *testing.T) {
 	s := newSite(t)
 	b := s.as("default")
 	user := fmt.Sprintf(`User "system:serviceaccount:%s:default" cannot `, s.namespace)
-	const advice = ": the account needs the role of docs/kubernetes/rbac.yaml"
+	const advice = ": the account needs the role of docs/kubernetes/rbac.yaml there, or --namespace has to name another namespace"
 	tail := func(verb, resource string) string {
 		return user + verb + fmt.Sprintf(` resource %q in API group "" in the namespace %q`, resource, s.namespace) + advice
 	}

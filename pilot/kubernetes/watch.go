@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 )
 
 // watcher holds the pods of one manager as the cluster reports them.
@@ -44,7 +43,7 @@ func newWatcher(c *Cluster, manager string) *watcher {
 
 // run watches until ctx ends.
 func (w *watcher) run(ctx context.Context) {
-	ctx = klog.NewContext(ctx, klog.Logger{}) // without a log: Pilots returns the errors
+	ctx = withoutLog(ctx)
 	source := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			return w.list(ctx, options)

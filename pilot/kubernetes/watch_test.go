@@ -143,6 +143,8 @@ func TestWrongAccessIsOneSentence(t *testing.T) {
 		"token":  {func() { direct.Token = "wrong" }, "list the workers: Unauthorized: the cluster https://10.79.1.1 does not accept the login: the token may have expired"},
 		"cert":   {func() { direct.CertPath = "" }, "certificate signed by unknown authority: give the certificate of the cluster's authority with --cert-path or in the kubeconfig"},
 		"host":   {func() { direct.Host = "https://no-such-host.invalid" }, "no such host: check the address"},
+		"plain":  {func() { direct.Host = strings.Replace(direct.Host, "https", "http", 1) + ":443" }, ": the address has to begin with https://"},
+		"login":  {func() { direct.Token = "" }, ": no token was given: name a file that has one with --auth-token-file"},
 		"scheme": {func() { direct.Host = "https://" + strings.TrimPrefix(s.proxy.address, "http://") }, "server gave HTTP response to HTTPS client: the address needs https:// or http:// as the cluster has it"},
 	} {
 		before := direct
