@@ -277,7 +277,7 @@ func (m *Manager) askServer(ctx context.Context) error {
 func (m *Manager) reached(ctx context.Context, t *tracked, w codalab.WorkerInfo) {
 	if !t.reached {
 		t.reached, t.uncertain, m.streak = true, time.Time{}, 0
-		m.Log.InfoContext(ctx, "worker has reached the server", slog.String("worker", t.Name), slog.String("job", t.Job))
+		m.Log.InfoContext(ctx, "worker has reached the server", slog.String("worker", t.Name), jobAttr(t.Job))
 	}
 	m.noteCapacity(w)
 }

@@ -45,7 +45,7 @@ func (m *Manager) start(ctx context.Context, now time.Time, n int) error {
 			return nil
 		}
 		m.tracked[name], m.started, m.startError = &tracked{Pilot: p}, now, ""
-		m.Log.InfoContext(ctx, "started a worker", slog.String("worker", name), slog.String("job", p.Job))
+		m.Log.InfoContext(ctx, "started a worker", slog.String("worker", name), jobAttr(p.Job))
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ func TestImageNameReachesNoInternalService(t *testing.T) {
 		src.Private = outbound.Places{}
 		_, err := src.Resolve(t.Context(), imagetest.Reference(t, host+port+"/x"))
 		imagetest.WantError(t, err, false, "registry "+host+port+" cannot be used: ")
-		imagetest.WantError(t, err, false, "1 is not a public address, and fetch_private does not list it")
+		imagetest.WantError(t, err, false, "1 is not a public address, and fetch_private (a worker's --fetch-private) does not list it")
 	}
 }
 
@@ -77,7 +77,7 @@ func TestRegistryLeadsToNoInternalService(t *testing.T) {
 				err = source.ReadLayersAtOnce(t.Context(), src, got)
 			}
 			imagetest.WantError(t, err, false, "registry "+reg.Host+" cannot be used: ")
-			imagetest.WantError(t, err, false, "1 is not a public address, and fetch_private does not list it")
+			imagetest.WantError(t, err, false, "1 is not a public address, and fetch_private (a worker's --fetch-private) does not list it")
 		})
 	}
 }

@@ -179,7 +179,7 @@ func (e *endpoint) explain(err error) error {
 	case isPlainAnswer(err):
 		return fail(false, "registry %s speaks plain HTTP, which the site has not allowed for it", e.host)
 	case errors.As(err, &inward):
-		return fail(false, "registry %s cannot be used: %v, and fetch_private does not list it", e.host, inward)
+		return fail(false, "registry %s cannot be used: %v, and fetch_private (a worker's --fetch-private) does not list it", e.host, inward)
 	case errors.Is(err, errRedirects):
 		return fail(false, "registry %s cannot be used: %v", e.host, plainNetwork(err))
 	case trouble != "":
