@@ -90,7 +90,7 @@ func TestImageThatKubernetesCannotUseIsNamedInItsWords(t *testing.T) {
 func TestRegistryThatDoesNotAnswerIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	r := s.start("true", func(c *container.Container) { c.PinnedReference = "nowhere.invalid/x:1" })
+	r := s.start("true", func(c *container.Container) { c.PinnedReference = "127.0.0.1:1/x:1" })
 	r.awaitWait("cannot pull the image: ")
 	r.stop()
 	if _, err := r.wait(); err == nil {

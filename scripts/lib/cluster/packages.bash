@@ -19,6 +19,7 @@ fetch_packages() {
     -o Dir::Etc::Preferences=/dev/null -o Dir::Etc::PreferencesParts="$at/parts"
     -o Dir::State::Lists="$at/lists" -o Dir::State::Status="$at/status"
     -o Dir::Cache="$at" -o Dir::Cache::Archives="$at/archives"
+    -o Acquire::Check-Valid-Until=false # a mirror of sid may be weeks behind; the signature counts
     -o APT::Sandbox::User=root -o APT::Install-Recommends=false -o Acquire::Languages=none
   )
   apt-get "${options[@]}" update && apt-get "${options[@]}" --download-only --yes install "$@"
