@@ -14,7 +14,7 @@ import (
 // The command's message about the full disk goes to that disk, and is lost.
 func TestFullDiskOfTheWorkingDirectoryIsSaidInASentence(t *testing.T) {
 	t.Parallel()
-	x := prepare(t, "echo begun; head -c 8000000 /dev/zero > big", nil)
+	x := prepare(t, "echo begun; until [ -s stdout ]; do sleep 0.01; done; head -c 8000000 /dev/zero > big", nil)
 	testenv.SmallDisk(t, x.spec.RunDir, "size=4m,mode=0777")
 	code, exit := x.start().wait()
 	if code != 1 || exit.Cause != spool.CauseUser || exit.Failure != "Exit code 1, and the disk of the working directory is full." {

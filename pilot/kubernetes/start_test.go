@@ -207,12 +207,19 @@ func TestQuotaIsWaitedForInTheClustersWords(t *testing.T) {
 func TestImpossiblePodIsRefusedInTheClustersWords(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
+	long := strings.Repeat("n", 254) // a DNS name has 253 characters
 	for words, change := range map[string]func(b *kubernetes.Backend){
 		"no PriorityClass with name absent was found":                              func(b *kubernetes.Backend) { b.Settings.PriorityClass = "absent" },
 		`error looking up service account ` + s.namespace + `/absent`:              func(b *kubernetes.Backend) { b.Settings.ServiceAccount = "absent" },
 		`namespaces "absent" not found: --namespace has to name one that is there`: func(b *kubernetes.Backend) { b.Cluster.Namespace = "absent" },
 		`spec.containers[0].image: Invalid value: " x"`:                            func(b *kubernetes.Backend) { b.Settings.Image = " x" },
 		`spec.nodeSelector: Invalid value: "a b"`:                                  func(b *kubernetes.Backend) { b.Settings.NodeSelector = map[string]string{"a b": "c"} },
+		"spec.volumes[0].persistentVolumeClaim":                                    func(b *kubernetes.Backend) { b.Settings.Volume = long },
+		"spec.priorityClassName":                                                   func(b *kubernetes.Backend) { b.Settings.PriorityClass = long },
+		"spec.serviceAccountName":                                                  func(b *kubernetes.Backend) { b.Settings.ServiceAccount = long },
+		"spec.imagePullSecrets":                                                    func(b *kubernetes.Backend) { b.Settings.PullSecrets = []string{long} },
+		"spec.nodeSelector":                                                        func(b *kubernetes.Backend) { b.Settings.NodeSelector = map[string]string{"a": long} },
+		`namespaces "` + long + `" not found`:                                      func(b *kubernetes.Backend) { b.Cluster.Namespace = long },
 	} {
 		b := s.backend("lab", "")
 		change(b)
