@@ -214,12 +214,10 @@ func TestImpossiblePodIsRefusedInTheClustersWords(t *testing.T) {
 		`namespaces "absent" not found: --namespace has to name one that is there`: func(b *kubernetes.Backend) { b.Cluster.Namespace = "absent" },
 		`spec.containers[0].image: Invalid value: " x"`:                            func(b *kubernetes.Backend) { b.Settings.Image = " x" },
 		`spec.nodeSelector: Invalid value: "a b"`:                                  func(b *kubernetes.Backend) { b.Settings.NodeSelector = map[string]string{"a b": "c"} },
-		"spec.volumes[0].persistentVolumeClaim":                                    func(b *kubernetes.Backend) { b.Settings.Volume = long },
-		"spec.priorityClassName":                                                   func(b *kubernetes.Backend) { b.Settings.PriorityClass = long },
-		"spec.serviceAccountName":                                                  func(b *kubernetes.Backend) { b.Settings.ServiceAccount = long },
-		"spec.imagePullSecrets":                                                    func(b *kubernetes.Backend) { b.Settings.PullSecrets = []string{long} },
-		"spec.nodeSelector":                                                        func(b *kubernetes.Backend) { b.Settings.NodeSelector = map[string]string{"a": long} },
-		`namespaces "` + long + `" not found`:                                      func(b *kubernetes.Backend) { b.Cluster.Namespace = long },
+		"no PriorityClass with name " + long:                                       func(b *kubernetes.Backend) { b.Settings.PriorityClass = long },
+		`serviceaccount "` + long + `" not found`:                                  func(b *kubernetes.Backend) { b.Settings.ServiceAccount = long },
+		"spec.nodeSelector":                   func(b *kubernetes.Backend) { b.Settings.NodeSelector = map[string]string{"a": long} },
+		`namespaces "` + long + `" not found`: func(b *kubernetes.Backend) { b.Cluster.Namespace = long },
 	} {
 		b := s.backend("lab", "")
 		change(b)
