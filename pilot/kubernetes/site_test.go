@@ -322,13 +322,16 @@ func newProxy(t *testing.T, config *rest.Config) *proxy {
 	return p
 }
 
-// key returns the method and the resource of a request, such as "POST pods" and "WATCH pods".
+// key returns the method and the resource of a request, such as "POST pods" and "WATCH pods". "OLD pods" is a list that may be
+// old.
 func key(r *http.Request) string {
 	_, rest, _ := strings.Cut(r.URL.Path, "/namespaces/")
 	parts := strings.Split(rest, "/")
 	method := r.Method
 	if r.URL.Query().Get("watch") == "true" || r.URL.Query().Get("watch") == "1" {
 		method = "WATCH"
+	} else if r.URL.Query().Get("resourceVersion") == "0" {
+		method = "OLD"
 	}
 	text := method
 	if len(parts) > 1 {

@@ -57,6 +57,11 @@ func (w *watcher) run(ctx context.Context) {
 func (w *watcher) list(ctx context.Context, options metav1.ListOptions) (*corev1.PodList, error) {
 	c := w.cluster
 	options.LabelSelector = selector(w.manager)
+	// The reflector's first list may be old ("0", tools/cache/reflector.go: relistResourceVersion), and lack the pods that
+	// an earlier manager has just created. This one would start them again.
+	if options.ResourceVersion == "0" {
+		options.ResourceVersion = ""
+	}
 	list := &corev1.PodList{}
 	err := do(ctx, c.in(c.reads.Get(), "pods").VersionedParams(&options, metav1.ParameterCodec), list)
 	w.note(err)
