@@ -30,7 +30,9 @@ func TestEndOfAWorkerIsExplained(t *testing.T) {
 			p := awaitPhase(t, b, start(t, b), pilot.Ended)
 			// The kubelet and the end of the container race for the phase of an evicted pod.
 			got := strings.Replace(p.State+" "+strings.TrimSpace(p.Reason), "Succeeded Evicted", "Failed Evicted", 1)
-			if got != want || p.Cancelled {
+			// On a busy node containerd learns of the end before it learns of its reason, and Kubernetes keeps the first word.
+			late := behaviour == "eat" && got == "Failed exit code 137"
+			if got != want && !late || p.Cancelled {
 				t.Errorf("%q, want %q; cancelled: %v", got, want, p.Cancelled)
 			}
 		})
