@@ -17,7 +17,7 @@ const (
 	// settling is the time for which a new job may be missing in the answers of AWS.
 	settling = 2 * time.Minute
 	// lately is the time for which the first answer shows jobs that have ended, so that their tokens end.
-	lately = 48 * time.Hour
+	lately = pilot.CloudTokenLife
 	// mostDescribed is the number of jobs that DescribeJobs takes (API_DescribeJobs: jobs).
 	mostDescribed = 100
 )
@@ -34,7 +34,7 @@ func liveStates() []types.JobStatus {
 func (b *Backend) Refresh() time.Duration { return 20 * time.Second }
 
 // Pilots returns the pilots that have not ended, and those that have ended since the last answer. The first answer also
-// has those that have ended in the last two days.
+// has those that have ended lately.
 func (b *Backend) Pilots(ctx context.Context) ([]pilot.Pilot, error) {
 	asked := b.Now()
 	pilots, err := b.listed(ctx, asked)
