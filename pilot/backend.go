@@ -31,9 +31,9 @@ type Starter interface {
 	// NewName returns a unique name for a new pilot: a prefix of the manager, and the digits of NewID.
 	NewName() string
 	// Start starts a pilot, whose worker logs in with the token. Without a token the worker logs in with a secret of
-	// the batch system or of its nodes; if there is none, Start fails with ErrNoLogin (TokenNeeder). After an error that is not certain (Uncertain)
-	// the pilot may still start; if it does, Pilots shows it under its name. After another error it certainly does
-	// not start.
+	// the batch system or of its nodes; if there is none, Start fails with ErrNoLogin (TokenNeeder). After an error that
+	// is not certain (Uncertain) the pilot may still start; if it does, Pilots shows it under its name. After another
+	// error it certainly does not start.
 	Start(ctx context.Context, name, token string) (Pilot, error)
 	// TokenLife is the time for which the token of a new pilot has to be valid; 0 if the pilots take no tokens.
 	TokenLife() time.Duration

@@ -85,15 +85,15 @@ type Manager struct {
 var ErrTooManyFailed = errors.New("too many workers failed to start")
 
 // Run makes passes until ctx ends, and then returns nil; its pilots go on. It waits for a server and a backend
-// that do not answer, and asks them less and less often, at least once in the backend's Refresh. It fails if the server refuses
-// the login, or the very first request, and with ErrNoLogin if the pilots have no login.
+// that do not answer, and asks them less and less often, at least once in the backend's Refresh. It fails if the server
+// refuses the login, or the very first request, and with ErrNoLogin if the pilots have no login.
 func (m *Manager) Run(ctx context.Context) error {
 	for failures := 0; ; {
 		err := m.Pass(ctx)
 		failures++
 		switch {
 		case ctx.Err() != nil:
-			m.Log.InfoContext(ctx, "ended: workers go on", slog.Int("workers", len(m.tracked)))
+			m.Log.InfoContext(ctx, "ended: workers go on", slog.Int("last_seen", len(m.tracked)))
 			return nil //nolint:nilerr // the caller ended it
 		case err == nil:
 			m.worked, failures = true, 0
