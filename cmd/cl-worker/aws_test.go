@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
@@ -148,31 +147,13 @@ func (s *awsSite) call(words ...string) string {
 // manage runs the manager until end is called, which returns the manager's log.
 func (s *awsSite) manage() (end func() string) {
 	s.t.Helper()
-	running := s.manager()
-	var log bytes.Buffer
-	running.Stdout, running.Stderr = &log, &log
-	must(s.t, running.Start())
-	end = sync.OnceValue(func() string {
-		_ = running.Process.Signal(os.Interrupt)
-		_ = running.Wait()
-		s.t.Logf("the log of cl-worker-manager … aws-batch\n%s", log.String())
-		return log.String()
-	})
-	s.t.Cleanup(func() { end() })
-	return end
+	return runManager(s.t, s.manager(), "cl-worker-manager … aws-batch")
 }
 
 // await waits until a bundle's state holds.
 func (s *awsSite) await(uuid, what string, holds func(b client.BundleInfo) bool) client.BundleInfo {
 	s.t.Helper()
-	var b client.BundleInfo
-	testenv.Await(s.t, what, func() bool {
-		var err error
-		b, err = s.api.Bundle(s.t.Context(), uuid)
-		must(s.t, err)
-		return holds(b)
-	}, &b.State, &b.Metadata)
-	return b
+	return awaitBundle(s.t, s.api, uuid, what, holds)
 }
 
 // awaitReady waits for the ends of runs, which must be ready.

@@ -1,14 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -86,31 +84,13 @@ func (s *azureSite) call(words ...string) string {
 // manage runs the manager until end is called, which returns the manager's log.
 func (s *azureSite) manage() (end func() string) {
 	s.t.Helper()
-	running := s.manager()
-	var log bytes.Buffer
-	running.Stdout, running.Stderr = &log, &log
-	must(s.t, running.Start())
-	end = sync.OnceValue(func() string {
-		_ = running.Process.Signal(os.Interrupt)
-		_ = running.Wait()
-		s.t.Log(log.String())
-		return log.String()
-	})
-	s.t.Cleanup(func() { end() })
-	return end
+	return runManager(s.t, s.manager(), "cl-worker-manager … azure-batch")
 }
 
 // await waits until a bundle's state holds.
 func (s *azureSite) await(uuid, what string, holds func(b client.BundleInfo) bool) client.BundleInfo {
 	s.t.Helper()
-	var b client.BundleInfo
-	testenv.Await(s.t, what, func() bool {
-		var err error
-		b, err = s.api.Bundle(s.t.Context(), uuid)
-		must(s.t, err)
-		return holds(b)
-	}, &b.State, &b.Metadata)
-	return b
+	return awaitBundle(s.t, s.api, uuid, what, holds)
 }
 
 // TestWorkersInTasksOfAzureBatchRunBundles is the whole way: cl-worker-manager azure-batch starts a worker for each of some
