@@ -121,7 +121,7 @@ func (p *podRun) watch(ctx context.Context, seen <-chan *corev1.Pod) (container.
 				lost = time.NewTimer(time.Duration(*pod.DeletionGracePeriodSeconds)*time.Second + lostAfter).C
 			}
 		case <-lost:
-			return p.loseNode(ctx)
+			return p.loseNode(ctx, seen)
 		}
 	}
 }
@@ -260,10 +260,24 @@ func (p *podRun) notStarted() error {
 }
 
 // loseNode ends a run whose node does not answer. The command may still run there, until it misses the beats: so the run
-// ends after that.
-func (p *podRun) loseNode(ctx context.Context) (container.Exit, error) {
+// ends after that, or when the node answers after all and has ended the pod. The end of ctx does not make the wait shorter.
+func (p *podRun) loseNode(ctx context.Context, seen <-chan *corev1.Pod) (container.Exit, error) {
 	p.stopBeats()
-	time.Sleep(p.Silence + 2*enter.BeatPause) //nolint:forbidigo // the end of ctx must not make this wait shorter
+	missed := time.NewTimer(p.Silence + 2*enter.BeatPause)
+	defer missed.Stop()
+	for waits := true; waits; {
+		select {
+		case <-missed.C:
+			waits = false
+		case pod := <-seen:
+			if pod == nil {
+				return p.outcome(ctx, killed())
+			}
+			if p.pod = pod; hasEnded(pod) {
+				return p.outcome(ctx, ofStatus(pod))
+			}
+		}
+	}
 	report := enter.ReadReport(p.report)
 	err := fmt.Errorf("node %s is lost: it has not ended the pod %s", p.pod.Spec.NodeName, p.pod.Name)
 	switch {
