@@ -1,5 +1,7 @@
 package codalab
 
+import "time"
+
 // User is a user as the server shows it: the attributes of a JSON:API object of type "users"
 // (codalab/rest/schemas.py: UserSchema).
 type User struct {
@@ -49,6 +51,31 @@ type TokenAnswer struct {
 	Scope   string  `json:"scope"`
 	// LatestSeconds is the time after which no renewal of a worker token is valid.
 	LatestSeconds float64 `json:"latest_expires_in,omitempty"`
+	// Device is a token by which the server knows the program at its next sign-in, so that others' failed sign-ins
+	// do not delay it. It permits nothing. cl-server sends it to programs that ask for it.
+	Device string `json:"device_token,omitempty"`
+}
+
+// Session is one sign-in of a program, as cl-server shows it to its user: the attributes of a JSON:API object of type
+// "sessions".
+type Session struct {
+	// ID is the object's id.
+	ID string `json:"-"`
+	// Program is the program's name for itself, and Client CodaLab's name of its kind.
+	Program string `json:"program"`
+	Client  string `json:"client"`
+	// Address is that of the program at its last use.
+	Address string    `json:"address"`
+	Made    time.Time `json:"made"`
+	Used    time.Time `json:"used"` // some minutes late
+	// Current is set for the session of the request.
+	Current bool `json:"current"`
+}
+
+// PasswordChange is the body of POST /user/password, which changes the user's password.
+type PasswordChange struct {
+	Old string `json:"old_password"`
+	New string `json:"new_password"`
 }
 
 // UserEdit is a change of a user: the attributes of PATCH /user and PATCH /users. Nil fields stay as they

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -92,47 +91,6 @@ func TestPasswordsOfTheStockServerAreTakenAndHashedAnew(t *testing.T) {
 			t.Errorf("%q is taken for a hash", hash)
 		}
 	}
-}
-
-func TestPasswordsCannotBeGuessedWithoutLimit(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, func(c *server.Config) { c.BehindProxy = true })
-		try := func(user, password, from string) int {
-			form := url.Values{"grant_type": {"password"}, "username": {user}, "password": {password}}
-			r := httptest.NewRequest(http.MethodPost, "/rest/oauth2/token", strings.NewReader(form.Encode()))
-			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-			r.Header.Set("X-Forwarded-For", "spoofed, "+from)
-			r.SetBasicAuth("codalab_cli_client", "")
-			return s.send(r).status
-		}
-		refused := func(user, from string, most int) (failed int) {
-			for failed < most && try(user, "wrong", from) == http.StatusUnauthorized {
-				failed++
-			}
-			return failed
-		}
-		if n := refused("alice", "192.0.2.1", 1000); n != 10 {
-			t.Errorf("%d guesses of one name from one address", n)
-		}
-		if got := try("alice", "alice", "192.0.2.1"); got != http.StatusTooManyRequests {
-			t.Errorf("the right password after them: %d", got)
-		}
-		if got := try("alice", "alice", "192.0.2.2"); got != http.StatusOK {
-			t.Errorf("alice herself, from elsewhere: %d", got)
-		}
-		total := 10
-		for i := range 30 {
-			total += refused("name"+strconv.Itoa(i), "192.0.2.1", 1000)
-		}
-		if total != 50 {
-			t.Errorf("%d guesses from one address", total)
-		}
-		time.Sleep(time.Hour)
-		if got := try("alice", "alice", "192.0.2.1"); got != http.StatusOK {
-			t.Errorf("an hour later: %d", got)
-		}
-	})
 }
 
 func TestRevokedTokensAreGone(t *testing.T) {

@@ -19,6 +19,8 @@ type watched struct {
 	status int
 	// answering is called when an answer begins; nil for nothing to do.
 	answering func()
+	// over returns an error once the answer must not go on; nil for never.
+	over func() error
 }
 
 // WriteHeader passes on the status.
@@ -28,6 +30,16 @@ func (w *watched) WriteHeader(status int) {
 		w.answering()
 	}
 	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write fails once the answer must not go on.
+func (w *watched) Write(p []byte) (int, error) {
+	if w.over != nil {
+		if err := w.over(); err != nil {
+			return 0, err
+		}
+	}
+	return w.ResponseWriter.Write(p) //nolint:wrapcheck // as an io.Writer must
 }
 
 // Unwrap is for http.ResponseController.

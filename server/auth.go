@@ -20,11 +20,18 @@ func (s *Server) authenticated(one rest.Route) http.HandlerFunc {
 		if one.Changes() {
 			r = rest.WithObjects(r, &objects)
 		}
-		if err == nil {
+		known := u.ID != ""
+		if err == nil && !known {
 			err = s.serve(one, seen, r, u)
+		} else if err == nil {
+			live, served := s.signIns.Begin(r, u)
+			defer live.Close() // a handler may panic to break an answer off
+			seen.over = live.Err
+			err = live.Refusal(s.serve(one, seen, served, u))
+			seen.over, known = nil, live.Err() == nil
 		}
 		if err != nil {
-			rest.Drain(w, r, u.ID != "")
+			rest.Drain(w, r, known)
 		}
 		rest.AnswerError(s.Log, seen, r, err)
 		s.metrics.request(one.Pattern, seen.status)

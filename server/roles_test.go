@@ -110,6 +110,13 @@ func routeRows() []row {
 		{"PATCH /users", [5]int{login, no, no, no, ok}, at("/users", edit("users", "0x"+strings.Repeat("b", 32), map[string]any{"time_quota": 1}))},
 		{"DELETE /users", [5]int{login, login, login, http.StatusNotFound, http.StatusNotFound}, at("/users", deletion("users", "0x"+strings.Repeat("a", 32)))}, // who owns something
 
+		{"GET /user/sessions", users, at("/user/sessions", nil)},
+		{"DELETE /user/sessions", users, at("/user/sessions", nil)},
+		{"DELETE /user/sessions/{session}", [5]int{login, missing, missing, none, missing}, func(s subject) (string, any) {
+			return "/user/sessions/" + s.otherSession(), nil
+		}},
+		{"POST /user/password", [5]int{login, no, no, no, no}, at("/user/password", codalab.PasswordChange{Old: "wrong", New: "secret enough"})}, // see TestPassword…
+
 		{"GET /groups", users, at("/groups", nil)},
 		{"POST /groups", users, func(subject) (string, any) {
 			return "/groups", object("groups", map[string]string{"name": "g" + codalab.NewUUID()})
@@ -258,7 +265,7 @@ func TestEveryRouteChecksPermissions(t *testing.T) {
 		}
 	}
 	for _, one := range server.Calls() {
-		token := strings.Contains(one.Pattern, "/oauth2/") // see TestTokens
+		token := strings.Contains(one.Pattern, "/oauth2/") || strings.Contains(one.Pattern, "/account/") // see TestTokens, TestReset…
 		if here := one.Verdict != "absent" && !token; here != known[one.Pattern] {
 			t.Errorf("of %s the test has a row: %t", one.Pattern, known[one.Pattern])
 		}

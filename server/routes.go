@@ -39,10 +39,8 @@ func absent() map[string]string {
 		"POST /account/signup":                     "the operator adds users: cl-server user add",
 		"GET /account/verify/{key}":                "the operator adds users: cl-server user add",
 		"GET /account/resend":                      "the operator adds users: cl-server user add",
-		"POST /account/reset":                      "the operator sets passwords: cl-server user passwd",
-		"GET /account/reset":                       "the operator sets passwords: cl-server user passwd",
-		"GET /account/reset/verify/{code}":         "the operator sets passwords: cl-server user passwd",
-		"POST /account/reset/finalize":             "the operator sets passwords: cl-server user passwd",
+		"POST /account/reset":                      "the operator gives a code: cl-server user reset",
+		"GET /account/reset/verify/{code}":         "a code in an address gets into logs; GET /account/reset asks for it",
 		"POST /account/changeemail":                "root sets it: PATCH /users",
 		"GET /account/css":                         page,
 		"GET /oauth2/authorize":                    "no program asks for an authorization code",
@@ -69,8 +67,10 @@ type Call struct {
 // Calls returns all calls of CodaLab's REST API, sorted by path.
 func Calls() []Call {
 	calls := []Call{
-		{"POST /oauth2/token", true, true, false, "differs", "failed sign-ins are limited: 429 after ten with one name from one address"},
-		{"POST /oauth2/revoke", true, true, true, "same", ""},
+		{"POST /oauth2/token", true, true, false, "differs", "failed sign-ins are slowed: 429 until a time that the answer names; a program that sends device_token gets one, by which it is known at its next sign-in"},
+		{"GET /account/reset", true, true, true, "differs", "the page asks for the operator's one-time code, and sends no mail"},
+		{"POST /account/reset/finalize", true, true, true, "differs", "answers programs in plain text; ends all sessions of the user"},
+		{"POST /oauth2/revoke", true, true, true, "differs", "ends all tokens of the session"},
 	}
 	for _, one := range (&Server{contents: &contents.Contents{}}).routes() {
 		verdict := "same"
@@ -98,6 +98,8 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /ws/{path...}", s.checkIns.Doorbell)
 	mux.HandleFunc("POST /rest/oauth2/token", s.signIns.Token)
 	mux.HandleFunc("POST /rest/oauth2/revoke", s.signIns.Revoke)
+	mux.HandleFunc("GET "+ResetPath, s.signIns.ResetPage)
+	mux.HandleFunc("POST "+ResetPath+"/finalize", s.signIns.Reset)
 	for _, one := range s.routes() {
 		method, path, _ := strings.Cut(one.Pattern, " ")
 		mux.HandleFunc(method+" /rest"+path, s.authenticated(one))

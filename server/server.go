@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/cl-slurm/cl-slurm/internal/outbound"
 	"github.com/cl-slurm/cl-slurm/internal/turns"
 	"github.com/cl-slurm/cl-slurm/server/access"
@@ -103,13 +105,14 @@ func New(c Config) *Server {
 		Log: c.Log, Now: c.Now, Store: c.Store, Access: permitted, Hub: h, LinkRoots: c.LinkRoots,
 		FetchPrivate: c.FetchPrivate, TransferTimeout: c.TransferTimeout, Changed: changes.Add,
 	})
-	s.checkIns = checkin.New(checkin.Config{
-		Log: c.Log, Now: c.Now, Store: c.Store, Access: permitted, Hub: h, Site: c.Site, Files: s.contents.Files, Changed: changes.Add,
-		SharedDisk: c.SharedDisk, Hold: c.Hold, WorkerTimeout: c.WorkerTimeout, Address: address,
-	})
 	s.signIns = signin.New(signin.Config{
 		Log: c.Log, Now: c.Now, Store: c.Store, Cost: c.PasswordCost, Address: address,
 		Count: func(outcome string) { s.metrics.signIns.WithLabelValues(outcome).Inc() },
+	})
+	s.checkIns = checkin.New(checkin.Config{
+		Log: c.Log, Now: c.Now, Store: c.Store, Access: permitted, Hub: h, Site: c.Site, Files: s.contents.Files, Changed: changes.Add,
+		SharedDisk: c.SharedDisk, Hold: c.Hold, WorkerTimeout: c.WorkerTimeout, Address: address,
+		SignedIn: s.signIns.StillSignedIn,
 	})
 	s.bundles = bundles.New(bundles.Config{
 		Now: c.Now, Store: c.Store, Access: permitted, Contents: s.contents, Changed: changes.Add, TakeTurn: s.takeTurn,
@@ -133,5 +136,8 @@ func (s *Server) Run(ctx context.Context) error {
 	defer s.contents.Makers.Wait()
 	defer s.hub.Bells.Wait()
 	defer s.hub.Stop()
-	return s.scheduler.Run(ctx)
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.signIns.Run(ctx) })
+	g.Go(func() error { return s.scheduler.Run(ctx) })
+	return g.Wait()
 }

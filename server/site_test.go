@@ -55,16 +55,19 @@ func newSiteAt(tb testing.TB, dir, url string, change ...func(*server.Config)) *
 // addUser adds a user, and signs them in. Ids repeat the first letter of the name.
 func (s *site) addUser(name string) {
 	s.t.Helper()
-	hashed := server.HashPassword(name, server.PasswordCost{Passes: 1, KiB: 8})
+	must(s.t, s.store.AddUser(context.Background(), userNamed(name)))
+	s.loginAgain(name)
+	s.share(name, "worksheet", s.home(name), "public", store.PermissionNone)
+}
+
+// userNamed is a user whose password is the name.
+func userNamed(name string) store.User {
 	id := "0x" + strings.Repeat(name[:1], 32)
 	if name == "root" {
 		id = store.RootID
 	}
-	must(s.t, s.store.AddUser(context.Background(), store.User{
-		ID: id, Name: name, Password: hashed, TimeQuota: 1 << 40, DiskQuota: 1 << 20, ParallelRunQuota: 9,
-	}))
-	s.loginAgain(name)
-	s.share(name, "worksheet", s.home(name), "public", store.PermissionNone)
+	hashed := server.HashPassword(name, server.PasswordCost{Passes: 1, KiB: 8})
+	return store.User{ID: id, Name: name, Password: hashed, TimeQuota: 1 << 40, DiskQuota: 1 << 20, ParallelRunQuota: 9}
 }
 
 // start starts a server on the site's data; the one before it, if there is
@@ -178,6 +181,14 @@ func (a answer) says(status int, sentence string) {
 	a.t.Helper()
 	if a.status != status || !strings.Contains(a.body, sentence) {
 		a.t.Errorf("%s: %d %q, want %d %q", a.what, a.status, a.body, status, sentence)
+	}
+}
+
+// decode decodes a JSON answer.
+func (a answer) decode(v any) {
+	a.t.Helper()
+	if err := json.Unmarshal([]byte(a.body), v); err != nil {
+		a.t.Fatalf("%s: %v in %q", a.what, err, a.body)
 	}
 }
 

@@ -142,7 +142,7 @@ func TestWorkerTokenEnds(t *testing.T) {
 	for name, end := range map[string]func(s *site, role string){
 		"at its end":                          func(*site, string) { time.Sleep(time.Hour) },
 		"when it is revoked":                  func(s *site, role string) { s.revokeToken(role) },
-		"when its user's password is changed": func(s *site, _ string) { must(s.t, s.store.DeleteGrants(s.t.Context(), "0x"+strings.Repeat("d", 32))) },
+		"when its user's password is changed": func(s *site, _ string) { must(s.t, s.setPassword("0x"+strings.Repeat("d", 32))) },
 		"with its user": func(s *site, _ string) {
 			sheet := s.home("dora")
 			s.call("dora", "DELETE", "/worksheets?force=1", deletion("worksheets", sheet)).ok()

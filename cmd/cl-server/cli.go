@@ -33,8 +33,8 @@ func run(ctx context.Context, p program.Process) error {
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	users.AddCommand(
-		userAddCommand(ctx, p), userListCommand(ctx, p), userPasswordCommand(ctx, p), userQuotaCommand(ctx, p),
-		userScopeCommand(ctx, p), userRemoveCommand(ctx, p),
+		userAddCommand(ctx, p), userListCommand(ctx, p), userPasswordCommand(ctx, p), userResetCommand(ctx, p), userSessionsCommand(ctx, p),
+		userQuotaCommand(ctx, p), userScopeCommand(ctx, p), userRemoveCommand(ctx, p),
 	)
 	root.AddCommand(runCommand(ctx, p), users, fsckCommand(ctx, p), backupCommand(ctx, p), restoreCommand(ctx, p), importCommand(ctx, p))
 	return root.ExecuteContext(ctx) //nolint:wrapcheck // the commands add the context

@@ -80,16 +80,21 @@ func TestBadCommandLines(t *testing.T) {
 		{"run --data " + data + " --database a.db", "", program.ExitUsage, "--database: want postgres://USER@HOST/DATABASE"},
 		{"run --data " + data + " --database postgres://u:p/w@h/x", "", program.ExitUsage, "--database: the URL is not written as"},
 		{"run --data " + data + "2 --database postgres://127.0.0.1:1/x", "", program.ExitTransient, "the database does not answer"},
-		{"user add --data " + data, "pw", program.ExitUsage, "accepts 1 arg(s), received 0"},
-		{"user add a/b --data " + data, "pw", program.ExitUsage, `user name "a/b": want a letter`},
-		{"user add a --disk-quota x --data " + data, "pw", program.ExitUsage, "--disk-quota: invalid size"},
+		{"user add --data " + data, "correct horse", program.ExitUsage, "accepts 1 arg(s), received 0"},
+		{"user add a/b --data " + data, "correct horse", program.ExitUsage, `user name "a/b": want a letter`},
+		{"user add a --disk-quota x --data " + data, "correct horse", program.ExitUsage, "--disk-quota: invalid size"},
 		{"user add a --data " + data, "\n", program.ExitFailure, "the password from standard input is empty"},
-		{"user add a --id 7 --data " + data, "pw", program.ExitUsage, "--id \"7\": want 0x and 32 hexadecimal digits"},
-		{"user add a --time-quota x --data " + data, "pw", program.ExitUsage, "--time-quota: invalid"},
-		{"user add a --worker-for x --data " + data, "pw", program.ExitUsage, "scope \"x\": want everybody, user=NAME or group=NAME"},
-		{"user add a --worker-for user=x --data " + data, "pw", program.ExitFailure, "scope user=x: "},
-		{"user add a --worker-for group=x --data " + data, "pw", program.ExitFailure, "scope group=x: there is no such group"},
-		{"user add a --hashed --data " + data, "pw", program.ExitFailure, "not a hash of a password"},
+		{"user add a --data " + data, "too short", program.ExitFailure, "a password has at least 10 characters, and this one has 9"},
+		{"user add anna --data " + data, "Password2026", program.ExitFailure, "one of the first that a guesser tries"},
+		{"user reset a --address nowhere --data " + data, "", program.ExitUsage, "--address \"nowhere\": want https://HOST"},
+		{"user reset a --data " + data, "", program.ExitFailure, "there is no user a"},
+		{"user sessions a --data " + data, "", program.ExitFailure, "there is no user a"},
+		{"user add a --id 7 --data " + data, "correct horse", program.ExitUsage, "--id \"7\": want 0x and 32 hexadecimal digits"},
+		{"user add a --time-quota x --data " + data, "correct horse", program.ExitUsage, "--time-quota: invalid"},
+		{"user add a --worker-for x --data " + data, "correct horse", program.ExitUsage, "scope \"x\": want everybody, user=NAME or group=NAME"},
+		{"user add a --worker-for user=x --data " + data, "correct horse", program.ExitFailure, "scope user=x: "},
+		{"user add a --worker-for group=x --data " + data, "correct horse", program.ExitFailure, "scope group=x: there is no such group"},
+		{"user add a --hashed --data " + data, "correct horse", program.ExitFailure, "not a hash of a password"},
 		{"user rm a --data " + data, "", program.ExitFailure, "there is no user a"},
 		{"user add a --password-file " + data + "/no --data " + data, "", program.ExitFailure, "read password: open "},
 	} {
@@ -140,7 +145,7 @@ func does(t *testing.T, stdin string, args ...string) string {
 // refuses runs a command that must fail with this message.
 func refuses(t *testing.T, says string, args ...string) {
 	t.Helper()
-	_, stderr, code := start(t.Context(), "secret", args...)
+	_, stderr, code := start(t.Context(), "correct horse", args...)
 	if got := code(); got != program.ExitFailure || !strings.Contains(stderr.String(), says) {
 		t.Errorf("%s: exit %d, %s", args, got, stderr)
 	}
@@ -153,13 +158,13 @@ func TestUsersAreAddedWhileItServes(t *testing.T) {
 		defer stop()
 		address, log, ended := serveAt(ctx, flags)
 		refuses(t, "another cl-server is using it", append([]string{"run"}, flags...)...)
-		does(t, "secret\n", append([]string{"user", "add", "alice"}, flags...)...)
-		does(t, "secret\n", append([]string{"user", "add", "admin", "--root"}, flags...)...)
+		does(t, "correct horse\n", append([]string{"user", "add", "alice"}, flags...)...)
+		does(t, "correct horse\n", append([]string{"user", "add", "admin", "--root"}, flags...)...)
 		refuses(t, "there is a root user already", append([]string{"user", "add", "other", "--root"}, flags...)...)
 		if list := does(t, "", append([]string{"user", "ls"}, flags...)...); !regexp.MustCompile(`(?m)^admin +0 +root .* 1t `).MatchString(list) {
 			t.Error(list)
 		}
-		login(t, address, "alice", "secret")
+		login(t, address, "alice", "correct horse")
 		stop()
 		if got := ended(); got != 0 || !strings.Contains(log.String(), "msg=stopped") {
 			t.Errorf("exit %d, %s", got, log)
@@ -178,16 +183,16 @@ func TestUsersAreChangedAndRemoved(t *testing.T) {
 	const id = "0x0123456789abcdef0123456789abcdef"
 	user("pbkdf2_sha256$30000$abcdefghijkl$T6VbO6Dk/YpvFcNZKMVjus8YXk91QT/zSac5iIiHE4s=\n", "add", "alice", "--id", id, "--hashed", "--disk-quota", "5g")
 	login(t, address, "alice", "secret")
-	user("one", "add", "bridge", "--worker-for", "everybody")
+	user("first horse", "add", "bridge", "--worker-for", "everybody")
 	if got := user("", "scope", "bridge", "--worker-for", "user=alice"); got != "user=alice\n" {
 		t.Errorf("scopes %q", got)
 	}
 	if got := user("", "scope", "alice"); got != "alice is no worker account\n" {
 		t.Errorf("scopes %q", got)
 	}
-	login(t, address, "bridge", "one")
-	user("two", "passwd", "bridge")
-	login(t, address, "bridge", "two")
+	login(t, address, "bridge", "first horse")
+	user("second horse", "passwd", "bridge")
+	login(t, address, "bridge", "second horse")
 	if got := user("", "quota", "alice", "--time-quota", "2h", "--parallel-runs", "7"); !regexp.MustCompile(`(?m)^alice +` + id + ` +user .* 5g +0.0s +2h0m +7$`).MatchString(got) {
 		t.Error(got)
 	}
@@ -205,11 +210,11 @@ func TestDirectoryAndDatabaseBelongTogether(t *testing.T) {
 	t.Parallel()
 	url, other := testenv.Postgres(t), testenv.Postgres(t)
 	dir := filepath.Join(t.TempDir(), "data")
-	does(t, "secret", "user", "add", "alice", "--data", dir, "--database", url)
+	does(t, "correct horse", "user", "add", "alice", "--data", dir, "--database", url)
 	refuses(t, "its database is in PostgreSQL, last seen at postgres:///cltest", "run", "--data", dir)
 	refuses(t, "the database is another directory's", "run", "--data", dir+"2", "--database", url)
 	file := filepath.Join(t.TempDir(), "data")
-	does(t, "secret", "user", "add", "alice", "--data", file)
+	does(t, "correct horse", "user", "add", "alice", "--data", file)
 	refuses(t, "its database is codalab.db", "run", "--data", file, "--database", other)
 	for _, d := range []string{dir, file} {
 		if err := os.Mkdir(filepath.Join(d, "bundles", "0x1-2"), 0o700); err != nil {

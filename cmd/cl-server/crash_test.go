@@ -44,7 +44,7 @@ type alice struct{ token, home string }
 // signIn signs alice in. That is slow by design.
 func (p *process) signIn() {
 	p.t.Helper()
-	p.token = login(p.t, p.address, "alice", "secret")
+	p.token = login(p.t, p.address, "alice", "correct horse")
 	p.home = p.object(p.t.Context(), http.MethodGet, "/worksheets?specs=/", nil)
 }
 
@@ -185,7 +185,7 @@ func TestDataAreSoundAfterAKill(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, _ string, flags []string) {
 		fsck := append([]string{"fsck", "--json"}, flags...)
-		does(t, "secret", append([]string{"user", "add", "alice"}, flags...)...)
+		does(t, "correct horse", append([]string{"user", "add", "alice"}, flags...)...)
 		p := startProcess(t, flags)
 		p.signIn()
 		for round := range uint64(5) {

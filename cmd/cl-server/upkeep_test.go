@@ -17,7 +17,7 @@ func TestServerStartsOnARestoredBackup(t *testing.T) {
 		with := func(args ...string) []string { return append(args, flags...) }
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		does(t, "secret", with("user", "add", "alice")...)
+		does(t, "correct horse", with("user", "add", "alice")...)
 		_, _, ended := serveAt(ctx, flags)
 		backup, dir := filepath.Join(t.TempDir(), "backup"), filepath.Join(t.TempDir(), "restored")
 		if said := does(t, "", with("backup", backup)...); said != backup+": 0 bundles, 0 with contents\n" {
@@ -37,7 +37,7 @@ func TestServerStartsOnARestoredBackup(t *testing.T) {
 		ctx, stop = context.WithCancel(t.Context())
 		defer stop()
 		address, _, ended := serveAt(ctx, to)
-		login(t, address, "alice", "secret")
+		login(t, address, "alice", "correct horse")
 		stop()
 		ended()
 	})
@@ -47,7 +47,7 @@ func TestFsckPrintsALineForEachFinding(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, dir string, flags []string) {
 		refuses(t, "no such file or directory", append([]string{"fsck"}, flags...)...) // a mistyped directory
-		does(t, "secret", append([]string{"user", "add", "alice"}, flags...)...)
+		does(t, "correct horse", append([]string{"user", "add", "alice"}, flags...)...)
 		p := startProcess(t, flags)
 		p.signIn()
 		uuid := p.create(t.Context())

@@ -31,7 +31,8 @@ func userAddCommand(ctx context.Context, p program.Process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "add --data DIRECTORY NAME", Short: "Add a user", Args: program.WrongUsage(cobra.ExactArgs(1)),
 		Long: `Add a user. The password is the first line of --password-file, or of standard
-input; on a terminal cl-server asks for it.
+input; on a terminal cl-server asks for it. It has at least 10 characters, and is none
+that guessers try first.
 
 --root makes the root user, who has all permissions: to read and change everybody's
 bundles, see all workers, and set quotas (cl uedit). Its workers run everybody's
@@ -43,7 +44,7 @@ workers have, and writes their results. The scopes are "everybody", "user=NAME"
 and "group=NAME"; the flag may be repeated.
 
 To move a user from another server, give the same --id, and --hashed with the
-password's hash in place of the password.`,
+password's hash in place of the password, which may be of any length.`,
 		RunE: func(_ *cobra.Command, args []string) error { return addUser(ctx, p, in, args[0]) },
 	}
 	in.at.flags(cmd)
@@ -75,7 +76,7 @@ func addUser(ctx context.Context, p program.Process, in newUser, name string) er
 		return program.Usage(err)
 	}
 	var err error
-	if u.Password, err = hashOf(p, in.passwordFile, in.hashed); err != nil {
+	if u.Password, err = hashOf(p, in.passwordFile, name, in.hashed); err != nil {
 		return err
 	}
 	return in.at.withStore(ctx, func(data *store.Store) error {
@@ -94,16 +95,19 @@ func addUser(ctx context.Context, p program.Process, in newUser, name string) er
 	})
 }
 
-// hashOf reads a password and returns its hash, or reads the hash.
-func hashOf(p program.Process, file string, hashed bool) (string, error) {
+// hashOf reads a new password of a user and returns its hash, or reads the hash.
+func hashOf(p program.Process, file, user string, hashed bool) (string, error) {
 	text, err := readPassword(p, file)
 	switch {
 	case err != nil:
 		return "", err
-	case !hashed:
-		return server.HashPassword(text, server.DefaultPasswordCost()), nil
+	case hashed:
+		return text, server.CheckPasswordHash(text)
 	}
-	return text, server.CheckPasswordHash(text)
+	if err := server.CheckNewPassword(text, user); err != nil {
+		return "", err
+	}
+	return server.HashPassword(text, server.DefaultPasswordCost()), nil
 }
 
 // parseScopes reads the scopes of a worker account.

@@ -74,32 +74,6 @@ func userQuotaCommand(ctx context.Context, p program.Process) *cobra.Command {
 	return cmd
 }
 
-func userPasswordCommand(ctx context.Context, p program.Process) *cobra.Command {
-	var at dataLocation
-	var file string
-	cmd := &cobra.Command{
-		Use: "passwd --data DIRECTORY NAME", Short: "Set a user's password", Args: program.WrongUsage(cobra.ExactArgs(1)),
-		Long: `Set a user's password, which is read as "user add" reads it. All programs in
-which the user has signed in must sign in again.`,
-		RunE: func(_ *cobra.Command, args []string) error {
-			return at.withUser(ctx, args[0], func(data *store.Store, u store.User) error {
-				hashed, err := hashOf(p, file, false)
-				if err != nil {
-					return err
-				}
-				_, err = data.ChangeUser(ctx, u.ID, func(u *store.User) error { u.Password = hashed; return nil })
-				if err != nil {
-					return err
-				}
-				return data.DeleteGrants(ctx, u.ID)
-			})
-		},
-	}
-	at.flags(cmd)
-	cmd.Flags().StringVar(&file, "password-file", "", "the `file` whose first line is the password")
-	return cmd
-}
-
 func userScopeCommand(ctx context.Context, p program.Process) *cobra.Command {
 	var at dataLocation
 	var scopes []string

@@ -42,6 +42,8 @@ type Config struct {
 	WorkerTimeout time.Duration
 	// Address returns the address of a request's client.
 	Address func(*http.Request) string
+	// SignedIn refuses a request under way whose sign-in has ended.
+	SignedIn func(ctx context.Context) error
 }
 
 // CheckIns serves workers: their check-ins, claims and doorbells.
@@ -110,6 +112,9 @@ func (s *CheckIns) checkIn(w http.ResponseWriter, r *http.Request, u store.User)
 	}
 	if len(messages) == 0 {
 		return rest.WriteJSON(w, http.StatusOK, []any{nil})
+	}
+	if err := s.config.SignedIn(ctx); err != nil { // the server may have held it for seconds
+		return err
 	}
 	return rest.WriteJSON(w, http.StatusOK, messages)
 }

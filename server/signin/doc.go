@@ -1,6 +1,11 @@
 // Package signin signs users in: it checks passwords, gives out and ends tokens, and knows the user of a
 // token. The store has only hashes of passwords and tokens.
 //
-// Failed sign-ins are counted by name and address, and refused with status 429 when there are too many. An
-// unknown name takes as long as a wrong password, so that nobody learns which names exist.
+// A sign-in begins a session, which has a pair of tokens: an access token for an hour, and a refresh token, by which
+// the program gets the next pair. Users see and end their sessions. A change of the password ends all of them but
+// the one that made it.
+//
+// Package guesses says when a password may be tried; what it refuses gets status 429. Only then the password is
+// hashed, which keeps a core busy: known clients have places of their own for that, and strangers take turns by
+// their networks. An unknown name takes as long as a wrong password, so that nobody learns which names exist.
 package signin

@@ -9,9 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/cl-slurm/cl-slurm/internal/turns"
+	"github.com/cl-slurm/cl-slurm/server/guesses"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
@@ -32,143 +31,135 @@ type Config struct {
 // SignIns gives out tokens, and knows the users of tokens.
 type SignIns struct {
 	config  Config
-	guesses guesses
-	// hashing shares the places to check passwords among the addresses of clients: each check keeps
-	// a core busy.
-	hashing *turns.Turns
+	guesses *guesses.Guesses
+	// known and strangers are the places to check passwords. Known clients have their own, so that any number of
+	// strangers does not delay them. Strangers share theirs by their networks.
+	known, strangers *turns.Turns
 	// unknown is the hash for names that no user has.
 	unknown string
+	// noting has the sessions whose use is being noted.
+	noting sync.Map
+	live   live
 }
 
 // New returns SignIns.
 func New(c Config) *SignIns {
 	return &SignIns{
-		config: c, guesses: guesses{failed: map[string]*rate.Limiter{}}, hashing: turns.New(4),
-		unknown: HashPassword(rand.Text(), c.Cost),
+		config: c, guesses: guesses.New(), known: turns.New(2), strangers: turns.New(3),
+		unknown: HashPassword(rand.Text(), c.Cost), live: live{requests: map[*Live]bool{}},
 	}
 }
 
-// Routes returns the routes for worker tokens. Token and Revoke are not routes: they need no token.
+// Routes returns the routes for sessions, passwords and worker tokens. Token, Revoke and the page for a new password are
+// not routes: they need no token.
 func (s *SignIns) Routes() []rest.Route {
+	const ours = "only this server has it: "
 	return []rest.Route{
-		{Pattern: "POST /workers/{worker}/token", Serve: s.addWorkerToken, WorkerToken: true, Begins: true, Audited: true, Differs: "only this server has it: it gives out a worker token; a worker renews its own"},
-		{Pattern: "DELETE /workers/{worker}/token", Serve: s.endWorkerTokens, Audited: true, Differs: "only this server has it: it ends all of the user's tokens for this worker"},
+		{Pattern: "GET /user/sessions", Serve: s.listSessions, Differs: ours + "the user's sessions, of which each is one sign-in of a program"},
+		{Pattern: "DELETE /user/sessions", Serve: s.endOtherSessions, Differs: ours + "it ends all of the user's sessions but that of the request"},
+		{Pattern: "DELETE /user/sessions/{session}", Serve: s.endSession, Differs: ours + "it ends one of the user's sessions"},
+		{Pattern: "POST /user/password", Serve: s.changePassword, Differs: ours + "it changes the password, given the old one; this ends the user's other sessions and worker tokens"},
+		{Pattern: "POST /workers/{worker}/token", Serve: s.addWorkerToken, WorkerToken: true, Begins: true, Audited: true, Differs: ours + "it gives out a worker token; a worker renews its own"},
+		{Pattern: "DELETE /workers/{worker}/token", Serve: s.endWorkerTokens, Audited: true, Differs: ours + "it ends all of the user's tokens for this worker"},
 	}
 }
 
-// guesses bounds failed sign-ins, so that passwords cannot be guessed. Each kind of key has its own
-// bound: a name from one address, an address, and a name from anywhere. The last is wide, since
-// anybody could use it up to keep a user from signing in. It is safe for concurrent use.
-type guesses struct {
-	mu     sync.Mutex
-	failed map[string]*rate.Limiter
+// try is one try of a password.
+type try struct {
+	name, password string
+	// address is that of the client, device its device token, and session the session of a client that has signed in;
+	// the last two may be empty.
+	address, device, session string
 }
 
-// bound allows a burst of failed sign-ins, and one more after each interval every.
-type bound struct {
-	burst int
-	every time.Duration
+// checked is a password that is right.
+type checked struct {
+	user store.User
+	// rehashed replaces the hash of the password; empty if that is up to date.
+	rehashed string
+	// knownDevice is set if the device token is one of the user's.
+	knownDevice bool
 }
 
-// guessKeys returns the keys of a sign-in, with their bounds.
-func guessKeys(name, address string) map[string]bound {
-	return map[string]bound{
-		"name from address " + address + " " + name: {10, 30 * time.Second},
-		"address " + address:                        {50, 3 * time.Second},
-		"name " + name:                              {200, 10 * time.Second},
-	}
-}
+// longestPassword bounds the passwords that are tried, in bytes.
+const longestPassword = 4096
 
-// wait returns the time for which sign-ins of a name from an address are refused; 0 if they are not.
-func (g *guesses) wait(name, address string, now time.Time) time.Duration {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	var longest time.Duration
-	for key, b := range guessKeys(name, address) {
-		if l := g.failed[key]; l != nil && l.TokensAt(now) < 1 {
-			longest = max(longest, time.Duration((1-l.TokensAt(now))*float64(b.every)))
-		}
-	}
-	return longest
-}
-
-// fail counts a failed sign-in.
-func (g *guesses) fail(name, address string, now time.Time) {
-	const most = 100_000 // keys in memory
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if len(g.failed) > most {
-		g.forget(now)
-	}
-	for key, b := range guessKeys(name, address) {
-		if g.failed[key] == nil {
-			g.failed[key] = rate.NewLimiter(rate.Every(b.every), b.burst)
-		}
-		g.failed[key].AllowN(now, 1)
-	}
-}
-
-// forget drops the keys whose failures are long ago, or else all.
-func (g *guesses) forget(now time.Time) {
-	for key, l := range g.failed {
-		if l.TokensAt(now) >= float64(l.Burst()) {
-			delete(g.failed, key)
-		}
-	}
-	if len(g.failed) > 50_000 {
-		clear(g.failed)
-	}
-}
-
-// login returns the user with this name and password; ErrNotFound if there is none. It takes
-// as long for an unknown name as for a wrong password.
-func (s *SignIns) login(ctx context.Context, name, password, address string) (store.User, error) {
+// check returns the user with this name and password; ErrNotFound if there is none. It takes as long for an unknown
+// name as for a wrong password.
+func (s *SignIns) check(ctx context.Context, in try) (c checked, err error) {
 	const longest = 255
-	if len(name) > longest || !rest.IsText(name) {
-		return store.User{}, store.ErrNotFound
+	if len(in.name) > longest || !rest.IsText(in.name) || len(in.password) > longestPassword {
+		return c, store.ErrNotFound
 	}
-	if err := s.mayTry(name, address); err != nil {
-		return store.User{}, err
-	}
-	u, err := s.config.Store.User(ctx, name)
+	u, err := s.config.Store.User(ctx, in.name)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
-		return store.User{}, err
+		return c, err
 	}
-	known := err == nil && u.Name == name
-	if !known {
-		u.Password = s.unknown
+	exists := err == nil && u.Name == in.name
+	if !exists {
+		u = store.User{Password: s.unknown}
 	}
-	leave, err := s.hashing.Take(ctx, turns.Party{Owner: address})
+	attempt, err := s.attempt(ctx, u, in)
 	if err != nil {
-		return store.User{}, err
+		return c, err
+	}
+	leave, err := s.mayTry(ctx, attempt)
+	if err != nil {
+		return c, err
 	}
 	defer leave()
-	if err := s.mayTry(name, address); err != nil { // others have failed meanwhile
-		return store.User{}, err
-	}
-	fits, outdated := passwordFits(password, u.Password, s.config.Cost)
-	if !fits || !known {
+	fits, outdated := passwordFits(in.password, u.Password, s.config.Cost)
+	if !fits || !exists {
 		s.config.Count("refused")
-		s.guesses.fail(name, address, s.config.Now())
-		s.config.Log.LogAttrs(ctx, slog.LevelWarn, "sign-in refused", slog.String("name", name), slog.String("address", address))
-		return store.User{}, store.ErrNotFound
+		s.config.Log.LogAttrs(ctx, slog.LevelWarn, "sign-in refused", slog.String("name", in.name), slog.String("address", in.address))
+		return c, store.ErrNotFound
 	}
 	s.config.Count("ok")
-	u, err = s.config.Store.ChangeUser(ctx, u.ID, func(u *store.User) error {
-		u.LastLogin = store.Time{Time: s.config.Now()}
-		if outdated {
-			u.Password = HashPassword(password, s.config.Cost)
-		}
-		return nil
-	})
-	return u, err
+	s.guesses.Right(attempt)
+	c = checked{user: u, knownDevice: attempt.Device != ""}
+	if outdated {
+		c.rehashed = HashPassword(in.password, s.config.Cost)
+	}
+	return c, nil
 }
 
-// mayTry refuses a sign-in after too many failed ones.
-func (s *SignIns) mayTry(name, address string) error {
-	if wait := s.guesses.wait(name, address, s.config.Now()); wait > 0 {
-		s.config.Count("put off")
-		return rest.Refuse(http.StatusTooManyRequests, "Too many failed sign-ins. Try again in %d seconds.", int(wait.Seconds())+1)
+// attempt returns what package guesses has to know of a try.
+func (s *SignIns) attempt(ctx context.Context, u store.User, in try) (guesses.Attempt, error) {
+	a := guesses.Attempt{Name: in.name, Network: guesses.Network(in.address)}
+	if in.session != "" {
+		a.Device = "session " + in.session
+		return a, nil
 	}
-	return nil
+	device, network := deviceMark(in.device), networkMark(in.address)
+	known, err := s.config.Store.KnownClient(ctx, u.ID, []string{device, network}, s.config.Now())
+	if known[device] {
+		a.Device = device
+	}
+	a.Familiar = known[network]
+	return a, err
+}
+
+// The marks by which clients are known. A device is known by its token's hash, as all tokens.
+func deviceMark(token string) string    { return "device " + hashToken(token) }
+func networkMark(address string) string { return "network " + guesses.Network(address) }
+
+// mayTry waits for a place to check a password, or refuses the attempt after too many failed ones.
+func (s *SignIns) mayTry(ctx context.Context, a guesses.Attempt) (leave func(), err error) {
+	if wait := s.guesses.Try(a, s.config.Now()); wait > 0 {
+		s.config.Count("put off")
+		wait = wait.Truncate(time.Second) + time.Second
+		return nil, &rest.RefusalError{
+			Status: http.StatusTooManyRequests, RetryAfter: wait,
+			Message: "Too many failed sign-ins. " + tryAgain(wait),
+		}
+	}
+	if a.Known() {
+		leave, err = s.known.Take(ctx, turns.Party{Owner: a.Name})
+	} else {
+		leave, err = s.strangers.Take(ctx, turns.Party{Owner: a.Network, Bundle: a.Name})
+	}
+	if err != nil { // the client has left: it learned nothing
+		s.guesses.Right(a)
+	}
+	return leave, err
 }

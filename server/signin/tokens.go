@@ -5,11 +5,14 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"log/slog"
 	"net/http"
 	"strings"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
+	"github.com/cl-slurm/cl-slurm/server/failures"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
@@ -21,12 +24,21 @@ const (
 	// refreshGrace is the time for which a refresh token stays valid after its first use: clients repeat
 	// a request after a second if its answer was lost.
 	refreshGrace = time.Minute
+	// refreshReused is the time after which another use of a refresh token means that two programs have it, of which
+	// one is a thief (RFC 9700, section 4.14.2). Before that, a program may have read a token from a network disk that
+	// shows old files for a while.
+	refreshReused = 10 * time.Minute
+	// noteUseEvery is the time between two notes of a session's use.
+	noteUseEvery = 5 * time.Minute
 )
 
 func hashToken(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return hex.EncodeToString(sum[:])
 }
+
+// newToken returns a token that nobody can guess.
+func newToken() string { return rand.Text() + rand.Text() }
 
 // bearer returns the token of a request; empty if it has none.
 func bearer(r *http.Request) string {
@@ -40,7 +52,7 @@ func bearer(r *http.Request) string {
 // Authenticate returns the user of the request. On a public route a request without a valid token
 // is that of a user who has not signed in (codalab/server/auth.py: OAuth2Authenticator).
 func (s *SignIns) Authenticate(r *http.Request, public bool) (store.User, error) {
-	nobody := rest.Refuse(http.StatusUnauthorized, "User is not authenticated.")
+	nobody := notAuthenticated()
 	if public {
 		nobody = nil
 	}
@@ -52,7 +64,25 @@ func (s *SignIns) Authenticate(r *http.Request, public bool) (store.User, error)
 	if errors.Is(err, store.ErrNotFound) {
 		return store.User{}, nobody
 	}
+	if err == nil && u.SessionID != "" {
+		s.noteUse(r, u)
+	}
 	return u, err
+}
+
+// noteUse records that a session is in use, at most once in a while. The request is served also if the database takes no
+// changes.
+func (s *SignIns) noteUse(r *http.Request, u store.User) {
+	now := s.config.Now()
+	if since := now.Sub(u.SessionUsed.Time).Abs(); since < noteUseEvery {
+		return
+	}
+	if _, busy := s.noting.LoadOrStore(u.SessionID, true); busy {
+		return
+	}
+	defer s.noting.Delete(u.SessionID)
+	err := s.config.Store.NoteUse(r.Context(), u.SessionID, s.config.Address(r), now)
+	failures.Log(r.Context(), s.config.Log, "note the use of a session", err)
 }
 
 // Token grants tokens for a password or a refresh token (codalab/rest/oauth2.py:
@@ -70,45 +100,114 @@ func (s *SignIns) grantToken(w http.ResponseWriter, r *http.Request) error {
 	if client != "codalab_cli_client" && client != "codalab_worker_client" {
 		return writeTokenError(w, http.StatusUnauthorized, "invalid_client", "")
 	}
-	var u store.User
 	var err error
 	description := ""
 	switch r.PostForm.Get("grant_type") {
 	case "password":
 		description = "Invalid credentials given."
-		u, err = s.login(r.Context(), r.PostForm.Get("username"), r.PostForm.Get("password"), s.config.Address(r))
+		err = s.grantForPassword(w, r, client)
 	case "refresh_token":
-		u, err = s.config.Store.UseRefresh(r.Context(), hashToken(r.PostForm.Get("refresh_token")), client, s.config.Now(), refreshGrace)
+		err = s.grantForRefresh(w, r, client)
 	default:
 		return writeTokenError(w, http.StatusBadRequest, "unsupported_grant_type", "")
 	}
 	if errors.Is(err, store.ErrNotFound) {
 		return writeTokenError(w, http.StatusUnauthorized, "invalid_grant", description)
 	}
-	if err != nil {
-		return err
-	}
-	return s.grant(w, r, u, client)
+	return err
 }
 
-func (s *SignIns) grant(w http.ResponseWriter, r *http.Request, u store.User, client string) error {
-	access, refresh, now := rand.Text()+rand.Text(), rand.Text()+rand.Text(), s.config.Now()
-	err := s.config.Store.AddGrant(r.Context(), store.Grant{
-		Access: hashToken(access), Refresh: hashToken(refresh), Client: client, UserID: u.ID,
-		AccessExpires: store.Time{Time: now.Add(accessLife)}, RefreshExpires: store.Time{Time: now.Add(refreshLife)},
-	}, now)
+// grantForPassword begins a session for a password. A client that sends the field device_token, which may be empty, gets a
+// device token, by which it is known at its next sign-in.
+func (s *SignIns) grantForPassword(w http.ResponseWriter, r *http.Request, client string) error {
+	in := try{
+		name: r.PostForm.Get("username"), password: r.PostForm.Get("password"), device: r.PostForm.Get("device_token"), address: s.config.Address(r),
+	}
+	c, err := s.check(r.Context(), in)
 	if err != nil {
 		return err
 	}
+	marks := []string{networkMark(in.address)}
+	if r.PostForm.Has("device_token") {
+		if !c.knownDevice {
+			in.device = newToken()
+		}
+		marks = append(marks, deviceMark(in.device))
+	}
+	return s.begin(w, r, store.SignIn{
+		Session: store.Session{UserID: c.user.ID, Client: client}, Checked: c.user.Password, Rehashed: c.rehashed, Marks: marks,
+	}, in.device)
+}
+
+// begin begins a session, and answers with its first tokens.
+func (s *SignIns) begin(w http.ResponseWriter, r *http.Request, in store.SignIn, device string) error {
+	now := s.config.Now()
+	tokens := newPair(now)
+	in.Grant = tokens.stored
+	in.Session.ID, in.Session.Program, in.Session.Address = strings.ToLower(rand.Text()[:12]), program(r), s.config.Address(r)
+	if _, err := s.config.Store.BeginSession(r.Context(), in, now); err != nil {
+		return err
+	}
+	tokens.answer.Device = device
+	return writeTokens(w, tokens.answer)
+}
+
+// grantForRefresh goes on with the session of a refresh token.
+func (s *SignIns) grantForRefresh(w http.ResponseWriter, r *http.Request, client string) error {
+	now := s.config.Now()
+	tokens := newPair(now)
+	u, err := s.config.Store.RenewSession(r.Context(), store.Renewal{
+		Refresh: hashToken(r.PostForm.Get("refresh_token")), Client: client, Next: tokens.stored, Address: s.config.Address(r),
+		Grace: refreshGrace, ReusedAfter: refreshReused, Strict: usesRefreshTokensOnce,
+	}, now)
+	switch {
+	case errors.Is(err, store.ErrReused):
+		s.config.Log.LogAttrs(r.Context(), slog.LevelWarn, "a refresh token was used again, long after its first use: two programs have it; its session has ended",
+			slog.String("user", u.Name), slog.String("session", u.SessionID), slog.String("address", s.config.Address(r)))
+		return store.ErrNotFound
+	case err != nil:
+		return err
+	}
+	return writeTokens(w, tokens.answer)
+}
+
+// pair is a new pair of tokens.
+type pair struct {
+	answer codalab.TokenAnswer
+	stored store.Grant
+}
+
+func newPair(now time.Time) pair {
+	access, refresh := newToken(), newToken()
+	return pair{
+		answer: codalab.TokenAnswer{Access: access, Refresh: refresh, Type: "Bearer", Seconds: accessLife.Seconds(), Scope: "default"},
+		stored: store.Grant{
+			Access: hashToken(access), Refresh: hashToken(refresh),
+			AccessExpires: store.Time{Time: now.Add(accessLife)}, RefreshExpires: store.Time{Time: now.Add(refreshLife)},
+		},
+	}
+}
+
+func writeTokens(w http.ResponseWriter, answer codalab.TokenAnswer) error {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Pragma", "no-cache")
-	return rest.WriteJSON(w, http.StatusOK, codalab.TokenAnswer{
-		Access: access, Refresh: refresh, Type: "Bearer", Seconds: accessLife.Seconds(), Scope: "default",
-	})
+	return rest.WriteJSON(w, http.StatusOK, answer)
 }
 
-// Revoke ends the tokens of the grant to which a token belongs (RFC 7009). It answers alike for a token
-// that it does not know.
+// program returns the name of the program that sends a request, for the list of sessions.
+func program(r *http.Request) string {
+	const longest = 100
+	text := strings.ToValidUTF8(r.UserAgent(), "")
+	return termtext.OneLine(strings.ToValidUTF8(text[:min(len(text), longest)], ""))
+}
+
+// usesRefreshTokensOnce reports whether a program uses each refresh token once, so that another use is a thief's. The
+// programs of this project do. CodaLab's own cl reads its tokens once, at its start: after another cl has renewed them,
+// one that runs for long uses the old one again (codalab/lib/codalab_manager.py: _authenticate).
+func usesRefreshTokensOnce(program string) bool { return strings.HasPrefix(program, "cl-slurm/") }
+
+// Revoke ends the session to which a token belongs (RFC 7009). It answers alike for a token that it does not
+// know.
 func (s *SignIns) Revoke(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, 64<<10)
 	err := r.ParseForm()

@@ -1,7 +1,6 @@
 package signin
 
 import (
-	"crypto/rand"
 	"errors"
 	"net/http"
 	"time"
@@ -38,7 +37,7 @@ func (s *SignIns) addWorkerToken(w http.ResponseWriter, r *http.Request, u store
 	case len(worker) > rest.MaxWorkerText:
 		return rest.Refuse(http.StatusBadRequest, "A worker's id may have %d bytes", rest.MaxWorkerText)
 	}
-	token, now := rand.Text()+rand.Text(), s.config.Now()
+	token, now := newToken(), s.config.Now()
 	t := store.WorkerToken{
 		Token: hashToken(token), UserID: u.ID, WorkerID: worker, Seconds: in.Seconds,
 		Expires: store.Time{Time: now.Add(time.Duration(in.Seconds) * time.Second)}, Latest: store.Time{Time: now.Add(longestWorkerToken)},
@@ -52,11 +51,11 @@ func (s *SignIns) renewWorkerToken(w http.ResponseWriter, r *http.Request, in co
 	if in.Seconds != 0 {
 		return rest.Refuse(http.StatusBadRequest, "A renewed token is valid for as long as the one before: leave out seconds")
 	}
-	token, now := rand.Text()+rand.Text(), s.config.Now()
+	token, now := newToken(), s.config.Now()
 	t, err := s.config.Store.RenewWorkerToken(r.Context(), hashToken(bearer(r)), hashToken(token), now, maxWorkerTokens)
 	switch {
 	case errors.Is(err, store.ErrNotFound): // since the request was authenticated
-		return rest.Refuse(http.StatusUnauthorized, "User is not authenticated.")
+		return notAuthenticated()
 	case errors.Is(err, store.ErrReplaced):
 		return rest.ReplacedWorker(r.PathValue("worker"))
 	}

@@ -88,7 +88,11 @@ func populate(t *testing.T, s *store.Store) store.Bundle {
 	must(t, s.AddGroups(ctx, store.Group{UUID: "0xg", Name: "g", OwnerID: &me}))
 	must(t, s.SetScopes(ctx, me, []store.Scope{{OwnerID: me}}))
 	must(t, s.SetPermission(ctx, store.SharedWorksheet, store.Permission{Object: "0xw", GroupUUID: "0xg", Permission: 2}))
-	must(t, s.AddGrant(ctx, store.Grant{Access: "a", Refresh: "r", Client: "c", UserID: me, AccessExpires: store.Time{Time: now}}, now))
+	_, err := s.BeginSession(ctx, store.SignIn{
+		Session: store.Session{ID: "s", UserID: me}, Grant: store.Grant{Access: "a", Refresh: "r", AccessExpires: store.Time{Time: now}}, Marks: []string{"m"},
+	}, now)
+	must(t, err)
+	must(t, s.AddReset(ctx, me, "code", now))
 	must(t, s.AddWorkerToken(ctx, store.WorkerToken{Token: "t", UserID: me, WorkerID: "w", Expires: store.Time{Time: now}}, now, 1))
 	parent, child, gone := stored(t, s, "text"), bundle("child"), stored(t, s, "gone")
 	child.Dependencies = []codalab.Dependency{{ChildUUID: child.UUID, ChildPath: "in", ParentUUID: parent.UUID}}

@@ -48,6 +48,11 @@ type User struct {
 	// Start is the number of that worker's start, and Replaced is set if it has begun again since (WorkerToken.Start).
 	Start    int64 `db:"start_number"`
 	Replaced bool  `db:"replaced"`
+
+	// SessionID is the session of a request's token, and SessionUsed the time of its last use; empty if it has another
+	// token. They are no columns of the table users either.
+	SessionID   string `db:"session_id"`
+	SessionUsed Time   `db:"session_used"`
 }
 
 // Root reports whether the user is the root user.
@@ -145,86 +150,20 @@ func (s *Store) Users(ctx context.Context) ([]User, error) {
 	return users, rowError(err, "list users")
 }
 
-// Grant is a pair of tokens of a user, as hashes.
-type Grant struct {
-	Access         string `db:"access"`
-	Refresh        string `db:"refresh"`
-	Client         string `db:"client"`
-	UserID         string `db:"user_id"`
-	AccessExpires  Time   `db:"access_expires"`
-	RefreshExpires Time   `db:"refresh_expires"`
-}
-
-// AddGrant adds a grant and removes expired ones of the same user and client.
-func (s *Store) AddGrant(ctx context.Context, g Grant, now time.Time) error {
-	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
-		_, err := tx.ExecContext(ctx, tx.Rebind(`
-			DELETE FROM grants WHERE user_id = ? AND client = ? AND access_expires < ? AND refresh_expires < ?`),
-			g.UserID, g.Client, Time{now}, Time{now})
-		if err == nil {
-			_, err = tx.NamedExecContext(ctx, `
-				INSERT INTO grants (access, refresh, client, user_id, access_expires, refresh_expires)
-				VALUES (:access, :refresh, :client, :user_id, :access_expires, :refresh_expires)`, g)
-		}
-		return rowError(err, "add grant")
-	})
-}
-
-// DeleteGrant deletes the grant that has a token with this hash, or the worker token with it, if there is
-// one.
-func (s *Store) DeleteGrant(ctx context.Context, token string) error {
-	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
-		_, err := tx.ExecContext(ctx, tx.Rebind(`DELETE FROM grants WHERE access = ? OR refresh = ?`), token, token)
-		if err == nil {
-			_, err = tx.ExecContext(ctx, tx.Rebind(`DELETE FROM worker_tokens WHERE token = ?`), token)
-		}
-		return rowError(err, "delete grant")
-	})
-}
-
-// DeleteGrants deletes all grants and worker tokens of a user, who must sign in again.
-func (s *Store) DeleteGrants(ctx context.Context, userID string) error {
-	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
-		_, err := tx.ExecContext(ctx, tx.Rebind(`DELETE FROM grants WHERE user_id = ?`), userID)
-		if err == nil {
-			_, err = tx.ExecContext(ctx, tx.Rebind(`DELETE FROM worker_tokens WHERE user_id = ?`), userID)
-		}
-		return rowError(err, "delete grants of user "+userID)
-	})
-}
-
 // UserOfToken returns the user of the access token or worker token with this hash.
 func (s *Store) UserOfToken(ctx context.Context, token string, now time.Time) (User, error) {
 	var u User
 	err := s.db.GetContext(ctx, &u, s.db.Rebind(`
-		SELECT users.*, '' AS only_worker, 0 AS start_number, 0 AS replaced FROM grants JOIN users ON users.id = grants.user_id
+		SELECT users.*, '' AS only_worker, 0 AS start_number, sessions.id AS session_id, sessions.used AS session_used, 0 AS replaced
+		FROM grants JOIN sessions ON sessions.id = grants.session_id JOIN users ON users.id = sessions.user_id
 		WHERE grants.access = ? AND grants.access_expires > ?
 		UNION ALL
-		SELECT users.*, worker_tokens.worker_id AS only_worker, worker_tokens.start_number,
+		SELECT users.*, worker_tokens.worker_id AS only_worker, worker_tokens.start_number, '' AS session_id, 0 AS session_used,
 			CASE WHEN EXISTS (SELECT 1 FROM worker_tokens AS later WHERE later.user_id = worker_tokens.user_id
 				AND later.worker_id = worker_tokens.worker_id AND later.start_number > worker_tokens.start_number) THEN 1 ELSE 0 END AS replaced
 		FROM worker_tokens JOIN users ON users.id = worker_tokens.user_id
 		WHERE worker_tokens.token = ? AND worker_tokens.expires > ?`), token, Time{now}, token, Time{now})
 	return u, rowError(err, "get user of token")
-}
-
-// UseRefresh returns the user of the refresh token with this hash and client. The token
-// expires after grace, so that a client that got no answer can repeat the request.
-func (s *Store) UseRefresh(ctx context.Context, refresh, client string, now time.Time, grace time.Duration) (User, error) {
-	var u User
-	err := s.db.InTx(ctx, func(tx *sqlx.Tx) error {
-		err := tx.GetContext(ctx, &u, tx.Rebind(`
-			SELECT users.* FROM grants JOIN users ON users.id = grants.user_id
-			WHERE grants.refresh = ? AND grants.client = ? AND grants.refresh_expires > ?`), refresh, client, Time{now})
-		if err != nil {
-			return rowError(err, "get user of refresh token")
-		}
-		_, err = tx.ExecContext(ctx, tx.Rebind(`
-			UPDATE grants SET refresh_expires = ? WHERE refresh = ? AND refresh_expires > ?`),
-			Time{now.Add(grace)}, refresh, Time{now.Add(grace)})
-		return rowError(err, "use refresh token")
-	})
-	return u, err
 }
 
 // rowError wraps err, with ErrNotFound for a missing row; nil if err is nil.
