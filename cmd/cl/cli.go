@@ -37,6 +37,8 @@ type cli struct {
 	clients map[string]*client.Client
 	// prompt restores the terminal; it is set during a password prompt.
 	prompt atomic.Pointer[func()]
+	// entered is the password that the user has entered at a prompt; empty if cl has not asked.
+	entered string
 }
 
 // usagef returns an error with exit code 2, for a command line that cl rejects before it sends anything. The text has
@@ -160,7 +162,9 @@ func (c *cli) commandGroups() []group {
 			c.glsCommand(), c.gnewCommand(), c.grmCommand(), c.ginfoCommand(), c.uaddCommand(), c.urmCommand(), c.permCommand(),
 			c.wpermCommand(), c.chownCommand(),
 		}},
-		{"Commands for users", []*cobra.Command{c.uinfoCommand(), c.ueditCommand(), c.ufarewellCommand(), c.ulsCommand()}},
+		{"Commands for users", []*cobra.Command{
+			c.uinfoCommand(), c.ueditCommand(), c.ufarewellCommand(), c.ulsCommand(), c.passwdCommand(), c.sessionsCommand(),
+		}},
 		{"Commands for the site", []*cobra.Command{c.workersCommand()}},
 		{groupOther, []*cobra.Command{c.statusCommand(), c.aliasCommand(), c.configCommand(), c.logoutCommand()}},
 	}

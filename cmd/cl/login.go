@@ -122,27 +122,32 @@ func (l *login) credentials(ctx context.Context) (user, password string, err err
 	if err := l.reach(ctx); err != nil {
 		return "", "", err
 	}
-	fd, ok := terminal(c.Stdin)
+	_, ok := terminal(c.Stdin)
 	in, isFile := c.Stdin.(account.Terminal)
 	if !ok || !isFile || c.quiet {
 		return "", "", errNoCredentials
 	}
 	fmt.Fprintf(c.Stderr, "Requesting access at %s\n", l.address)
-	before, err := term.GetState(fd)
-	if err != nil {
-		return "", "", errNoCredentials
-	}
-	// An interrupt ends cl while this goroutine still reads: restoreTerminal undoes the
-	// prompt.
-	restore := func() { _ = term.Restore(fd, before) } // the terminal may have gone
-	c.prompt.Store(&restore)
-	defer c.prompt.Store(nil)
+	defer c.guardTerminal()()
 	asked := account.Login{User: user}
 	if err := asked.Ask(c.Stderr, in); err != nil {
 		return "", "", err
 	}
-	l.user = asked.User
+	l.user, c.entered = asked.User, asked.Password
 	return asked.User, asked.Password, nil
+}
+
+// guardTerminal begins a prompt, and returns the function that ends it. An interrupt ends cl while the prompt still
+// reads: restoreTerminal undoes the prompt then.
+func (c *cli) guardTerminal() (end func()) {
+	fd, _ := terminal(c.Stdin)
+	before, err := term.GetState(fd)
+	if err != nil {
+		return func() {} // no terminal, so there is nothing to restore
+	}
+	restore := func() { _ = term.Restore(fd, before) } // the terminal may have gone
+	c.prompt.Store(&restore)
+	return func() { c.prompt.Store(nil) }
 }
 
 // restoreTerminal ends a prompt that was interrupted.

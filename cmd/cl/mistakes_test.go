@@ -72,7 +72,7 @@ func leastArgs() map[string][]string {
 		"write": {"a/b", "x"}, "netcat": {"a", "80", "x"}, "store": {"ls"}, "new": {"a"}, "add": {"text", "x"}, "wadd": {"a", "b"}, "work": {},
 		"print": {}, "wedit": {}, "wrm": {"a"}, "wls": {}, "gls": {}, "gnew": {"g"}, "grm": {"g"}, "ginfo": {"g"}, "uadd": {"u", "g"},
 		"urm": {"u", "g"}, "perm": {"a", "g", "read"}, "wperm": {"w", "g", "read"}, "chown": {"u", "a"}, "uinfo": {}, "uedit": {},
-		"ufarewell": {"u"}, "uls": {}, "workers": {}, "status": {}, "alias": {}, "config": {"a/b"}, "logout": {}, "help": {},
+		"ufarewell": {"u"}, "uls": {}, "passwd": {}, "sessions": {}, "workers": {}, "status": {}, "alias": {}, "config": {"a/b"}, "logout": {}, "help": {},
 	}
 }
 
@@ -147,6 +147,10 @@ func TestMistakesAreRefusedWithTheNearestThing(t *testing.T) {
 		{"edit a -d -text", "write --description=-text"},
 		{"upload -é", "there is no option -é"},
 		{"logout typo", "is no address"},
+		{"sessions revoke", "needs the id of a session, or --all"},
+		{"sessions revoek x", "did you mean revoke?"},
+		{"sessions --all", "--all belongs to cl sessions revoke"},
+		{"sessions revoke x --all", "either the ids of sessions or --all"},
 		{"mimic a --request-cpus 0", "request_cpus"},
 		{"serach x", "did you mean cl search?"},
 		{"xyzzy", "cl help lists them"},

@@ -2,11 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io/fs"
-	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -71,51 +66,4 @@ func (c *cli) showStatus(ctx context.Context) error {
 		lines = append(lines, "username: "+v.UserName)
 	}
 	return c.printLines(append(lines, "current_worksheet: "+worksheetURL(at.Address(), w.WorksheetName), "user: "+userText(&user)))
-}
-
-// logoutCommand is bundle_cli.py: do_logout_command.
-func (c *cli) logoutCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "logout [<address>|<alias>]", Short: "Forget the login at a server",
-		Long: "Forget the token and the user name for a server, by default the current one.",
-		Args: cobra.MaximumNArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(_ *cobra.Command, args []string) error {
-			current, err := c.session()
-			if err != nil {
-				return err
-			}
-			if len(args) > 0 {
-				if current.Address, err = c.address(strings.TrimSuffix(args[0], "::")); err != nil {
-					return err
-				}
-				if !strings.Contains(current.Address, "://") {
-					return usagef("%q is no address, and no alias; cl alias lists those", args[0])
-				}
-			}
-			return c.forget(current.Address)
-		},
-	}
-}
-
-// forget removes the token and the user name for a server.
-func (c *cli) forget(address string) error {
-	state, err := c.load()
-	if err != nil {
-		return err
-	}
-	for _, user := range []string{state.Users[address], c.Getenv("CODALAB_USERNAME")} {
-		l := &login{cli: c, address: address, user: user}
-		if path := l.path(); path != "" {
-			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("logout: %w", err)
-			}
-		}
-	}
-	if err := c.update(func(state *stateFile) { delete(state.Users, address) }); err != nil {
-		return err
-	}
-	if c.asJSON {
-		return c.printJSON(map[string]string{"address": address})
-	}
-	return nil
 }

@@ -28,6 +28,9 @@ type Token struct {
 	Refresh string `json:"refresh"`
 	// Renew is the time at which a Client gets a new token, some minutes before this one expires.
 	Renew time.Time `json:"renew"`
+	// Device is the token by which cl-server knows the program again when it signs in, so that others' failed sign-ins
+	// do not delay it. It permits nothing, and stays valid after the others.
+	Device string `json:"device,omitempty"`
 }
 
 // TokenCache keeps one user's token for one server. Other processes may use the same token.
@@ -103,6 +106,7 @@ func (a *authority) renew(ctx context.Context, refused string) (Token, error) {
 	if have.Refresh != "" {
 		t, err := a.grant(ctx, url.Values{"grant_type": {"refresh_token"}, "refresh_token": {have.Refresh}})
 		if err == nil {
+			t.Device = have.Device
 			return a.save(t), nil
 		}
 		if !errors.Is(err, ErrCredentials) {
@@ -113,10 +117,16 @@ func (a *authority) renew(ctx context.Context, refused string) (Token, error) {
 	if err != nil {
 		return Token{}, err
 	}
-	t, err := a.grant(ctx, url.Values{"grant_type": {"password"}, "username": {user}, "password": {password}})
+	form := url.Values{"grant_type": {"password"}, "username": {user}, "password": {password}}
+	if a.cache != nil { // a device token is of use to later processes only
+		have.Device = a.cache.Load().Device // the user may be known only now
+		form.Set("device_token", have.Device)
+	}
+	t, err := a.grant(ctx, form)
 	if err != nil {
 		return Token{}, err
 	}
+	t.Device = cmp.Or(t.Device, have.Device)
 	return a.save(t), nil
 }
 
@@ -190,7 +200,7 @@ func (c *Client) grant(clientID string, now func() time.Time) func(context.Conte
 		}
 		life := time.Duration(answer.Seconds * float64(time.Second))
 		margin := min(5*time.Minute, life/2)
-		return Token{Access: answer.Access, Refresh: answer.Refresh, Renew: now().Add(life - margin)}, nil
+		return Token{Access: answer.Access, Refresh: answer.Refresh, Renew: now().Add(life - margin), Device: answer.Device}, nil
 	}
 }
 

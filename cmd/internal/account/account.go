@@ -168,15 +168,23 @@ func (l *Login) Ask(out io.Writer, in Terminal) error {
 		l.User = strings.TrimSpace(line)
 	}
 	if l.Password == "" {
-		_, _ = fmt.Fprint(out, "Password: ") // a terminal
-		password, err := term.ReadPassword(int(in.Fd()))
-		_, _ = fmt.Fprintln(out) // a terminal
-		if err != nil {
-			return fmt.Errorf("ask for the password: %w", err)
+		var err error
+		if l.Password, err = AskSecret(out, in, "Password: "); err != nil {
+			return err
 		}
-		l.Password = string(password)
 	}
 	return nil
+}
+
+// AskSecret prompts on a terminal for a secret, and does not echo it. It blocks as Ask does.
+func AskSecret(out io.Writer, in Terminal, prompt string) (string, error) {
+	_, _ = fmt.Fprint(out, prompt) // a terminal
+	secret, err := term.ReadPassword(int(in.Fd()))
+	_, _ = fmt.Fprintln(out) // a terminal
+	if err != nil {
+		return "", fmt.Errorf("ask for the password: %w", err)
+	}
+	return string(secret), nil
 }
 
 // readLine reads one line and no more: the password may follow it.
