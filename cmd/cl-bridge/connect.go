@@ -8,6 +8,7 @@ import (
 	"net/http"
 
 	"github.com/cl-slurm/cl-slurm/bridge/config"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/account"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
@@ -21,7 +22,11 @@ func connect(ctx context.Context, p program.Process, c config.Config, log *slog.
 	if _, _, err := c.Credentials(ctx); err != nil {
 		return nil, nil, err
 	}
-	cl, err := client.New(c.Server, client.Options{ClientID: client.WorkerClient, Credentials: c.Credentials, Log: log})
+	o := client.Options{ClientID: client.WorkerClient, Credentials: c.Credentials, Log: log}
+	if state, err := userDir(p, "XDG_STATE_HOME", ".local", "state"); err == nil { // without one, the server does not know the bridge at its next start
+		o.Tokens = account.OpenDevice(state, c.Server)
+	}
+	cl, err := client.New(c.Server, o)
 	if err != nil {
 		return nil, nil, err
 	}

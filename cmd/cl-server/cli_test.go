@@ -205,6 +205,59 @@ func TestUsersAreChangedAndRemoved(t *testing.T) {
 	}
 }
 
+// The operator's one-time code sets a new password at the running server. Neither the code nor a password is in its log.
+func TestUserSetsAPasswordByTheOperatorsCode(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, _ string, flags []string) {
+		user := func(stdin string, words ...string) string {
+			t.Helper()
+			return does(t, stdin, append(append([]string{"user"}, words...), flags...)...)
+		}
+		user("correct horse", "add", "alice")
+		address, log, _ := serveAt(t.Context(), flags)
+		login(t, address, "alice", "correct horse")
+		if got := user("", "sessions", "alice"); !regexp.MustCompile(`(?m)^[a-z0-9]{12} +Go-http-client/1.1 +127.0.0.1 +20`).MatchString(got) {
+			t.Error(got)
+		}
+		var reset struct{ Code, Page string }
+		if err := json.Unmarshal([]byte(user("", "reset", "alice", "--address", address, "--json")), &reset); err != nil || strings.Contains(reset.Page, reset.Code) {
+			t.Errorf("%+v, %v", reset, err)
+		}
+		finalize := func() int {
+			form := url.Values{"code": {reset.Code}, "password": {"drei kleine Fische"}, "confirm_password": {"drei kleine Fische"}}
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, reset.Page+"/finalize", strings.NewReader(form.Encode()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			answer, err := http.DefaultClient.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer answer.Body.Close()
+			return answer.StatusCode
+		}
+		if first, second := finalize(), finalize(); first != http.StatusOK || second != http.StatusForbidden {
+			t.Errorf("%d, and again %d", first, second)
+		}
+		if got := user("", "sessions", "alice", "--json"); got != "[]\n" {
+			t.Errorf("sessions after it: %s", got)
+		}
+		login(t, address, "alice", "drei kleine Fische")
+		if got := user("", "sessions", "alice", "--revoke"); got != "all sessions of alice have ended (1), and all worker tokens\n" {
+			t.Error(got)
+		}
+		for _, secret := range []string{reset.Code, strings.ReplaceAll(reset.Code, "-", ""), "Fische", "horse"} {
+			if strings.Contains(log.String(), secret) {
+				t.Errorf("the log has %s: %s", secret, log)
+			}
+		}
+		if !strings.Contains(log.String(), `msg="password changed by a one-time code" user=alice`) {
+			t.Errorf("the log: %s", log)
+		}
+	})
+}
+
 // A server with the wrong database would remove contents that it does not know.
 func TestDirectoryAndDatabaseBelongTogether(t *testing.T) {
 	t.Parallel()

@@ -123,7 +123,7 @@ programs have to sign in again.`,
 					if err != nil {
 						return err
 					}
-					return p.Print(asJSON, map[string]int64{"ended_sessions": n}, fmt.Sprintf("ended %d sessions of %s, and all worker tokens\n", n, u.Name))
+					return p.Print(asJSON, map[string]int64{"ended_sessions": n}, fmt.Sprintf("all sessions of %s have ended (%d), and all worker tokens\n", u.Name, n))
 				}
 				sessions, err := data.Sessions(ctx, u.ID, p.Now())
 				if err != nil {

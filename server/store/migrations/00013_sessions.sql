@@ -4,7 +4,7 @@ CREATE TABLE sessions (
     id      TEXT PRIMARY KEY,
     user_id TEXT NOT NULL REFERENCES users (id) ON DELETE CASCADE,
     client  TEXT NOT NULL,
-    -- the program and the address, as at the session's last use
+    -- the program as at the sign-in, and the address of the last use
     program TEXT NOT NULL,
     address TEXT NOT NULL,
     made    BIGINT NOT NULL,
