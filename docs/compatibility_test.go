@@ -36,6 +36,9 @@ func compatibility() string {
 		if one.WorkerToken {
 			who += ", tokens"
 		}
+		if one.Manager {
+			who += ", managers"
+		}
 		fmt.Fprintf(&rows, "| `%s` | %s | %s | %s |\n", strings.TrimSuffix(one.Pattern, "{$}"), who, one.Verdict, one.Why)
 	}
 	return fmt.Sprintf(`
@@ -44,7 +47,9 @@ purpose, and %d are absent.
 
 *Everybody* need not sign in, unless the server runs with `+"`--require-sign-in`"+`; they see the objects that the
 group `+"`public`"+` may read. *Workers* are worker accounts ([Accounts](server.md#accounts)), which may make
-no other calls; *tokens* are [worker tokens](server.md#accounts), which allow no other calls either.
+no other calls; *tokens* are [worker tokens](server.md#accounts) and
+[program tokens](server.md#tokens-of-bridges-and-workers), which allow no other calls either, but those for *managers*
+with a program token of a worker manager.
 
 For all calls: refusals are one sentence of plain text, labelled `+"`text/plain`"+` and not as HTML, since they
 repeat what clients send. Bodies and answers must move 64 KiB within five minutes. JSON is at most 8 MiB.

@@ -85,5 +85,8 @@ func (s *Server) audit(r *http.Request, u store.User, objects []string, status i
 	if u.OnlyWorker != "" {
 		attributes = append(attributes, slog.String("token_of_worker", u.OnlyWorker))
 	}
+	if u.Program.ID != "" {
+		attributes = append(attributes, slog.String("program_token", u.Program.ID))
+	}
 	s.Log.LogAttrs(r.Context(), slog.LevelInfo, "audit", attributes...)
 }

@@ -23,15 +23,43 @@ type subject struct {
 // roles are those of which each route is asked, in the order of a row's statuses.
 func roles() []string { return []string{"", "bob", "carol", "alice", "root"} }
 
-// tokenRoles are worker tokens of alice and of root, for the worker "w", of which each route is asked, too.
-func tokenRoles() []string { return []string{"alice's worker", "root's worker"} }
+// tokenRoles are worker tokens of alice and of root, and program tokens of a bridge and of a worker manager, all for the
+// worker "w". Each route is asked of them, too.
+func tokenRoles() []string {
+	return []string{"alice's worker", "root's worker", "alice's bridge", "root's bridge", "alice's manager", "root's manager"}
+}
+
+// managerStatuses are what a worker manager's token gets for requests of routes that refuse the other tokens.
+func managerStatuses() map[string]int {
+	return map[string]int{
+		"GET /bundles":      http.StatusForbidden,                                                  // it searches for staged runs alone, see TestManagersToken…
+		"GET /workers/info": http.StatusOK, "DELETE /workers/{worker}/token": http.StatusForbidden, // of another worker
+	}
+}
+
+// statusOf is what a token gets for a request of routeRows.
+func statusOf(role, pattern string) int {
+	program := !strings.HasSuffix(role, "worker")
+	switch manager := strings.HasSuffix(role, "manager"); {
+	case pattern == "GET /workers/{worker}/token" && program:
+		return http.StatusOK
+	case pattern == "POST /workers/{worker}/token" && program && manager:
+		return http.StatusOK
+	case pattern == "POST /workers/{worker}/token" && program:
+		return http.StatusForbidden
+	case manager && managerStatuses()[pattern] != 0:
+		return managerStatuses()[pattern]
+	}
+	return cmp.Or(tokenStatuses()[pattern], http.StatusForbidden)
+}
 
 // tokenStatuses are what worker tokens get for the requests of routeRows. All other routes refuse them, and
 // these refuse what their worker does not need: here it has no runs.
 func tokenStatuses() map[string]int {
 	const ok, no = http.StatusOK, http.StatusForbidden
 	return map[string]int{
-		"GET /user": ok, "GET /bundles/{uuid}": ok, // a private one, see TestWorkerToken…
+		"GET /workers/{worker}/token": http.StatusNotFound,           // it is no program token
+		"GET /user":                   ok, "GET /bundles/{uuid}": ok, // a private one, see TestWorkerToken…
 		"GET /bundles/{uuid}/contents/info/{path...}": no, "GET /bundles/{uuid}/contents/blob/{path...}": no,
 		"PUT /bundles/{uuid}/contents/blob/{$}": no,
 		"POST /workers/{worker}/checkin":        ok, "POST /workers/{worker}/start_bundle/{uuid}": ok, // the answer is false
@@ -201,6 +229,10 @@ func routeRows() []row {
 			return "/workers/w/start_bundle/" + s.run, codalab.StartBundle{}
 		}},
 		{"POST /workers/{worker}/token", users, at("/workers/w/token", codalab.WorkerTokenRequest{Seconds: 60})},
+		{"GET /workers/{worker}/token", [5]int{login, missing, missing, missing, missing}, at("/workers/w/token", nil)}, // a login is no program token
+		{"POST /program_tokens", users, at("/program_tokens", codalab.ProgramTokenRequest{Workers: []string{"w"}, Days: 1})},
+		{"GET /program_tokens", users, at("/program_tokens", nil)},
+		{"DELETE /program_tokens/{token}", [5]int{login, missing, missing, missing, missing}, at("/program_tokens/none", nil)},
 		{"DELETE /workers/{worker}/token", [5]int{login, none, none, none, none}, at("/workers/other/token", nil)},
 		{"POST /workers/{worker}/reply/{socket}", [5]int{login, no, no, no, no}, at("/workers/w/reply/1", codalab.ReadReply{ErrorCode: 404})}, // nobody asked
 		{"POST /workers/{worker}/reply_data/{socket}", [5]int{login, no, no, no, no}, at("/workers/w/reply_data/1?header_message={}", "x")},
@@ -241,6 +273,11 @@ func TestEveryRouteChecksPermissions(t *testing.T) {
 	s.makeReaders()
 	s.addWorkerToken("alice", "w")
 	s.addWorkerToken("root", "w")
+	for _, user := range []string{"alice", "root"} {
+		for _, manager := range []bool{false, true} {
+			s.addProgramToken(user, codalab.ProgramTokenRequest{Workers: []string{"w"}, Manager: manager})
+		}
+	}
 	known, tried := map[string]bool{}, 0
 	ask := func(row row, role string, want int) {
 		x := s.subject()
@@ -261,7 +298,7 @@ func TestEveryRouteChecksPermissions(t *testing.T) {
 			ask(row, role, row.statuses[i])
 		}
 		for _, role := range tokenRoles() {
-			ask(row, role, cmp.Or(tokenStatuses()[row.pattern], http.StatusForbidden))
+			ask(row, role, statusOf(role, row.pattern))
 		}
 	}
 	for _, one := range server.Calls() {
@@ -271,6 +308,9 @@ func TestEveryRouteChecksPermissions(t *testing.T) {
 		}
 		if _, here := tokenStatuses()[one.Pattern]; here != one.WorkerToken && !token {
 			t.Errorf("worker tokens may use %s: %t", one.Pattern, one.WorkerToken)
+		}
+		if _, here := managerStatuses()[one.Pattern]; here != one.Manager {
+			t.Errorf("tokens of worker managers may use %s: %t", one.Pattern, one.Manager)
 		}
 	}
 	t.Logf("%d routes, %d requests", len(known), tried)

@@ -60,6 +60,8 @@ type Call struct {
 	// Public calls need no sign-in. Worker calls are those that worker accounts may make, WorkerToken calls
 	// those that a worker token allows.
 	Public, Worker, WorkerToken bool
+	// Manager calls are those that a worker manager's token allows besides.
+	Manager bool
 	// Verdict is "same", "differs" or "absent". Why lists the differences, or gives the reason for the absence.
 	Verdict, Why string
 }
@@ -67,17 +69,17 @@ type Call struct {
 // Calls returns all calls of CodaLab's REST API, sorted by path.
 func Calls() []Call {
 	calls := []Call{
-		{"POST /oauth2/token", true, true, false, "differs", "failed sign-ins are slowed: 429 until a time that the answer names; a program that sends device_token gets one, by which it is known at its next sign-in"},
-		{"GET /account/reset", true, true, true, "differs", "the page asks for the operator's one-time code, and sends no mail"},
-		{"POST /account/reset/finalize", true, true, true, "differs", "answers programs in plain text; ends all sessions of the user"},
-		{"POST /oauth2/revoke", true, true, true, "differs", "ends all tokens of the session"},
+		{"POST /oauth2/token", true, true, false, false, "differs", "failed sign-ins are slowed: 429 until a time that the answer names; a program that sends device_token gets one, by which it is known at its next sign-in"},
+		{"GET /account/reset", true, true, true, false, "differs", "the page asks for the operator's one-time code, and sends no mail"},
+		{"POST /account/reset/finalize", true, true, true, false, "differs", "answers programs in plain text; ends all sessions of the user"},
+		{"POST /oauth2/revoke", true, true, true, false, "differs", "ends all tokens of the session"},
 	}
 	for _, one := range (&Server{contents: &contents.Contents{}}).routes() {
 		verdict := "same"
 		if one.Differs != "" {
 			verdict = "differs"
 		}
-		calls = append(calls, Call{one.Pattern, one.Public, one.Worker, one.WorkerToken, verdict, one.Differs})
+		calls = append(calls, Call{one.Pattern, one.Public, one.Worker, one.WorkerToken, one.Manager, verdict, one.Differs})
 	}
 	for pattern, why := range absent() {
 		calls = append(calls, Call{Pattern: pattern, Verdict: "absent", Why: why})

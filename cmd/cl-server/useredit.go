@@ -166,15 +166,21 @@ give them to others (cl chown), before.`,
 // withUser runs do on the data and the user with a name.
 func (at *dataLocation) withUser(ctx context.Context, name string, do func(*store.Store, store.User) error) error {
 	return at.withStore(ctx, func(data *store.Store) error {
-		u, err := data.User(ctx, name)
-		if errors.Is(err, store.ErrNotFound) {
-			return fmt.Errorf("there is no user %s", name)
-		}
+		u, err := findUser(ctx, data, name)
 		if err != nil {
 			return err
 		}
 		return do(data, u)
 	})
+}
+
+// findUser returns the user with a name.
+func findUser(ctx context.Context, data *store.Store, name string) (store.User, error) {
+	u, err := data.User(ctx, name)
+	if errors.Is(err, store.ErrNotFound) {
+		return u, fmt.Errorf("there is no user %s", name)
+	}
+	return u, err
 }
 
 // shownUser is a user in the output of "user ls --json". Sizes are in bytes, times in seconds.

@@ -226,6 +226,9 @@ func (c *Client) tokenError(err, refusedBy error) error {
 	if refused, ok := errors.AsType[*codalab.Error](refusedBy); ok && errors.Is(err, ErrToken) {
 		refused.Err = ErrToken
 		refused.Message = fmt.Sprintf("the server at %s: %v", c.address, ErrToken)
+		if codalab.IsProgramToken(c.auth.latest().Access) {
+			refused.Message += "; CodaLab's own server has no such tokens"
+		}
 		return refused
 	}
 	return err

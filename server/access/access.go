@@ -31,10 +31,10 @@ func Permission(u store.User, ownerID string, granted int) int {
 // BundlePermissions returns a user's permission on each of these bundles, by uuid.
 func (a Access) BundlePermissions(ctx context.Context, u store.User, bundles ...store.Bundle) (map[string]int, error) {
 	switch {
-	case u.OnlyWorker != "":
+	case u.Bounded():
 		return a.tokenPermissions(ctx, u, bundles)
 	case u.IsWorker:
-		return a.workerPermissions(ctx, store.Worker{User: u.ID}, bundles)
+		return a.workerPermissions(ctx, u, bundles)
 	}
 	owners := map[string]string{}
 	for _, b := range bundles {
@@ -43,27 +43,33 @@ func (a Access) BundlePermissions(ctx context.Context, u store.User, bundles ...
 	return a.permissions(ctx, u, store.SharedBundle, owners)
 }
 
-// tokenPermissions returns the permissions of a worker token: those of its user, but at most those of its worker.
+// tokenPermissions returns the permissions of a token that is for some workers: those of its user, but at most those of
+// its workers. A worker manager also reads the runs that are staged.
 func (a Access) tokenPermissions(ctx context.Context, u store.User, bundles []store.Bundle) (map[string]int, error) {
 	may, err := a.BundlePermissions(ctx, AnyWorker(u), bundles...)
 	if err != nil {
 		return nil, err
 	}
-	have, err := a.workerPermissions(ctx, store.Worker{User: u.ID, ID: u.OnlyWorker}, bundles)
+	have, err := a.workerPermissions(ctx, u, bundles)
+	for _, b := range bundles {
+		if u.Program.Manages && b.Type == codalab.TypeRun && b.State == codalab.StateStaged {
+			have[b.UUID] = max(have[b.UUID], store.PermissionRead)
+		}
+	}
 	for uuid := range have {
 		have[uuid] = min(have[uuid], may[uuid])
 	}
 	return have, err
 }
 
-// workerPermissions returns the permissions of a worker, or of all workers of its user if it has no ID: all on
-// the runs that it has, and read on their inputs and on the runs that it had at their end.
-func (a Access) workerPermissions(ctx context.Context, key store.Worker, bundles []store.Bundle) (map[string]int, error) {
+// workerPermissions returns the permissions of a user's workers, as far as the user's token is for them: all on the runs
+// that they have, and read on their inputs and on the runs that they had at their end.
+func (a Access) workerPermissions(ctx context.Context, u store.User, bundles []store.Bundle) (map[string]int, error) {
 	have := make(map[string]int, len(bundles))
 	var others []string
 	for _, b := range bundles {
 		switch {
-		case b.Worker.User != key.User || key.ID != "" && b.Worker.ID != key.ID:
+		case b.Worker.User != u.ID || !u.MayBe(b.Worker.ID):
 			have[b.UUID] = store.PermissionNone
 			others = append(others, b.UUID)
 		case b.State.OnWorker():
@@ -72,18 +78,18 @@ func (a Access) workerPermissions(ctx context.Context, key store.Worker, bundles
 			have[b.UUID] = store.PermissionRead
 		}
 	}
-	inputs, err := a.Store.WorkerInputs(ctx, key, others)
+	inputs, err := a.Store.WorkerInputs(ctx, u.ID, u.MayBe, others)
 	for _, uuid := range inputs {
 		have[uuid] = store.PermissionRead
 	}
 	return have, err
 }
 
-// WorksheetPermissions returns a user's permission on each of these worksheets, by uuid. A worker token has
-// none.
+// WorksheetPermissions returns a user's permission on each of these worksheets, by uuid. A token that is for some
+// workers has none.
 func (a Access) WorksheetPermissions(ctx context.Context, u store.User, worksheets ...store.Worksheet) (map[string]int, error) {
 	owners := map[string]string{}
-	if u.OnlyWorker != "" {
+	if u.Bounded() {
 		return map[string]int{}, nil
 	}
 	for _, w := range worksheets {
@@ -194,9 +200,9 @@ func WorksheetNotFrozen(w store.Worksheet) error {
 	return nil
 }
 
-// AnyWorker is the user of a worker token without the token's bounds.
+// AnyWorker is the user of a token that is for some workers, without the token's bounds.
 func AnyWorker(u store.User) store.User {
-	u.OnlyWorker = ""
+	u.OnlyWorker, u.Program = "", store.ProgramToken{}
 	return u
 }
 

@@ -39,7 +39,7 @@ func New(c Config) *Bundles { return &Bundles{c} }
 // Routes returns the routes for bundles.
 func (s *Bundles) Routes() []rest.Route {
 	return []rest.Route{
-		{Pattern: "GET /bundles", Serve: search.Bounded(s.findBundles), Public: true, Differs: "names and states of parents that the user may not read are hidden; results are ordered by age; a search tells and counts only what the user may read; .shared and group= work for every user; _ is no wildcard; a search ends after 20 seconds, and one with more than 10,000 results is refused"},
+		{Pattern: "GET /bundles", Serve: search.Bounded(s.findBundles), Public: true, Manager: true, Differs: "names and states of parents that the user may not read are hidden; results are ordered by age; a search tells and counts only what the user may read; .shared and group= work for every user; _ is no wildcard; a search ends after 20 seconds, and one with more than 10,000 results is refused"},
 		{Pattern: "POST /bundles", Serve: s.createBundles, Differs: "a run without inputs is staged in the answer already; shadow concerns the named worksheet only, and its end if the other bundle is not there; a uuid that a deleted bundle had is refused, because caches know contents by it; a dependency key that leads out of the bundle, CPUs below 1 and time limits that cannot be counted are refused at once"},
 		{Pattern: "PATCH /bundles", Serve: s.patchBundles, Differs: "clients cannot change data_size"},
 		{Pattern: "DELETE /bundles", Serve: s.deleteBundles, Differs: "a uuid is never given out again; a frozen worksheet of another user yields to force; worksheets that the user may not read are not named"},
@@ -68,6 +68,8 @@ func (s *Bundles) findBundles(w http.ResponseWriter, r *http.Request, u store.Us
 	switch {
 	case len(q["keywords"]) > 0:
 		return s.searchBundles(w, r, u)
+	case u.Bounded():
+		return rest.Refuse(http.StatusForbidden, "A worker manager's token finds staged runs by keywords, and no other bundles.")
 	case len(q["specs"]) > 0:
 		uuids, err = s.config.Access.ResolveBundles(ctx, u, q.Get("worksheet"), q["specs"])
 	case q.Get("command") != "":
@@ -194,7 +196,7 @@ func (s *Bundles) bundleObjects(r *http.Request, u store.User, uuids []string) (
 	}{
 		{"group_permissions", s.addPermissions}, {"children", s.addChildren}, {"host_worksheets", s.addHosts},
 	} {
-		if include[rel.name] && u.OnlyWorker == "" {
+		if include[rel.name] && mayInclude(u, rel.name) {
 			if err := rel.add(ctx, u, readable, &related); err != nil {
 				return nil, nil, err
 			}
@@ -208,6 +210,12 @@ func (s *Bundles) bundleObjects(r *http.Request, u store.User, uuids []string) (
 		related.Included = append(related.Included, users...)
 	}
 	return objects, related.Included, nil
+}
+
+// mayInclude reports whether the answer may have related objects. A worker token gets none. A bridge needs to know whether
+// everybody may read an input, because it lets jobs read only such data where they lie.
+func mayInclude(u store.User, relation string) bool {
+	return !u.Bounded() || u.Program.ID != "" && relation == "group_permissions"
 }
 
 // addPermissions adds the permissions of groups on each bundle.

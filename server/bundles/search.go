@@ -3,6 +3,7 @@ package bundles
 import (
 	"net/http"
 
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/search"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
@@ -11,7 +12,11 @@ import (
 // (codalab/rest/bundles.py: _fetch_bundles).
 func (s *Bundles) searchBundles(w http.ResponseWriter, r *http.Request, u store.User) error {
 	ctx := r.Context()
-	q, err := search.Read(ctx, s.config.Access, u, r.URL.Query()["keywords"])
+	words := r.URL.Query()["keywords"]
+	if u.Bounded() { // a worker manager, which must not learn of other bundles by their number
+		words = append(words, "state="+string(codalab.StateStaged), "bundle_type="+string(codalab.TypeRun))
+	}
+	q, err := search.Read(ctx, s.config.Access, u, words)
 	if err != nil {
 		return err
 	}

@@ -43,10 +43,10 @@ func (p location) target() codalab.Target {
 
 // locate follows a target through the dependencies of bundles, which the user must be able to
 // read (codalab/lib/download_manager.py: get_target_info). A worker account reads the inputs of its runs.
-// The bundles on which those inputs depend must be readable for the owner of such a run. A worker token
-// reads the same inputs, and the user of the token must be able to read their dependencies.
+// The bundles on which those inputs depend must be readable for the owner of such a run. A token
+// that is for some workers reads the same inputs, and the user of the token must be able to read their dependencies.
 func (s *Files) locate(ctx context.Context, u store.User, uuid, subpath string) (location, error) {
-	if u.OnlyWorker != "" {
+	if u.Bounded() {
 		if _, err := s.access.Readable(ctx, u, uuid); err != nil {
 			return location{}, err
 		}

@@ -21,9 +21,12 @@ type Route struct {
 	Public bool
 	// Worker routes also serve worker accounts (store.User.IsWorker). The others refuse them.
 	Worker bool
-	// WorkerToken routes also serve worker tokens (store.User.OnlyWorker). If the path names a worker, it must
-	// be the token's. The others refuse them.
+	// WorkerToken routes also serve tokens that are for some workers (store.User.Bounded). If the path names a
+	// worker, it must be one of the token's. The others refuse them.
 	WorkerToken bool
+	// Manager routes also serve the program tokens of worker managers (store.ProgramToken.Manages), as WorkerToken
+	// routes do.
+	Manager bool
 	// Begins is set for the calls with which a worker begins. They also serve a token that a worker has begun with
 	// (store.User.Replaced), so that it can begin again. Other routes refuse that token: its worker has another one.
 	Begins bool
@@ -41,14 +44,22 @@ func (one Route) Admit(r *http.Request, u store.User) error {
 	switch worker := r.PathValue("worker"); {
 	case u.IsWorker && !one.Worker:
 		return Refuse(http.StatusForbidden, "%s is a worker account: it may only run bundles.", u.Name)
-	case u.OnlyWorker != "" && !one.WorkerToken:
-		return Refuse(http.StatusForbidden, "This token is for worker %s alone: it may only run bundles.", u.OnlyWorker)
-	case u.OnlyWorker != "" && worker != "" && worker != u.OnlyWorker:
-		return Refuse(http.StatusForbidden, "This token is for worker %s alone, and not for worker %s.", u.OnlyWorker, worker)
+	case u.Bounded() && !one.WorkerToken && (!one.Manager || !u.Program.Manages):
+		return Refuse(http.StatusForbidden, "This token is for worker %s alone: it may only run bundles.", tokenWorkers(u))
+	case worker != "" && !u.MayBe(worker):
+		return Refuse(http.StatusForbidden, "This token is for worker %s alone, and not for worker %s.", tokenWorkers(u), worker)
 	case u.Replaced && !one.Begins:
 		return ReplacedWorker(u.OnlyWorker)
 	}
 	return nil
+}
+
+// tokenWorkers names the workers of a token.
+func tokenWorkers(u store.User) string {
+	if u.OnlyWorker != "" {
+		return u.OnlyWorker
+	}
+	return strings.Join(u.Program.Workers.List(), ", ")
 }
 
 // ReplacedWorker is the refusal of a program whose worker has begun again since, with the same token, as another process.
@@ -82,6 +93,11 @@ type objectsKey struct{}
 // WithObjects returns a request whose objects are added to a list when a handler reads them.
 func WithObjects(r *http.Request, objects *[]string) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), objectsKey{}, objects))
+}
+
+// NoteObject adds an object that a request has made to the audit log's line.
+func NoteObject(ctx context.Context, id string) {
+	noteObjects(ctx, []codalab.Object{{ID: id}})
 }
 
 // noteObjects adds the objects that a request names to the audit log's line.

@@ -38,7 +38,7 @@ type liveKey struct{}
 // its body cannot be read any more.
 func (s *SignIns) Begin(r *http.Request, u store.User) (*Live, *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
-	l := &Live{all: &s.live, holder: store.Holder{UserID: u.ID, SessionID: u.SessionID, WorkerID: u.OnlyWorker}, cancel: cancel}
+	l := &Live{all: &s.live, holder: store.Holder{UserID: u.ID, SessionID: u.SessionID, WorkerID: u.OnlyWorker, ProgramID: u.Program.ID}, cancel: cancel}
 	s.live.mu.Lock()
 	s.live.requests[l] = true
 	s.live.mu.Unlock()

@@ -60,7 +60,11 @@ func (s *SignIns) Routes() []rest.Route {
 		{Pattern: "DELETE /user/sessions/{session}", Serve: s.endSession, Differs: ours + "it ends one of the user's sessions"},
 		{Pattern: "POST /user/password", Serve: s.changePassword, Differs: ours + "it changes the password, given the old one; this ends the user's other sessions and worker tokens"},
 		{Pattern: "POST /workers/{worker}/token", Serve: s.addWorkerToken, WorkerToken: true, Begins: true, Audited: true, Differs: ours + "it gives out a worker token; a worker renews its own"},
-		{Pattern: "DELETE /workers/{worker}/token", Serve: s.endWorkerTokens, Audited: true, Differs: ours + "it ends all of the user's tokens for this worker"},
+		{Pattern: "DELETE /workers/{worker}/token", Serve: s.endWorkerTokens, Manager: true, Audited: true, Differs: ours + "it ends all of the user's tokens for this worker"},
+		{Pattern: "GET /workers/{worker}/token", Serve: s.ownProgramToken, Worker: true, WorkerToken: true, Differs: ours + "a program learns whether its program token is for this worker, and the token's end"},
+		{Pattern: "POST /program_tokens", Serve: s.addProgramToken, Worker: true, Audited: true, Differs: ours + "a program token for workers of the user (cl-bridge init)"},
+		{Pattern: "GET /program_tokens", Serve: s.listProgramTokens, Worker: true, Differs: ours + "the user's program tokens, without their secrets"},
+		{Pattern: "DELETE /program_tokens/{token}", Serve: s.endProgramToken, Worker: true, Audited: true, Differs: ours + "it ends a program token of the user, and the worker tokens that it made"},
 	}
 }
 

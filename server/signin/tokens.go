@@ -60,12 +60,19 @@ func (s *SignIns) Authenticate(r *http.Request, public bool) (store.User, error)
 	if token == "" {
 		return store.User{}, nobody
 	}
-	u, err := s.config.Store.UserOfToken(r.Context(), hashToken(token), s.config.Now())
+	find := s.config.Store.UserOfToken
+	if codalab.IsProgramToken(token) {
+		find = s.config.Store.UserOfProgramToken
+	}
+	u, err := find(r.Context(), hashToken(token), s.config.Now())
 	if errors.Is(err, store.ErrNotFound) {
 		return store.User{}, nobody
 	}
 	if err == nil && u.SessionID != "" {
 		s.noteUse(r, u)
+	}
+	if err == nil && u.Program.ID != "" {
+		s.noteProgramUse(r.Context(), u.Program)
 	}
 	return u, err
 }

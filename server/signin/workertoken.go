@@ -30,6 +30,9 @@ func (s *SignIns) addWorkerToken(w http.ResponseWriter, r *http.Request, u store
 	if u.OnlyWorker != "" {
 		return s.renewWorkerToken(w, r, in)
 	}
+	if u.Program.ID != "" && !u.Program.Manages {
+		return rest.Refuse(http.StatusForbidden, "This token makes no tokens for workers: a worker manager needs one that cl-server token add --manager makes.")
+	}
 	worker, longest := r.PathValue("worker"), int64(longestWorkerToken/time.Second)
 	switch {
 	case in.Seconds < 1 || in.Seconds > longest:
@@ -42,8 +45,22 @@ func (s *SignIns) addWorkerToken(w http.ResponseWriter, r *http.Request, u store
 		Token: hashToken(token), UserID: u.ID, WorkerID: worker, Seconds: in.Seconds,
 		Expires: store.Time{Time: now.Add(time.Duration(in.Seconds) * time.Second)}, Latest: store.Time{Time: now.Add(longestWorkerToken)},
 	}
+	boundWorkerToken(&t, u.Program)
 	err := s.config.Store.AddWorkerToken(r.Context(), t, now, maxWorkerTokens)
 	return answerWorkerToken(w, token, t, now, err)
+}
+
+// boundWorkerToken bounds a worker token by the program token that makes it; a login sets no bound.
+func boundWorkerToken(t *store.WorkerToken, maker store.ProgramToken) {
+	if maker.ID == "" {
+		return
+	}
+	t.MadeBy = &maker.ID
+	for _, end := range []*store.Time{&t.Expires, &t.Latest} {
+		if !maker.Expires.IsZero() && maker.Expires.Before(end.Time) {
+			*end = maker.Expires
+		}
+	}
 }
 
 // renewWorkerToken gives out another token for the worker of the request's token.

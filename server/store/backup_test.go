@@ -93,7 +93,9 @@ func populate(t *testing.T, s *store.Store) store.Bundle {
 	}, now)
 	must(t, err)
 	must(t, s.AddReset(ctx, me, "code", now))
-	must(t, s.AddWorkerToken(ctx, store.WorkerToken{Token: "t", UserID: me, WorkerID: "w", Expires: store.Time{Time: now}}, now, 1))
+	must(t, s.AddProgramToken(ctx, store.ProgramToken{ID: "p", Token: "u", UserID: me, Workers: "w"}, 1))
+	program := "p"
+	must(t, s.AddWorkerToken(ctx, store.WorkerToken{Token: "t", UserID: me, WorkerID: "w", Expires: store.Time{Time: now}, MadeBy: &program}, now, 1))
 	parent, child, gone := stored(t, s, "text"), bundle("child"), stored(t, s, "gone")
 	child.Dependencies = []codalab.Dependency{{ChildUUID: child.UUID, ChildPath: "in", ParentUUID: parent.UUID}}
 	must(t, s.CreateBundle(ctx, child, "0xw"))

@@ -7,18 +7,21 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// Holder is what a request was permitted by: a session, or a worker token, of a user. One of SessionID and WorkerID
-// is set, or neither for another kind of token.
-type Holder struct{ UserID, SessionID, WorkerID string }
+// Holder is what a request was permitted by: a session, a worker token, or a program token, of a user. One of SessionID,
+// WorkerID and ProgramID is set.
+type Holder struct{ UserID, SessionID, WorkerID, ProgramID string }
 
 // Ended returns those holders that are there no more: the user was removed, or the session or all tokens of the worker
 // have ended. Tokens that have only expired do not count, unless they were dropped since: the request began before.
 func (s *Store) Ended(ctx context.Context, holders []Holder) (map[Holder]bool, error) {
-	var users, sessions, ofWorkers []string
+	var users, sessions, programs, ofWorkers []string
 	for _, h := range holders {
 		users = append(users, h.UserID)
 		if h.SessionID != "" {
 			sessions = append(sessions, h.SessionID)
+		}
+		if h.ProgramID != "" {
+			programs = append(programs, h.ProgramID)
 		}
 		if h.WorkerID != "" {
 			ofWorkers = append(ofWorkers, h.UserID)
@@ -32,6 +35,10 @@ func (s *Store) Ended(ctx context.Context, holders []Holder) (map[Holder]bool, e
 	if err != nil {
 		return nil, rowError(err, "find sessions")
 	}
+	havePrograms, err := selectIn[string](ctx, s.db, programs, `SELECT id FROM program_tokens WHERE id IN (?)`)
+	if err != nil {
+		return nil, rowError(err, "find program tokens")
+	}
 	type tokenHolder struct {
 		UserID   string `db:"user_id"`
 		WorkerID string `db:"worker_id"`
@@ -40,10 +47,10 @@ func (s *Store) Ended(ctx context.Context, holders []Holder) (map[Holder]bool, e
 	if err != nil {
 		return nil, rowError(err, "find worker tokens")
 	}
-	user, session, worker := setOf(haveUsers), setOf(haveSessions), setOf(haveWorkers)
+	user, session, program, worker := setOf(haveUsers), setOf(haveSessions), setOf(havePrograms), setOf(haveWorkers)
 	ended := map[Holder]bool{}
 	for _, h := range holders {
-		if !user[h.UserID] || h.SessionID != "" && !session[h.SessionID] || h.WorkerID != "" && !worker[tokenHolder{h.UserID, h.WorkerID}] {
+		if !user[h.UserID] || h.SessionID != "" && !session[h.SessionID] || h.ProgramID != "" && !program[h.ProgramID] || h.WorkerID != "" && !worker[tokenHolder{h.UserID, h.WorkerID}] {
 			ended[h] = true
 		}
 	}
@@ -75,6 +82,8 @@ func (s *Store) TidyTokens(ctx context.Context, now time.Time, l TokenLives) err
 			{`UPDATE known_clients SET seen = ? WHERE seen > ?`, []any{at(0), at(0)}},
 			{`UPDATE worker_tokens SET latest = ? WHERE latest > ?`, []any{at(l.Worker), at(l.Worker)}},
 			{`UPDATE worker_tokens SET expires = ? + seconds * 1000000 WHERE expires > ? + seconds * 1000000`, []any{at(0), at(0)}},
+			{`UPDATE program_tokens SET last_used = ? WHERE last_used > ?`, []any{at(0), at(0)}},
+			{`UPDATE program_tokens SET token = 'ended ' || id WHERE expires <> 0 AND expires < ?`, []any{at(0)}},
 			{`UPDATE password_resets SET expires = ? WHERE expires > ?`, []any{at(l.Reset), at(l.Reset)}},
 			{`DELETE FROM grants WHERE access_expires < ? AND refresh_expires < ? AND used < ?`, []any{at(0), at(0), at(-rememberUsed)}},
 			{`DELETE FROM sessions WHERE NOT EXISTS (SELECT 1 FROM grants WHERE session_id = sessions.id)`, nil},

@@ -53,7 +53,7 @@ func (s *Store) SetPassword(ctx context.Context, in NewPassword, now time.Time) 
 func endSignIns(userID, session string) []step {
 	return []step{
 		{`DELETE FROM sessions WHERE user_id = ? AND id <> ?`, []any{userID, session}},
-		{`DELETE FROM worker_tokens WHERE user_id = ?`, []any{userID}},
+		{`DELETE FROM worker_tokens WHERE user_id = ? AND made_by IS NULL`, []any{userID}}, // program tokens have no password behind them
 	}
 }
 

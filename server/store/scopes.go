@@ -42,13 +42,21 @@ func (s *Store) Scopes(ctx context.Context, userID string) ([]Scope, error) {
 	return scopes, rowError(err, "list scopes of user "+userID)
 }
 
-// WorkerInputs returns those of these bundles that are inputs of runs which a worker has, or all workers of its
-// user if it has no ID.
-func (s *Store) WorkerInputs(ctx context.Context, w Worker, uuids []string) ([]string, error) {
-	inputs, err := selectIn[string](ctx, s.db, uuids, `
-		SELECT DISTINCT d.parent_uuid FROM dependencies d JOIN bundles c ON c.uuid = d.child_uuid
-		WHERE d.parent_uuid IN (?) AND c.worker_user = ? AND (? = '' OR c.worker_id = ?) AND c.state NOT IN ('ready', 'failed', 'killed')`,
-		w.User, w.ID, w.ID)
+// WorkerInputs returns those of these bundles that are inputs of runs which a user's workers have. Only workers that
+// mine accepts count.
+func (s *Store) WorkerInputs(ctx context.Context, userID string, mine func(worker string) bool, uuids []string) ([]string, error) {
+	found, err := selectIn[struct {
+		Input  string `db:"parent_uuid"`
+		Worker string `db:"worker_id"`
+	}](ctx, s.db, uuids, `
+		SELECT DISTINCT d.parent_uuid, c.worker_id FROM dependencies d JOIN bundles c ON c.uuid = d.child_uuid
+		WHERE d.parent_uuid IN (?) AND c.worker_user = ? AND c.state NOT IN ('ready', 'failed', 'killed')`, userID)
+	var inputs []string
+	for _, one := range found {
+		if mine(one.Worker) {
+			inputs = append(inputs, one.Input)
+		}
+	}
 	return inputs, rowError(err, "list inputs")
 }
 

@@ -53,10 +53,28 @@ type User struct {
 	// token. They are no columns of the table users either.
 	SessionID   string `db:"session_id"`
 	SessionUsed Time   `db:"session_used"`
+
+	// Program is the program token that a request has; the zero value if it has another token. As OnlyWorker it is no
+	// column of the table users.
+	Program ProgramToken `db:"program"`
 }
 
 // Root reports whether the user is the root user.
 func (u User) Root() bool { return u.ID == RootID }
+
+// Bounded reports whether the request's token is for some workers alone: a worker token, or a program token.
+func (u User) Bounded() bool { return u.OnlyWorker != "" || u.Program.ID != "" }
+
+// MayBe reports whether the request's token is for a worker. A token without bounds is for all workers of its user.
+func (u User) MayBe(worker string) bool {
+	switch {
+	case u.OnlyWorker != "":
+		return worker == u.OnlyWorker
+	case u.Program.ID != "":
+		return u.Program.Workers.Has(worker)
+	}
+	return true
+}
 
 // AddUser adds a user; ErrExists if the id or the name is taken.
 func (s *Store) AddUser(ctx context.Context, u User) error {

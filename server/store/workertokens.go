@@ -25,6 +25,8 @@ type WorkerToken struct {
 	// tokens of a start have the same number, and those of the next start a larger one, also if all tokens were ended
 	// in between.
 	Start int64 `db:"start_number"`
+	// MadeBy is the id of the program token that made it, and with which it ends; nil for a login.
+	MadeBy *string `db:"made_by"`
 }
 
 // ErrReplaced means that the worker has begun again with the same token since, as another process.
@@ -48,8 +50,8 @@ func addWorkerToken(ctx context.Context, tx *sqlx.Tx, t WorkerToken, now time.Ti
 		return fmt.Errorf("add worker token: %w", ErrTooMany)
 	}
 	_, err := tx.NamedExecContext(ctx, `
-		INSERT INTO worker_tokens (token, user_id, worker_id, expires, seconds, latest, renewed, start_number)
-		VALUES (:token, :user_id, :worker_id, :expires, :seconds, :latest, CASE WHEN :renewed THEN 1 ELSE 0 END, :start_number)`, t)
+		INSERT INTO worker_tokens (token, user_id, worker_id, expires, seconds, latest, renewed, start_number, made_by)
+		VALUES (:token, :user_id, :worker_id, :expires, :seconds, :latest, CASE WHEN :renewed THEN 1 ELSE 0 END, :start_number, :made_by)`, t)
 	return rowError(err, "add worker token")
 }
 
