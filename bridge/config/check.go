@@ -29,8 +29,10 @@ func (c Config) check() error {
 		return fmt.Errorf("server = %q is not an address such as \"https://worksheets.example.org\"", c.Server)
 	case c.User == "":
 		return errors.New("user is missing: the CodaLab user whose bundles the bridge runs")
-	case c.PasswordFile == "":
-		return errors.New("password_file is missing: a file that only you may read, with the user's password")
+	case c.PasswordFile == "" && c.TokenFile == "":
+		return errors.New("token_file is missing: a file that only you may read, with a token of the server; or password_file, with the user's password")
+	case c.PasswordFile != "" && c.TokenFile != "":
+		return errors.New("password_file and token_file are both there: the bridge signs in with one of them")
 	case !filepath.IsAbs(c.Shared):
 		return fmt.Errorf("shared = %q: want the absolute path of a directory that compute nodes see too", c.Shared)
 	case c.ServerStore != "" && (!filepath.IsAbs(c.ServerStore) || filepath.Clean(c.ServerStore) == "/"):

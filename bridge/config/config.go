@@ -28,6 +28,7 @@ type Config struct {
 	Server       string `toml:"server"`
 	User         string `toml:"user"`
 	PasswordFile string `toml:"password_file"`
+	TokenFile    string `toml:"token_file"`
 	Name         string `toml:"name"`
 	Shared       string `toml:"shared"`
 	ServerStore  string `toml:"server_store"`
@@ -230,6 +231,9 @@ func (c Config) DefaultImages(q *Queue) []string {
 	}
 	return []string{cmp.Or(c.Image.DefaultCPU, plan.CodaLabCPUImage), cmp.Or(c.Image.DefaultGPU, plan.CodaLabGPUImage)}
 }
+
+// BridgeName returns the bridge's name on a host.
+func (c Config) BridgeName(host string) string { return cmp.Or(c.Name, c.User+"-"+host) }
 
 // QueueNames returns the names of the queues, sorted.
 func (c Config) QueueNames() []string { return slices.Sorted(maps.Keys(c.Queue)) }

@@ -5,22 +5,63 @@ import (
 	"fmt"
 	"os"
 	"strings"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
 )
+
+// Login returns the functions by which a client signs in: credentials with password_file, or token with token_file.
+// The other one is nil.
+func (c Config) Login() (credentials func(context.Context) (user, password string, err error), token func(context.Context) (string, error)) {
+	if c.TokenFile != "" {
+		return nil, c.token
+	}
+	return c.Credentials, nil
+}
+
+// CheckLogin fails if the file with the password or the token cannot be used. It asks no server.
+func (c Config) CheckLogin(ctx context.Context) error {
+	credentials, token := c.Login()
+	if token != nil {
+		_, err := token(ctx)
+		return err
+	}
+	_, _, err := credentials(ctx)
+	return err
+}
 
 // Credentials returns the user and the password. It reads the file at each call, so that
 // the password can be changed while the bridge runs, and refuses a file that others may
 // read.
 func (c Config) Credentials(context.Context) (user, password string, err error) {
-	info, err := os.Stat(c.PasswordFile)
+	text, err := readPrivate("password_file", c.PasswordFile)
+	return c.User, strings.TrimRight(text, "\r\n"), err
+}
+
+// token returns the program token. It reads the file at each call, as Credentials does.
+func (c Config) token(context.Context) (string, error) {
+	text, err := readPrivate("token_file", c.TokenFile)
 	if err != nil {
-		return "", "", fmt.Errorf("read password_file: %w", err)
+		return "", err
+	}
+	token := strings.TrimSpace(text)
+	if _, err := codalab.ProgramTokenID(token); err != nil {
+		return "", fmt.Errorf("token_file %s: %w", c.TokenFile, err)
+	}
+	return token, nil
+}
+
+// readPrivate reads the file that a key names. It refuses one that others may read.
+func readPrivate(key, path string) (string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", fmt.Errorf("read %s: %w", key, err)
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		return "", "", fmt.Errorf("password_file %s may be read by others: chmod 600 it", c.PasswordFile)
+		return "", fmt.Errorf("%s %s may be read by others: chmod 600 it", key, path)
 	}
-	data, err := os.ReadFile(c.PasswordFile)
+	data, err := os.ReadFile(path)
 	if err != nil {
-		return "", "", fmt.Errorf("read password_file: %w", err)
+		return "", fmt.Errorf("read %s: %w", key, err)
 	}
-	return c.User, strings.TrimRight(string(data), "\r\n"), nil
+	return string(data), nil
 }

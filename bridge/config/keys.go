@@ -82,7 +82,8 @@ func bridgeKeys() []Key {
 	return []Key{
 		{Name: "server", Type: Text, Otherwise: required, Meaning: "The address of the CodaLab server, such as `\"https://worksheets.example.org\"`.", Comment: "the CodaLab server"},
 		{Name: "user", Type: Text, Otherwise: required, Meaning: "The server's user for whom the bridge runs bundles.", Comment: "the bridge runs this user's bundles"},
-		{Name: "password_file", Type: Text, Otherwise: required, Meaning: "A file with the user's password. Only you may be able to read it (mode 0600).", Comment: "only you may read it"},
+		{Name: "password_file", Type: Text, Otherwise: "`token_file`", Meaning: "A file with the user's password. Only you may be able to read it (mode 0600). It or `token_file` is required.", Comment: "only you may read it"},
+		{Name: "token_file", Type: Text, Otherwise: "`password_file`", Meaning: "A file with a token of `cl-server` in place of the password, for the workers `<name>-*` ([Tokens](server.md#tokens-of-bridges-and-workers)). CodaLab's own server has no such tokens. The bridge reads the file again when the server refuses the token.", Comment: "only you may read it"},
 		{Name: "name", Type: Text, Otherwise: "`<user>-<host>`", Meaning: "The name of the bridge. The server sees a worker `<name>-<queue>` for each queue."},
 		{Name: "shared", Type: Text, Otherwise: required, Meaning: "A directory that this host and the compute nodes see at the same path.", Comment: "this host and the compute nodes see it at the same path"},
 		{Name: "server_store", Type: Text, Otherwise: "bundle contents travel over the network", Meaning: "The server's own store, where the server, this host and the nodes share its disk ([A disk shared with the server](operators/reference.md#a-disk-shared-with-the-server))."},

@@ -19,19 +19,25 @@ import (
 // or no Slurm commands. It sends no request: the first calls show whether the server
 // accepts the login and whether the controller answers.
 func connect(ctx context.Context, p program.Process, c config.Config, log *slog.Logger) (*client.Client, *sbatch.Client, error) {
-	if _, _, err := c.Credentials(ctx); err != nil {
+	if err := c.CheckLogin(ctx); err != nil {
 		return nil, nil, err
 	}
-	o := client.Options{ClientID: client.WorkerClient, Credentials: c.Credentials, Log: log}
+	var device client.TokenCache
 	if state, err := userDir(p, "XDG_STATE_HOME", ".local", "state"); err == nil { // without one, the server does not know the bridge at its next start
-		o.Tokens = account.OpenDevice(state, c.Server)
+		device = account.OpenDevice(state, c.Server)
 	}
-	cl, err := client.New(c.Server, o)
+	cl, err := newClient(c, log, device)
 	if err != nil {
 		return nil, nil, err
 	}
 	slurm, err := findSlurm(ctx, p, c, log)
 	return cl, slurm, err
+}
+
+// newClient returns a client that signs in as the configuration says. log and device may be nil.
+func newClient(c config.Config, log *slog.Logger, device client.TokenCache) (*client.Client, error) {
+	credentials, token := c.Login()
+	return client.New(c.Server, client.Options{ClientID: client.WorkerClient, Credentials: credentials, Token: token, Tokens: device, Log: log})
 }
 
 // refusedLogin gives an error the exit code ExitDenied if the server has refused the

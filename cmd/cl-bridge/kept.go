@@ -15,7 +15,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
-	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -59,7 +58,7 @@ func keptLs(p program.Process) *cobra.Command {
 }
 
 func askServer(ctx context.Context, c config.Config, found []keptresults.Results) error {
-	cl, err := client.New(c.Server, client.Options{ClientID: client.WorkerClient, Credentials: c.Credentials})
+	cl, err := newClient(c, nil, nil)
 	if err != nil {
 		return program.Usage(err)
 	}

@@ -44,6 +44,14 @@ func Password(path string, err error) Check {
 	return ok("password_file", "%s exists, and only you can read it", path)
 }
 
+// Token judges the token's file.
+func Token(path string, err error) Check {
+	if err != nil {
+		return failed("token_file", err.Error(), fmt.Sprintf("write a token of the server into it, readable by you alone: (umask 077; cat > %s)", path))
+	}
+	return ok("token_file", "%s has a token, and only you can read it", path)
+}
+
 // LedgerFound is a finding about the ledger on this host.
 type LedgerFound struct {
 	// Where is the ledger's file or postgres://….

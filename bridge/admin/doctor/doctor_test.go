@@ -153,6 +153,7 @@ func TestServerAndLoginAreToldApart(t *testing.T) {
 		{&codalab.Error{Message: "cannot reach the server at http://h: connection refused"}, "failed server: cannot reach the server at http://h: connection refused; is server the right address, and can this host reach it? curl http://h/rest/user", "failed login: not tried: there is no server to log in to; ", true},
 		{&codalab.Error{Method: "POST", Path: "/oauth2/token", Status: 502, Message: "Bad Gateway"}, "failed server: http://h is in trouble: POST /oauth2/token: 502 Bad Gateway; ask its administrator, or try again later", "failed login: not tried: there is no server to log in to; ", true},
 		{&codalab.Error{Method: "POST", Path: "/oauth2/token", Status: 404, Message: "Not Found"}, "failed server: http://h does not answer as a CodaLab server does: POST /oauth2/token: 404 Not Found; is server the address of one, without /rest and without /worksheets?", "failed login: not tried: there is no server to log in to; ", false},
+		{&codalab.Error{Status: 401, Err: client.ErrToken}, "", "failed login: the server refuses the token: it has ended or was revoked, or this is CodaLab's own server, which has no such tokens; write a new one into token_file, which cl token add or the server's administrator makes (cl-server token add)", false},
 		{&codalab.Error{Status: 403, Message: "not verified"}, "", `failed login: the server refuses user "ann": not verified; ask the server's administrator to admit this user`, false},
 	} {
 		checks := []doctor.Check{doctor.Server("http://h", "1.7.3", test.err), doctor.Login("ann", test.err)}
@@ -165,6 +166,28 @@ func TestServerAndLoginAreToldApart(t *testing.T) {
 		if _, away := doctor.HasFailed(checks); away != test.away {
 			t.Errorf("%v: away = %v", test.err, away)
 		}
+	}
+}
+
+func TestTokenIsJudgedByItsWorkersItsUserAndItsEnd(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 28, 8, 0, 0, 0, time.UTC)
+	token := func(user string, days int) codalab.ProgramToken {
+		return codalab.ProgramToken{ID: "abc", User: user, Expires: now.Add(time.Duration(days) * 24 * time.Hour).Unix()}
+	}
+	for want, check := range map[string]doctor.Check{
+		"": doctor.Tokened(token("ann", 30), "ann", "lab", now, nil),
+		"warning token_file: the token abc ends on 2026-12-08, and the bridge waits then; write a new one into the file before: the bridge takes it when the old one ends": doctor.Tokened(token("ann", 10), "ann", "lab", now, nil),
+		`failed token_file: the token is one of bob, and user is ann; write user = "bob", or get a token of ann`:                                                           doctor.Tokened(token("bob", 30), "ann", "lab", now, nil),
+		"failed token_file: the token is not for this bridge: not for worker lab-cpu; get one for the workers lab-*, or name the bridge as the token does (key name)":      doctor.Tokened(codalab.ProgramToken{}, "ann", "lab", now, &codalab.Error{Status: 403, Message: "not for worker lab-cpu"}),
+		"failed token_file: read token_file: no such file; write a token of the server into it, readable by you alone: (umask 077; cat > /t)":                              doctor.Token("/t", errors.New("read token_file: no such file")),
+	} {
+		if got := said(check); got != want {
+			t.Errorf("%s\nwant\n%s", got, want)
+		}
+	}
+	if got := doctor.Tokened(codalab.ProgramToken{ID: "abc", User: "ann"}, "ann", "lab", now, nil); got.Found != "the token abc is for this bridge, and has no end" {
+		t.Errorf("%+v", got)
 	}
 }
 

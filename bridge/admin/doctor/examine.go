@@ -71,23 +71,32 @@ func (e *Examination) add(checks ...Check) {
 	}
 }
 
-// login checks the password's file, the server and the login.
+// login checks the file of the login, the server and the login.
 func (e *Examination) login(ctx context.Context) {
 	c := e.Config
-	_, _, unread := c.Credentials(ctx)
-	e.add(Password(c.PasswordFile, unread))
+	unread := c.CheckLogin(ctx)
+	if c.TokenFile != "" {
+		e.add(Token(c.TokenFile, unread))
+	} else {
+		e.add(Password(c.PasswordFile, unread))
+	}
 	if unread != nil {
 		e.add(Reach(ctx, c.Server, c.User))
 		return
 	}
 	version := ""
-	cl, err := client.New(c.Server, client.Options{ClientID: client.WorkerClient, Credentials: c.Credentials})
+	credentials, token := c.Login()
+	cl, err := client.New(c.Server, client.Options{ClientID: client.WorkerClient, Credentials: credentials, Token: token})
 	if err == nil {
 		version, err = cl.ServerVersion(ctx)
 	}
 	e.add(Server(c.Server, version, err), Login(c.User, err))
-	if err != nil {
+	switch {
+	case err != nil:
 		return
+	case token != nil:
+		e.token(ctx, cl)
+		return // a token lists no groups: the first check-in of a queue shows whether its group is wrong
 	}
 	queues := c.Plan()
 	for _, name := range c.QueueNames() {
@@ -95,6 +104,19 @@ func (e *Examination) login(ctx context.Context) {
 			groups, err := cl.Groups(ctx)
 			e.add(Group(q, c.User, groups, err))
 		}
+	}
+}
+
+// token checks whether the bridge's token is for the worker of each queue, and when it ends.
+func (e *Examination) token(ctx context.Context, cl *client.Client) {
+	host, err := os.Hostname()
+	if err != nil {
+		e.add(failed("token_file", err.Error(), "give this host a name"))
+		return
+	}
+	for _, queue := range e.Config.QueueNames() {
+		own, err := cl.OwnProgramToken(ctx, e.Config.BridgeName(host)+"-"+queue)
+		e.add(Tokened(own, e.Config.User, e.Config.BridgeName(host), e.Now(), err))
 	}
 }
 

@@ -61,7 +61,7 @@ func (a asker) ask(ctx context.Context, question, suggestion, flag string) (stri
 func (a asker) askPassword(ctx context.Context, question string) (string, error) {
 	in, ok := a.in.(*os.File)
 	if !ok || a.silent {
-		return "", &UsageError{errors.New("--password-file is needed: there is nobody to ask")}
+		return "", &UsageError{errors.New("--token-file or --password-file is needed: there is nobody to ask")}
 	}
 	fd := int(in.Fd())
 	before, err := term.GetState(fd)

@@ -10,7 +10,9 @@ import (
 
 // draft is a configuration that is about to be written.
 type draft struct {
-	Server, User, PasswordFile, Shared string
+	Server, User, Shared string
+	// One of these is empty.
+	PasswordFile, TokenFile string
 	// Ledger is empty where the usual place is on a disk of this host.
 	Ledger string
 	// SlurmBin and SlurmConf are empty where Slurm is in its usual places.

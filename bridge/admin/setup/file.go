@@ -34,7 +34,11 @@ func (d draft) text() string {
 	b.line("# Written by cl-bridge init. docs/keys.md has all keys; cl-bridge doctor checks what is here.")
 	b.text("server", d.Server)
 	b.text("user", d.User)
-	b.text("password_file", d.PasswordFile)
+	if d.TokenFile != "" {
+		b.text("token_file", d.TokenFile)
+	} else {
+		b.text("password_file", d.PasswordFile)
+	}
 	b.text("shared", d.Shared)
 	if d.Ledger != "" {
 		b.text("ledger", d.Ledger)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge/admin/doctor"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
 
@@ -44,7 +45,7 @@ func (s *session) login(ctx context.Context) error {
 		if reached.Verdict == doctor.Failed {
 			s.Server = ""
 		} else {
-			s.User, s.PasswordFile = "", ""
+			s.User, s.PasswordFile, s.TokenFile = "", "", ""
 		}
 	}
 }
@@ -55,19 +56,21 @@ func (s *session) askLogin(ctx context.Context) error {
 		if err = s.askServer(ctx); err != nil {
 			return err
 		}
-		s.password = ""
+		s.secret = ""
 	}
 	if s.User == "" {
 		if s.User, err = s.ask(ctx, "Your user name there", cmp.Or(s.draft.User, doctor.LocalUser()), "--user"); err != nil {
 			return err
 		}
-		s.password = ""
+		s.secret = ""
 	}
-	if s.PasswordFile == "" && s.password == "" {
-		if !s.silent && s.isThere(s.besideConfig) {
-			return fmt.Errorf("%s is there already: --password-file uses it, and --force writes it anew", s.besideConfig)
+	if s.PasswordFile == "" && s.TokenFile == "" && s.secret == "" {
+		for file, flag := range map[string]string{s.passwordFile(): "--password-file", s.tokenFile(): "--token-file"} {
+			if !s.silent && s.isThere(file) {
+				return fmt.Errorf("%s is there already: %s uses it, and --force writes it anew", file, flag)
+			}
 		}
-		if s.password, err = s.askPassword(ctx, "Password of "+s.User+" (it is not shown)"); err != nil {
+		if s.secret, err = s.askPassword(ctx, "Password of "+s.User+", or a token of the server (it is not shown)"); err != nil {
 			return err
 		}
 	}
@@ -93,24 +96,75 @@ func (s *session) askServer(ctx context.Context) error {
 	}
 }
 
-// tryLogin logs in with the password that was typed, or that is in the file.
+// passwordFile and tokenFile are the files for a secret that was typed, in the directory of the configuration.
+func (s *session) passwordFile() string { return filepath.Join(s.dir, "password") }
+func (s *session) tokenFile() string    { return filepath.Join(s.dir, "token") }
+
+// tryLogin logs in with the secret that was typed, or that is in a file.
 func (s *session) tryLogin(ctx context.Context) (version string, err error) {
-	s.draft.PasswordFile = s.besideConfig
-	ask := func(context.Context) (string, string, error) { return s.draft.User, s.password, nil }
-	if s.PasswordFile != "" {
-		path, err := filepath.Abs(s.PasswordFile)
+	o := client.Options{ClientID: client.WorkerClient}
+	switch {
+	case s.PasswordFile != "" || s.TokenFile != "":
+		c, err := s.filedLogin(ctx)
 		if err != nil {
-			return "", fmt.Errorf("find password_file: %w", err)
+			return "", err
 		}
-		s.draft.PasswordFile = path
-		ask = config.Config{User: s.draft.User, PasswordFile: path}.Credentials
-		if _, _, err := ask(ctx); err != nil {
-			return "", &UsageError{err}
-		}
+		s.draft.PasswordFile, s.draft.TokenFile = c.PasswordFile, c.TokenFile
+		o.Credentials, o.Token = c.Login()
+	case codalab.IsProgramToken(s.secret):
+		o.Token = func(context.Context) (string, error) { return s.secret, nil }
+	default:
+		o.Credentials = func(context.Context) (string, string, error) { return s.draft.User, s.secret, nil }
 	}
-	cl, err := client.New(s.draft.Server, client.Options{ClientID: client.WorkerClient, Credentials: ask})
-	if err != nil {
+	if s.client, err = client.New(s.draft.Server, o); err != nil {
 		return "", err
 	}
-	return cl.ServerVersion(ctx)
+	return s.client.ServerVersion(ctx)
+}
+
+// filedLogin returns a configuration that has the file of the login alone. It fails if the file cannot be used.
+func (s *session) filedLogin(ctx context.Context) (c config.Config, err error) {
+	c = config.Config{User: s.draft.User, PasswordFile: s.PasswordFile, TokenFile: s.TokenFile}
+	if s.PasswordFile != "" && s.TokenFile != "" {
+		return c, &UsageError{errors.New("--password-file and --token-file: give one of them")}
+	}
+	for _, path := range []*string{&c.PasswordFile, &c.TokenFile} {
+		if *path == "" {
+			continue
+		}
+		if *path, err = filepath.Abs(*path); err != nil { // the bridge starts elsewhere
+			return c, fmt.Errorf("find the file of the login: %w", err)
+		}
+	}
+	if err := c.CheckLogin(ctx); err != nil {
+		return c, &UsageError{err}
+	}
+	return c, nil
+}
+
+// tokenDays is the validity of the token that init makes.
+const tokenDays = 365
+
+// settleLogin finds the file for a secret that was typed. In place of a password the bridge gets a token that is for the
+// user's bridges alone, on whatever host, if the server has tokens. The password is kept nowhere then.
+func (s *session) settleLogin(ctx context.Context) error {
+	if s.secret == "" {
+		return nil // a file has it
+	}
+	if !codalab.IsProgramToken(s.secret) {
+		workers := s.draft.User + "-*"
+		made, err := s.client.AddProgramToken(ctx, codalab.ProgramTokenRequest{Workers: []string{workers}, Days: tokenDays})
+		switch {
+		case errors.Is(err, errors.ErrUnsupported):
+			s.say("The server has no tokens for bridges, as CodaLab's own: the bridge gets the password\n")
+			s.draft.PasswordFile = s.passwordFile()
+			return nil
+		case err != nil:
+			return fmt.Errorf("make a token for the bridge: %w", err)
+		}
+		s.say("The bridge gets the token %s for the workers %s, which is valid for %d days, and no password\n", made.ID, workers, tokenDays)
+		s.secret = made.Access
+	}
+	s.draft.TokenFile = s.tokenFile()
+	return nil
 }

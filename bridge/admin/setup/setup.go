@@ -23,6 +23,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/admin/doctor"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 	"github.com/cl-slurm/cl-slurm/sbatch"
@@ -36,8 +37,9 @@ type Options struct {
 	// UsualLedger is the ledger of a configuration that names none.
 	UsualLedger  string
 	Server, User string
-	// PasswordFile has the password and stays where it is.
+	// PasswordFile has the password, and TokenFile a program token of the server. They stay where they are.
 	PasswordFile string
+	TokenFile    string
 	Shared       string
 	SlurmBin     string
 	// Partitions get a queue. DefaultPartition has the queue of bundles that name none.
@@ -74,7 +76,7 @@ func (e *OutageError) Unwrap() error { return e.Err }
 // Transient reports true: another try may succeed.
 func (e *OutageError) Transient() bool { return true }
 
-// Run asks, and writes the configuration and perhaps the password's file. It returns a
+// Run asks, and writes the configuration and perhaps the file of the token or the password. It returns a
 // *UsageError or an *OutageError where that is the reason to fail.
 func Run(ctx context.Context, o Options) error {
 	s := session{Options: o, asker: newAsker(o.In, o.Out, o.Yes)}
@@ -86,9 +88,12 @@ type session struct {
 	Options
 	asker
 	draft draft
-	// password is the one that the operator typed; empty where PasswordFile has it. besideConfig is the file to
-	// which it is written.
-	password, besideConfig string
+	// secret is the password or the token that the operator typed; empty where a file has it.
+	secret string
+	// dir is the directory of the configuration, to which a secret is written.
+	dir string
+	// client is signed in.
+	client *client.Client
 }
 
 func (s *session) run(ctx context.Context) error {
@@ -103,7 +108,7 @@ func (s *session) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.besideConfig = filepath.Join(filepath.Dir(path), "password")
+	s.dir = filepath.Dir(path)
 	if err := s.login(ctx); err != nil {
 		return err
 	}
@@ -118,6 +123,9 @@ func (s *session) run(ctx context.Context) error {
 	}
 	if errors.Is(ledger.CheckPlace(s.UsualLedger), ledger.ErrNetwork) {
 		s.draft.Ledger = ledger.LocalPlace()
+	}
+	if err := s.settleLogin(ctx); err != nil {
+		return err
 	}
 	return s.write(path)
 }
@@ -265,8 +273,8 @@ func (s *session) write(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("write configuration: %w", err)
 	}
-	if s.password != "" {
-		if err := atomicfile.Write(s.draft.PasswordFile, []byte(s.password+"\n"), 0o600); err != nil {
+	if s.secret != "" {
+		if err := atomicfile.Write(cmp.Or(s.draft.TokenFile, s.draft.PasswordFile), []byte(s.secret+"\n"), 0o600); err != nil {
 			return err
 		}
 	}

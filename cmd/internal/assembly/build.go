@@ -165,8 +165,8 @@ func imageFiles(c config.Config, links *inputs.Links) *images.Files {
 // hiddenPaths returns the paths that no bundle may use in place: the bridge's own, and system
 // directories without user data.
 func hiddenPaths(c config.Config) []string {
-	own := []string{c.Shared, c.PasswordFile, c.Path}
-	for _, path := range []string{c.ServerStore, c.Cache.Dir, c.Image.Logins, c.Image.DockerConfig} {
+	own := []string{c.Shared, c.Path}
+	for _, path := range []string{c.PasswordFile, c.TokenFile, c.ServerStore, c.Cache.Dir, c.Image.Logins, c.Image.DockerConfig} {
 		if path != "" {
 			own = append(own, path)
 		}

@@ -19,11 +19,11 @@ import (
 
 func TestNoBundleMayUseTheBridgesOwnFilesInPlace(t *testing.T) {
 	t.Parallel()
-	c := config.Config{Shared: "/shared", PasswordFile: "/home/ann/password", Path: "/home/ann/bridge.toml", ServerStore: "/store", Ledger: "/home/ann/ledger.db"}
+	c := config.Config{Shared: "/shared", PasswordFile: "/home/ann/password", TokenFile: "/home/ann/token", Path: "/home/ann/bridge.toml", ServerStore: "/store", Ledger: "/home/ann/ledger.db"}
 	c.Cache.Dir, c.Image.Logins, c.Image.DockerConfig = "/cache", "/home/ann/logins", "/home/ann/docker.json"
 	hidden := hiddenPaths(c)
 	for _, path := range []string{
-		"/shared", "/home/ann/password", "/home/ann/bridge.toml", "/store", "/cache", "/proc", "/sys", "/dev", "/run",
+		"/shared", "/home/ann/password", "/home/ann/token", "/home/ann/bridge.toml", "/store", "/cache", "/proc", "/sys", "/dev", "/run",
 		"/home/ann/ledger.db", "/home/ann/ledger.db-wal", "/home/ann/ledger.db-shm", "/home/ann/ledger.db.lock",
 		"/home/ann/logins", "/home/ann/docker.json",
 	} {

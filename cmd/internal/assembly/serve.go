@@ -1,7 +1,6 @@
 package assembly
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -235,7 +234,7 @@ func (a Assembly) build(book *ledger.Ledger, watched *sbatch.Observer, installed
 	made.Images.Cache = made.imageContent
 	made.Bridge = &bridge.Bridge{Config: bridge.Config{
 		Policy:     policy(c, book.ID, layout, installed, a.SubmitBound),
-		Name:       cmp.Or(c.Name, c.User+"-"+host),
+		Name:       c.BridgeName(host),
 		Hostname:   host,
 		SharedDisk: c.ServerStore != "",
 		Ledger:     book,
