@@ -86,7 +86,7 @@ func (c *cloud) tryServer(ctx context.Context, server string, b cloudBackend) []
 
 // logIn logs in at the server, and returns the user's name.
 func (c *cloud) logIn(ctx context.Context, server string) (api *client.Client, userName string, err error) {
-	login, err := findLogin(ctx, c.Process, server, c.passwordFile, "")
+	login, err := c.login.find(ctx, c.Process, server, "")
 	if err != nil {
 		return nil, "", err
 	}

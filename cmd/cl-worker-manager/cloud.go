@@ -75,11 +75,12 @@ type cloudWorkers struct {
 type cloud struct {
 	*manager
 	service
-	mark, passwordFile string
-	shape              pilot.Shape
-	memoryMB           int64
-	dryRun, check      bool
-	mostFailed         int
+	mark          string
+	login         loginFiles
+	shape         pilot.Shape
+	memoryMB      int64
+	dryRun, check bool
+	mostFailed    int
 }
 
 func (m *manager) cloudCommand(s service) *cobra.Command {
@@ -115,7 +116,7 @@ const longestMark = 20
 
 func (c *cloud) addFindFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.mark, "manager-name", "codalab", "`name` by which this manager recognizes its workers; managers in the same place need different ones")
-	flags.StringVar(&c.passwordFile, "password-file", "", "`file` with the user's name and password in two lines, which only you may read")
+	c.login.addFlags(flags)
 }
 
 func (c *cloud) checkFlags() error {
@@ -190,7 +191,7 @@ func (c *cloud) settings(string) (settings, error) {
 	shape := c.shape
 	shape.Memory, shape.Tag, shape.Exclusive, shape.Runs = c.memoryMB<<20, c.worker.tag, c.worker.tagExclusive, c.worker.exitAfterRuns
 	return settings{
-		record: record{Server: server, Search: c.search.List, Shape: shape, Min: c.min, Max: c.max}, shaped: true, passwordFile: c.passwordFile,
+		record: record{Server: server, Search: c.search.List, Shape: shape, Min: c.min, Max: c.max}, shaped: true, login: c.login,
 	}, err
 }
 
@@ -208,11 +209,14 @@ func (c *cloud) manageWorkers(ctx context.Context) error {
 	if c.dryRun || c.check {
 		return c.show(ctx, s.Server)
 	}
-	login, err := findLogin(ctx, c.Process, s.Server, c.passwordFile, "")
+	login, err := c.login.find(ctx, c.Process, s.Server, "")
 	if err != nil {
 		return err
 	}
 	api, err := login.connect(s.Server)
+	if err == nil {
+		err = login.findUser(ctx, api, c.once, c.Process, c.Log(c.verbose))
+	}
 	if err != nil {
 		return err
 	}

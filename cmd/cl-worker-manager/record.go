@@ -21,6 +21,7 @@ import (
 type record struct {
 	Server       string      `json:"server"`
 	PasswordFile string      `json:"password_file"`
+	TokenFile    string      `json:"token_file,omitempty"`
 	Everybody    bool        `json:"everybody"`
 	Search       []string    `json:"search"`
 	Shape        pilot.Shape `json:"shape"`
@@ -35,7 +36,7 @@ const rootUser = "codalab"
 func (s *slurmBatch) record(server string, l *login) record {
 	j := s.job
 	return record{
-		Server: server, PasswordFile: l.file, Everybody: l.User == rootUser, Search: s.search.List, Min: s.min, Max: s.max,
+		Server: server, PasswordFile: l.file, TokenFile: absolute(s.login.token), Everybody: l.User == rootUser, Search: s.search.List, Min: s.min, Max: s.max,
 		Shape: pilot.Shape{
 			CPUs: j.CPUs, GPUs: j.GPUs, Memory: j.MemoryMB << 20, Longest: slurmbatch.Longest(j.Time),
 			Tag: s.worker.tag, Exclusive: s.worker.tagExclusive, Runs: s.worker.exitAfterRuns,
@@ -61,6 +62,14 @@ func (r record) save(b *slurmbatch.Backend) error {
 	return atomicfile.Write(recordPath(b), append(data, '\n'), 0o600)
 }
 
+// absolute returns the absolute path of a file; empty for none.
+func absolute(path string) string {
+	if full, err := filepath.Abs(path); path != "" && err == nil {
+		return full
+	}
+	return path
+}
+
 // slurmFinder finds the workers of slurm-batch.
 type slurmFinder struct {
 	*manager
@@ -79,7 +88,7 @@ func (f *slurmFinder) settings(server string) (s settings, err error) {
 	if err != nil {
 		return s, err
 	}
-	s.passwordFile, s.workDir = f.passwordFile, b.WorkDir
+	s.login, s.workDir = f.login, b.WorkDir
 	data, err := os.ReadFile(recordPath(b))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -97,11 +106,15 @@ func (f *slurmFinder) settings(server string) (s settings, err error) {
 			return s, err
 		}
 		if address != s.Server {
-			s.Server, s.PasswordFile = address, ""
+			s.Server, s.PasswordFile, s.TokenFile = address, "", ""
 		}
 	}
-	if _, err := os.Stat(s.PasswordFile); err == nil && s.passwordFile == "" && f.Getenv("CODALAB_PASSWORD") == "" {
-		s.passwordFile = s.PasswordFile // else no worker has needed it yet
+	switch _, err := os.Stat(s.PasswordFile); {
+	case s.login != loginFiles{} || f.Getenv("CODALAB_PASSWORD") != "":
+	case s.TokenFile != "":
+		s.login.token = s.TokenFile
+	case err == nil:
+		s.login.password = s.PasswordFile // else no worker has needed it yet
 	}
 	return s, nil
 }

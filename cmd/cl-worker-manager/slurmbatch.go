@@ -34,13 +34,16 @@ type slurmBatch struct {
 	gpusGiven bool
 }
 
-// location identifies a manager: the name of its jobs, its work directory and its password file.
-type location struct{ jobName, workDir, passwordFile string }
+// location identifies a manager: the name of its jobs, its work directory and the files of its login.
+type location struct {
+	jobName, workDir string
+	login            loginFiles
+}
 
 func (at *location) addFindFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&at.jobName, "job-name", "codalab-slurm-worker", "`name` in the names of the jobs; each manager of a user needs one of its own")
 	flags.StringVar(&at.workDir, "slurm-work-dir", "slurm-worker-scratch", "`directory` for logs and files of workers, which the nodes see too")
-	flags.StringVar(&at.passwordFile, "password-file", "", "`file` with the user's name and password in two lines, which only you may read")
+	at.login.addFlags(flags)
 }
 
 func (m *manager) slurmBatchCommand() *cobra.Command {
@@ -99,11 +102,14 @@ func (s *slurmBatch) manageWorkers(ctx context.Context) error {
 	if err := os.MkdirAll(backend.WorkDir, 0o700); err != nil {
 		return fmt.Errorf("make --slurm-work-dir: %w", err)
 	}
-	login, err := findLogin(ctx, s.Process, server, s.passwordFile, backend.WorkDir)
+	login, err := s.login.find(ctx, s.Process, server, backend.WorkDir)
 	if err != nil {
 		return err
 	}
 	api, err := login.connect(server)
+	if err == nil {
+		err = login.findUser(ctx, api, s.once, s.Process, s.Log(s.verbose))
+	}
 	if err != nil {
 		return err
 	}
@@ -230,8 +236,8 @@ func (at *location) openBackend(p program.Process, slurm slurmbatch.Slurm) (*slu
 // printJob prints the job that the manager would submit for a worker.
 func (s *slurmBatch) printJob(b *slurmbatch.Backend) error {
 	login := "PASSWORD-FILE"
-	if s.passwordFile != "" {
-		path, err := filepath.Abs(s.passwordFile)
+	if s.login.password != "" {
+		path, err := filepath.Abs(s.login.password)
 		if err != nil {
 			return err
 		}

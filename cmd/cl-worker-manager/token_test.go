@@ -94,6 +94,57 @@ func TestPilotsRunBundlesWithTokensThatEndWithThem(t *testing.T) {
 	}
 }
 
+// TestManagerWithAProgramTokenRunsBundles gives a manager no password: with its token it finds the staged bundles, and makes
+// and ends the tokens of its pilots.
+func TestManagerWithAProgramTokenRunsBundles(t *testing.T) {
+	t.Parallel()
+	web := startServer(t, filepath.Join(t.TempDir(), "server"))
+	api := connectAnn(t, web.URL)
+	uuids := stage(t, api, 2, nil)
+	made, err := api.AddProgramToken(t.Context(), codalab.ProgramTokenRequest{Workers: codalab.ManagerWorkers(), Manager: true})
+	testenv.Must(t, err)
+	file := filepath.Join(t.TempDir(), "token")
+	testenv.Must(t, os.WriteFile(file, []byte(made.Access+"\n"), 0o600))
+	login, err := (&loginFiles{token: file}).find(t.Context(), program.Process{}, web.URL, "")
+	testenv.Must(t, err)
+	own, err := login.connect(web.URL)
+	testenv.Must(t, err)
+	testenv.Must(t, login.findUser(t.Context(), own, true, program.Process{Now: time.Now}, nil))
+	if login.User != "ann" {
+		t.Errorf("the token's user is %q", login.User)
+	}
+	dir := t.TempDir()
+	slurm := &counted{Slurm: slurmtest.NewCluster(t, slurmtest.NewSite())}
+	m, b := newManager(t, web.URL, dir, slurm)
+	b.Worker.TakesToken, b.Login, m.Server = true, login.forWorker, own
+	testenv.Must(t, m.Pass(t.Context()))
+	if len(tokenFiles(t, dir)) != 2 {
+		t.Fatal("the pilots have no tokens")
+	}
+	for _, uuid := range uuids {
+		awaitState(t, api, uuid, codalab.StateReady)
+	}
+	now := time.Now()
+	m.Now = func() time.Time { return now }
+	testenv.Await(t, "the files of all tokens are gone", func() bool {
+		now = now.Add(b.Refresh())
+		testenv.Must(t, m.Pass(t.Context()))
+		return len(tokenFiles(t, dir)) == 0
+	})
+	if _, err := login.forWorker(); err == nil || !strings.Contains(err.Error(), "must not have the manager's") {
+		t.Errorf("workers without tokens get %v", err)
+	}
+}
+
+func TestManagersTokenAndPasswordExcludeEachOther(t *testing.T) {
+	t.Parallel()
+	_, err := (&loginFiles{token: "a", password: "b"}).find(t.Context(), program.Process{}, "http://h", "")
+	var coded *program.Error
+	if !errors.As(err, &coded) || coded.Code != program.ExitUsage {
+		t.Errorf("%v", err)
+	}
+}
+
 // noBundles is a server without bundles: the stand-in of CodaLab's own has no search.
 type noBundles struct{ *client.Client }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"log/slog"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -29,9 +30,10 @@ type settings struct {
 	record
 	// shaped is set if record has the manager's shape and bounds.
 	shaped bool
-	// passwordFile is the file with the user's name and password, and workDir the directory in which an earlier
-	// manager has kept them; each may be empty.
-	passwordFile, workDir string
+	// login are the files of the login, and workDir is the directory in which an earlier manager has kept the user's name
+	// and password; each may be empty.
+	login   loginFiles
+	workDir string
 }
 
 // workersCommand is one call of a command that shows or kills the workers of a manager.
@@ -77,11 +79,14 @@ func (l *workersCommand) open(ctx context.Context) (b pilot.Backend, m *pilot.Ma
 	if s, err = l.settings(l.manager.server); err != nil {
 		return b, nil, s, err
 	}
-	login, err := findLogin(ctx, l.Process, s.Server, s.passwordFile, s.workDir)
+	login, err := s.login.find(ctx, l.Process, s.Server, s.workDir)
 	if err != nil {
 		return b, nil, s, err
 	}
 	api, err := login.connect(s.Server)
+	if err == nil {
+		err = login.findUser(ctx, api, true, l.Process, slog.New(slog.DiscardHandler))
+	}
 	if err != nil {
 		return b, nil, s, err
 	}

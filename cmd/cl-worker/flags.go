@@ -62,7 +62,7 @@ func (f *flags) add(s *pflag.FlagSet) {
 	s.StringVar(&f.server, "server", "", "`address` of the server (default: $CODALAB_SERVER, or the one that cl uses)")
 	s.String("ws-server", "", "accepted: the worker needs no `address` of a websocket")
 	s.StringVar(&f.passwordFile, "password-file", "", "`file` with the user name and the password, on two lines, that only you may read (default: $CODALAB_USERNAME and $CODALAB_PASSWORD, or the worker asks)")
-	s.StringVar(&f.tokenFile, "token-file", "", "`file` that only you may read, with a worker token of cl-server for --id instead of a password (default: $CODALAB_WORKER_TOKEN)")
+	s.StringVar(&f.tokenFile, "token-file", "", "`file` that only you may read, with a token of cl-server for --id instead of a password: a worker token, or one of cl-server token add (default: $CODALAB_WORKER_TOKEN)")
 	s.StringVar(&f.id, "id", "", "`name` of the worker at the server (default: HOST(PID))")
 	s.StringVar(&f.tag, "tag", "", "`tag` for cl run --request-queue")
 	s.BoolVar(&f.tagExclusive, "tag-exclusive", false, "run only bundles that ask for the tag")

@@ -86,7 +86,7 @@ func variables() []variable {
 	return []variable{
 		{"CODALAB_USERNAME", honoured, "the user name, without `--password-file`"},
 		{"CODALAB_PASSWORD", honoured, "the password, without `--password-file`"},
-		{"CODALAB_WORKER_TOKEN", honoured, "ours: a worker token of cl-server, without `--token-file` and `--password-file` ([Login](#login))"},
+		{"CODALAB_WORKER_TOKEN", honoured, "ours: a token of cl-server, without `--token-file` and `--password-file` ([Login](#login))"},
 		{"CODALAB_SERVER", honoured, "the server, without `--server`. CodaLab's worker does not read it; its `docker-compose` file does"},
 		{"CODALAB_HOME", honoured, "the directory in which `cl` keeps the server that it uses, and aliases"},
 		{"CODALAB_SESSION", honoured, "the session of `cl` whose server is used"},

@@ -296,7 +296,7 @@ func exits(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// workerToken is the command token.
+// workerToken is the command token. With 0 seconds it makes a program token.
 func workerToken(owner testenv.User) func(*testscript.TestScript, bool, []string) {
 	return func(ts *testscript.TestScript, _ bool, args []string) {
 		seconds, err := strconv.Atoi(args[3])
@@ -305,7 +305,14 @@ func workerToken(owner testenv.User) func(*testscript.TestScript, bool, []string
 			Credentials: func(context.Context) (string, string, error) { return args[0], scriptPassword, nil },
 		})
 		ts.Check(err)
-		token, err := api.WorkerToken(context.Background(), args[1], time.Duration(seconds)*time.Second)
+		var token string
+		if seconds > 0 {
+			token, err = api.WorkerToken(context.Background(), args[1], time.Duration(seconds)*time.Second)
+		} else {
+			var made codalab.ProgramToken
+			made, err = api.AddProgramToken(context.Background(), codalab.ProgramTokenRequest{Workers: []string{args[1]}})
+			token = made.Access
+		}
 		ts.Check(err)
 		ts.Check(os.WriteFile(ts.MkAbs(args[2]), []byte(token+"\n"), 0o600))
 		ts.Check(os.Chown(ts.MkAbs(args[2]), owner.UID, owner.GID))

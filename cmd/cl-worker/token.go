@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"slices"
@@ -17,8 +18,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
-// loginVariable is the variable with a worker token: a batch system of a cloud gives containers their secrets in
-// variables.
+// loginVariable is the variable with a token: a batch system of a cloud gives containers their secrets in variables.
 const loginVariable = "CODALAB_WORKER_TOKEN"
 
 // takeToken returns the token in the environment, and the process without it. No child of this process inherits
@@ -43,6 +43,9 @@ func (w *standalone) tokenSource() (source func(context.Context) (string, error)
 		return func(context.Context) (string, error) {
 			if strings.ContainsAny(w.token, " \t\r\n") {
 				return "", errors.New(loginVariable + " has to have one token")
+			}
+			if err := account.CheckToken(w.token); err != nil {
+				return "", fmt.Errorf("%s: %w", loginVariable, err)
 			}
 			return w.token, nil
 		}, loginVariable

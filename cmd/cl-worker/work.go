@@ -55,7 +55,9 @@ type standalone struct {
 	// keepTrimmed removes images from Docker's store until ctx ends; adjust sets it.
 	keepTrimmed func(ctx context.Context)
 	until       time.Time
-	renewal     renewal
+	// renews is set if the worker signs in with a worker token, which it has to renew.
+	renews  bool
+	renewal renewal
 }
 
 // work is cl-worker, stand-alone.
@@ -120,7 +122,7 @@ func (w *standalone) setUp(ctx context.Context) (err error) {
 	} else {
 		err = w.findMachine()
 	}
-	if source, _ := w.tokenSource(); source != nil && err == nil {
+	if w.renews && err == nil {
 		return w.beginToken(ctx) // the last step: it ends an earlier start of the worker
 	}
 	return err
@@ -130,7 +132,9 @@ func (w *standalone) setUp(ctx context.Context) (err error) {
 func (w *standalone) connect(ctx context.Context) (err error) {
 	o := client.Options{ClientID: client.WorkerClient, Log: w.log}
 	if o.Token, _ = w.tokenSource(); o.Token != nil {
-		_, err = o.Token(ctx)
+		var token string
+		token, err = o.Token(ctx)
+		w.renews = !codalab.IsProgramToken(token)
 	} else {
 		w.login, err = account.Find(ctx, w.Process, w.passwordFile)
 		o.Credentials = w.login.Credentials

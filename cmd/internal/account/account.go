@@ -16,6 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/background"
 )
 
@@ -82,8 +83,27 @@ func ReadFile(path string) (Login, error) {
 	return l, nil
 }
 
-// ReadToken reads a token file: a line with a worker token. It refuses a file that others may read.
-func ReadToken(path string) (string, error) { return ReadSecret("token", path) }
+// ReadToken reads a token file: a line with a worker token or a program token. It refuses a file that others may read, and a
+// part of a program token.
+func ReadToken(path string) (string, error) {
+	token, err := ReadSecret("token", path)
+	if err != nil {
+		return "", err
+	}
+	if err := CheckToken(token); err != nil {
+		return "", fmt.Errorf("the token file %s: %w", path, err)
+	}
+	return token, nil
+}
+
+// CheckToken refuses a part of a program token.
+func CheckToken(token string) error {
+	if !codalab.IsProgramToken(token) {
+		return nil
+	}
+	_, err := codalab.ProgramTokenID(token)
+	return err
+}
 
 // ReadSecret reads a file with one word, which is a secret of some kind, such as "token". It refuses a file that others
 // may read.

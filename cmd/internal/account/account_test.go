@@ -94,6 +94,7 @@ func TestTokenFileThatIsNoneIsRefused(t *testing.T) {
 		"readable":  {"token\n", 0o604, "may be read by others"},
 		"empty":     {"\n", 0o600, "one line"},
 		"two lines": {"ann\nsecret\n", 0o600, "one line"},
+		"a part":    {"clp_abcdefghij_secret\n", 0o600, "it is no whole token: a token begins with clp_"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
