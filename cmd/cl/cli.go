@@ -165,7 +165,7 @@ func (c *cli) commandGroups() []group {
 		{"Commands for users", []*cobra.Command{
 			c.uinfoCommand(), c.ueditCommand(), c.ufarewellCommand(), c.ulsCommand(), c.passwdCommand(), c.sessionsCommand(),
 		}},
-		{"Commands for the site", []*cobra.Command{c.workersCommand()}},
+		{"Commands for the site", []*cobra.Command{c.workersCommand(), c.tokenCommand()}},
 		{groupOther, []*cobra.Command{c.statusCommand(), c.aliasCommand(), c.configCommand(), c.logoutCommand()}},
 	}
 }

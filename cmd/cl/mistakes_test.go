@@ -72,7 +72,7 @@ func leastArgs() map[string][]string {
 		"write": {"a/b", "x"}, "netcat": {"a", "80", "x"}, "store": {"ls"}, "new": {"a"}, "add": {"text", "x"}, "wadd": {"a", "b"}, "work": {},
 		"print": {}, "wedit": {}, "wrm": {"a"}, "wls": {}, "gls": {}, "gnew": {"g"}, "grm": {"g"}, "ginfo": {"g"}, "uadd": {"u", "g"},
 		"urm": {"u", "g"}, "perm": {"a", "g", "read"}, "wperm": {"w", "g", "read"}, "chown": {"u", "a"}, "uinfo": {}, "uedit": {},
-		"ufarewell": {"u"}, "uls": {}, "passwd": {}, "sessions": {}, "workers": {}, "status": {}, "alias": {}, "config": {"a/b"}, "logout": {}, "help": {},
+		"ufarewell": {"u"}, "uls": {}, "passwd": {}, "sessions": {}, "workers": {}, "token": {"ls"}, "status": {}, "alias": {}, "config": {"a/b"}, "logout": {}, "help": {},
 	}
 }
 
@@ -200,6 +200,10 @@ func TestMistakesAreRefusedWithTheNearestThing(t *testing.T) {
 		{"store rm", "needs the uuid"},
 		{"store add --url gs://x --storage-type disk -n x", "only supports storage type: gcs"},
 		{"store add", "needs --name"},
+		{"token mv", "there is no cl token mv"},
+		{"token ls x", "there is no cl token ls x"},
+		{"token add", "needs --workers"},
+		{"token rm", "needs the id"},
 		{"uedit", "No fields to update"},
 		{"uedit --grant-access --remove-access", "Can't both"},
 		{"wait a b --tail", "follows one bundle"},
