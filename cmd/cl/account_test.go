@@ -67,3 +67,29 @@ func TestLogoutForgetsTheTokenAlsoIfTheServerKeepsTheSession(t *testing.T) {
 		})
 	}
 }
+
+// CodaLab's own server has no calls for passwords and sessions.
+func TestCodaLabsOwnServerChangesPasswordsOnItsPage(t *testing.T) {
+	t.Parallel()
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/rest/oauth2/token":
+			_, _ = io.WriteString(w, `{"access_token": "t", "refresh_token": "r", "expires_in": 3600, "token_type": "Bearer"}`)
+		case "/rest/user":
+			_, _ = io.WriteString(w, `{"data": {"id": "0x1", "type": "users", "attributes": {"user_name": "anna"}}}`)
+		default:
+			http.Error(w, "Not found: '"+r.URL.Path+"'", http.StatusNotFound)
+		}
+	}))
+	t.Cleanup(web.Close)
+	env := map[string]string{"CODALAB_HOME": t.TempDir(), "CODALAB_USERNAME": "anna", "CODALAB_PASSWORD": "p", "CL_SERVER": web.URL}
+	for _, line := range []string{"passwd", "sessions", "sessions revoke x", "sessions revoke --all"} {
+		err := run(t.Context(), program.Process{
+			Args: strings.Fields(line), Stdin: strings.NewReader("old\nnew\n"), Stdout: io.Discard, Stderr: io.Discard, Now: time.Now,
+			Getenv: func(name string) string { return env[name] },
+		})
+		if err == nil || err.Error() != "UsageError: this is CodaLab's own server, or an old cl-server: passwords are changed on its web page, and it lists no sessions" {
+			t.Errorf("cl %s: %v", line, err)
+		}
+	}
+}

@@ -25,7 +25,7 @@
 //     (TestFamiliarClientIsLetInAtOnceWhateverOthersDo).
 //   - A stranger is let in within (N+1) minutes, where N other networks try the name, and within (M+1) times three
 //     seconds, where M other names are tried on its network (TestStrangerIsLetInAfterOneTurnOfEachOther).
-//   - Strangers together make at most 85 wrong guesses of a name in any hour. A familiar network, and a device, make
+//   - Strangers together make at most 75 wrong guesses of a name in any hour. A familiar network, and a device, make
 //     at most 71 (TestGuessesOfANameAreBounded).
 //   - An appointment is at most an hour away. Beyond that, strangers get none.
 //

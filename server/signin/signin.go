@@ -45,7 +45,7 @@ type SignIns struct {
 // New returns SignIns.
 func New(c Config) *SignIns {
 	return &SignIns{
-		config: c, guesses: guesses.New(), known: turns.New(2), strangers: turns.New(3),
+		config: c, guesses: guesses.New(), known: turns.New(2), strangers: turns.New(2),
 		unknown: HashPassword(rand.Text(), c.Cost), live: live{requests: map[*Live]bool{}},
 	}
 }
