@@ -58,7 +58,7 @@ const (
 	maxGates = 100_000
 )
 
-// gate is what an attempt passes. Its zero value is fresh.
+// gate counts the attempts that have passed it. A new one is fresh.
 type gate struct {
 	// fresh is the time at which all attempts of the burst are there again.
 	fresh time.Time
@@ -165,7 +165,7 @@ func (one *gate) enter(p passage, at, now time.Time) {
 }
 
 // tidy drops the party's appointment if it was not kept, and now and then those of all parties. A clock that was set
-// back would make the gate stay closed for as long: tidy bounds all times by what they can be.
+// back would keep the gate closed for as long, so tidy moves times that are too far ahead.
 func (one *gate) tidy(p passage, now time.Time) {
 	if most := now.Add(p.rule.span() + horizon); one.fresh.After(most) {
 		one.fresh = now.Add(p.rule.span())

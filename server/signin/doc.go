@@ -5,7 +5,7 @@
 // the program gets the next pair. Users see and end their sessions. A change of the password ends all of them but
 // the one that made it.
 //
-// Package guesses says when a password may be tried; what it refuses gets status 429. Only then the password is
-// hashed, which keeps a core busy: known clients have places of their own for that, and strangers take turns by
-// their networks. An unknown name takes as long as a wrong password, so that nobody learns which names exist.
+// Package guesses decides whether a password may be tried now; if not, the answer is status 429. Then the password is
+// hashed, which keeps a core busy. Known clients have places of their own for that, and strangers take turns by their
+// networks. An unknown name takes as long as a wrong password, so that nobody learns which names exist.
 package signin

@@ -48,7 +48,7 @@ func hashCode(code string) string {
 //go:embed reset.html
 var resetHTML string
 
-// resetPage is what the page shows.
+// resetPage has the values of the page.
 type resetPage struct {
 	Problem string // of the last try; empty for none
 	Done    bool

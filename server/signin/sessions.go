@@ -79,7 +79,7 @@ func (s *SignIns) changePassword(w http.ResponseWriter, r *http.Request, u store
 	return rest.WriteMeta(w, "ended_sessions", n)
 }
 
-// tryAgain says when to try again.
+// tryAgain is the sentence with the time to wait.
 func tryAgain(wait time.Duration) string {
 	if seconds := int(wait / time.Second); seconds != 1 {
 		return fmt.Sprintf("Try again in %d seconds.", seconds)
