@@ -2,6 +2,7 @@ package tarstream
 
 import (
 	"archive/tar"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +20,10 @@ import (
 const maxName = 4096
 
 func (u *unpacker) entry(header *tar.Header, content io.Reader) error {
+	if err := u.ctx.Err(); err != nil {
+		return err
+	}
+	u.headers++
 	if err := u.count(); err != nil {
 		return err
 	}
@@ -36,11 +41,8 @@ func (u *unpacker) entry(header *tar.Header, content io.Reader) error {
 		u.watch.Special(name)
 		return nil
 	}
-	dir, err := u.tree.enter(path.Dir(name), u.count)
+	dir, err := u.tree.enter(path.Dir(name), u.makes)
 	if err != nil {
-		return err
-	}
-	if err := u.checkOpened(); err != nil {
 		return err
 	}
 	if err := u.write(dir, name, header, content); err != nil {
@@ -53,17 +55,30 @@ func (u *unpacker) entry(header *tar.Header, content io.Reader) error {
 }
 
 const (
-	// openedAtFirst and openedPerEntry limit the directories that are opened for an archive. Its entries
-	// may lead from one deep place to another, and each of these ways has up to 2,000 directories.
-	openedAtFirst  = 1_000_000
-	openedPerEntry = 128
+	// openedAtFirst and openedPerEntry limit the calls that open directories. Where the system opens a path in one call, an
+	// entry needs a few, and one for each directory that is made. Elsewhere the entries of a hostile archive lead from one
+	// deep place to another, and each of these ways has up to 2,000 directories. The order of a walk needs 32 for an entry
+	// there, because the walk opens again at most 2,000 directories after it has left maxOpen. In any other order, an entry
+	// needs as many as its path has.
+	openedAtFirst  = 20_000
+	openedPerEntry = 64
 )
 
+// checkOpened fails if too many directories were opened, or if ctx has ended.
 func (u *unpacker) checkOpened() error {
-	if u.tree.opened > openedAtFirst+openedPerEntry*u.size.Entries {
+	if err := u.ctx.Err(); err != nil {
+		return err
+	}
+	if u.tree.opened-u.made > openedAtFirst+openedPerEntry*u.headers {
 		return fmt.Errorf("%w: it leads through more than %d directories on average, or %d in all", ErrTooLarge, openedPerEntry, openedAtFirst)
 	}
 	return nil
+}
+
+// makes counts a directory that is only in the paths of entries.
+func (u *unpacker) makes() error {
+	u.made++
+	return u.count()
 }
 
 // ordinary reports whether an entry is one that write makes.
@@ -77,6 +92,11 @@ func ordinary(kind byte) bool {
 
 func (u *unpacker) write(dir *os.Root, name string, header *tar.Header, content io.Reader) error {
 	base := path.Base(name)
+	if u.once && header.Typeflag != tar.TypeDir {
+		if _, err := dir.Lstat(base); err == nil {
+			return fmt.Errorf("%w: the name is there twice", ErrUnsafe)
+		}
+	}
 	switch header.Typeflag {
 	case tar.TypeDir:
 		return directory(dir, base, permissions(header)|0o700)
@@ -166,28 +186,69 @@ func (u *unpacker) hardLink(dir *os.Root, name, linkname string) error {
 	if err != nil {
 		return fmt.Errorf("link to %s: %w", printable(linkname), err)
 	}
-	root := u.tree.root()
-	const calls = 2 // with the target
-	u.tree.opened += int64(strings.Count(name, "/") + calls*strings.Count(target, "/"))
-	if err := u.checkOpened(); err != nil {
-		return err
+	from, err := u.source(name, target)
+	if err != nil {
+		return notHeld(linkname, err)
 	}
-	there, err := root.Lstat(target)
-	var errno syscall.Errno
+	defer from.close()
+	there, err := from.dir.Lstat(from.path)
 	switch {
-	case err == nil && there.IsDir():
-		return fmt.Errorf("%w: a hard link to the directory %s", ErrUnsafe, printable(linkname))
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ELOOP),
-		err != nil && !errors.As(err, &errno): // os.Root's own error: it leads out
-		return fmt.Errorf("%w: a hard link to %s, which the archive does not hold: %w", ErrUnsafe, printable(linkname), err)
 	case err != nil:
-		return err
+		return notHeld(linkname, err)
+	case there.IsDir():
+		return fmt.Errorf("%w: a hard link to the directory %s", ErrUnsafe, printable(linkname))
 	}
 	base := path.Base(name)
 	if here, err := dir.Lstat(base); err == nil && os.SameFile(here, there) {
 		return nil // GNU tar writes such a link for a file that it was given twice
 	}
-	return replace(dir, base, func() error { return root.Link(target, name) })
+	return replace(dir, base, func() error {
+		if from.opened {
+			return linkBetween(from.dir, from.path, dir, base)
+		}
+		return from.dir.Link(from.path, from.name)
+	})
+}
+
+// notHeld returns the error for a target of a hard link that the archive does not hold, unless the disk has failed.
+func notHeld(linkname string, err error) error {
+	var errno syscall.Errno
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP) ||
+		!errors.As(err, &errno) && !errors.Is(err, ErrTooLarge) && !errors.Is(err, context.Canceled) { // os.Root's own error: it leads out
+		return fmt.Errorf("%w: a hard link to %s, which the archive does not hold: %w", ErrUnsafe, printable(linkname), err)
+	}
+	return err
+}
+
+// linkSource is the target of a hard link: its path in an open directory, and that of the new name.
+type linkSource struct {
+	dir        *os.Root
+	path, name string
+	// opened means that dir is the target's own directory, and not one above both. close closes it.
+	opened bool
+	close  func()
+}
+
+// source finds the target of a hard link name in the last directory that was entered.
+func (u *unpacker) source(name, target string) (linkSource, error) {
+	near, target, depth := u.tree.near(target)
+	below := strings.Join(strings.Split(name, "/")[depth:], "/")
+	steps := strings.Count(below, "/") + strings.Count(target, "/")
+	if steps > manySteps {
+		if err := u.tree.open(); err != nil {
+			return linkSource{}, err
+		}
+		own, err := u.tree.beneath(near, path.Dir(target))
+		if err == nil {
+			return linkSource{own, path.Base(target), "", true, func() { _ = own.Close() }}, nil // it was only read
+		}
+		if !errors.Is(err, errors.ErrUnsupported) {
+			return linkSource{}, err
+		}
+	}
+	const calls = 2 // with the target
+	u.tree.opened += int64(strings.Count(below, "/") + calls*strings.Count(target, "/"))
+	return linkSource{near, target, below, false, func() {}}, u.checkOpened()
 }
 
 func (u *unpacker) file(dir *os.Root, base string, header *tar.Header, content io.Reader) error {

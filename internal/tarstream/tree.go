@@ -17,22 +17,49 @@ const maxOpen = 64
 // thousand levels would take a thousand times as long as a flat one.
 const maxSteps = 32
 
+// manySteps is the number of directories through which Unpack walks rather than open the last one in one call.
+const manySteps = 8
+
 // tree is the directory tree into which an archive is unpacked. It keeps the current
-// directory and its parents open: the next entry is usually in the same directory, and
-// walking there again would cost more than writing the entry.
+// directory and its nearest parents open: the next entry is usually in the same directory, and
+// walking there again would cost more than writing the entry. It reaches any other directory in
+// one call of the system, at any depth, and walks there only where the system has no such call.
 type tree struct {
-	levels []level // the first is the root
-	opened int64   // directories, one for each part of a path
+	levels []level // the first is the root, which is always open
+	opened int64   // calls that opened a directory
+	// opening is called before a directory is opened. Its error ends the unpacking.
+	opening func() error
+	// beneath is openBeneath, but for tests.
+	beneath func(dir *os.Root, below string) (*os.Root, error)
 }
 
 type level struct {
 	name string
-	dir  *os.Root // nil if it was closed since the tree is deep
+	dir  *os.Root // nil if it is closed
 }
 
-func newTree(root *os.Root) *tree { return &tree{levels: []level{{".", root}}} }
+func newTree(root *os.Root, opening func() error) *tree {
+	return &tree{levels: []level{{".", root}}, opening: opening, beneath: openBeneath}
+}
 
-func (t *tree) root() *os.Root { return t.levels[0].dir }
+func (t *tree) last() *level { return &t.levels[len(t.levels)-1] }
+
+// near returns the deepest open directory that is above both a path below the root and the last directory that was
+// entered. It also returns the path from there, and the directory's depth.
+func (t *tree) near(path string) (dir *os.Root, below string, depth int) {
+	dir, below = t.levels[0].dir, path
+	rest := path
+	for i, l := range t.levels[1:] {
+		first, after, more := strings.Cut(rest, "/")
+		if !more || first != l.name {
+			break
+		}
+		if rest = after; l.dir != nil {
+			dir, below, depth = l.dir, rest, i+1
+		}
+	}
+	return dir, below, depth
+}
 
 // enter goes to a directory, by its clean path below the root, and returns it; the result is
 // valid until the next call. It makes missing directories, and calls count for each. It
@@ -49,43 +76,108 @@ func (t *tree) enter(dir string, count func() error) (*os.Root, error) {
 	if err := t.leave(same + 1); err != nil {
 		return nil, err
 	}
+	if err := t.jump(parts); err != nil {
+		return nil, err
+	}
 	for _, name := range parts[len(t.levels)-1:] {
-		t.opened++
-		next, err := openSub(t.levels[len(t.levels)-1].dir, name, count)
+		if err := t.open(); err != nil {
+			return nil, err
+		}
+		next, err := openSub(t.last().dir, name, count)
 		if err != nil {
 			return nil, err
 		}
-		t.levels = append(t.levels, level{name, next})
-		if err := t.closeAbove(); err != nil {
+		if err := t.push(level{name, next}); err != nil {
 			return nil, err
 		}
 	}
-	return t.levels[len(t.levels)-1].dir, nil
+	return t.last().dir, nil
 }
 
-// leave goes up until at most keep levels are left, and the last of them is open.
-func (t *tree) leave(keep int) error {
-	for last := len(t.levels) - 1; last >= keep || t.levels[last].dir == nil; last-- {
-		if dir := t.levels[last].dir; dir != nil {
-			if err := dir.Close(); err != nil {
-				return err
-			}
+// open counts a call that opens a directory.
+func (t *tree) open() error {
+	t.opened++
+	return t.opening()
+}
+
+// push adds a level. It closes the one that is too far above it.
+func (t *tree) push(l level) error {
+	t.levels = append(t.levels, l)
+	far := len(t.levels) - 1 - maxOpen
+	if far < 1 || t.levels[far].dir == nil {
+		return nil
+	}
+	dir := t.levels[far].dir
+	t.levels[far].dir = nil
+	return dir.Close()
+}
+
+// jump goes on from the last level to the deepest directory on the way to parts that is there, if that is many
+// directories away. Afterwards the last level is open. The directories between stay closed.
+func (t *tree) jump(parts []string) error {
+	at := len(t.levels) - 1
+	for t.levels[at].dir == nil {
+		at--
+	}
+	closed := len(t.levels) - 1 - at // they are there
+	if closed == 0 && len(parts)-at <= manySteps {
+		return nil
+	}
+	// Of the n first ones of these, low are known to be there, and high are the most that may be.
+	steps, dir := parts[at:], t.levels[at].dir
+	low, high := 0, len(steps)
+	for n := high; low < high; n = (low + high + 1) / 2 {
+		if err := t.open(); err != nil {
+			return err
 		}
-		t.levels = t.levels[:last]
+		there, err := t.beneath(dir, strings.Join(steps[:n], "/"))
+		switch {
+		case errors.Is(err, errors.ErrUnsupported):
+			return t.leaveTo(at)
+		case err != nil:
+			high = n - 1
+			continue
+		}
+		if err := t.reach(at, steps[:n], there); err != nil {
+			return err
+		}
+		low = n
+	}
+	if low < closed {
+		return t.leaveTo(at) // a walk finds the reason
 	}
 	return nil
 }
 
-// closeAbove closes the last but one directory of a deep tree.
-func (t *tree) closeAbove() error {
-	above := len(t.levels) - 2
-	if above < maxOpen {
-		return nil
+// reach makes an open directory the last level, which is steps away from the level at.
+func (t *tree) reach(at int, steps []string, dir *os.Root) error {
+	if err := t.leaveTo(at); err != nil {
+		return errors.Join(err, dir.Close())
 	}
-	dir := t.levels[above].dir
-	t.levels[above].dir = nil
-	return dir.Close()
+	for _, name := range steps[:len(steps)-1] {
+		if err := t.push(level{name, nil}); err != nil {
+			return errors.Join(err, dir.Close())
+		}
+	}
+	return t.push(level{steps[len(steps)-1], dir})
 }
+
+// leave goes up until at most keep levels are left. The last of them may be closed.
+func (t *tree) leave(keep int) error {
+	for len(t.levels) > keep {
+		dir := t.last().dir
+		t.levels = t.levels[:len(t.levels)-1]
+		if dir != nil {
+			if err := dir.Close(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// leaveTo goes up to the level at.
+func (t *tree) leaveTo(at int) error { return t.leave(at + 1) }
 
 // close closes all directories but the root, which is the caller's.
 func (t *tree) close() error { return t.leave(1) }

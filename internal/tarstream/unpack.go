@@ -102,7 +102,8 @@ func UnpackWatched(ctx context.Context, r io.Reader, root *os.Root, limits Limit
 		return Size{}, fmt.Errorf("unpack: %w", err)
 	}
 	ahead := readahead.New(plain, func(read func()) { read() })
-	u := unpacker{tree: newTree(root), limits: limits, watch: watch, buf: make([]byte, 64<<10)}
+	u := newUnpacker(ctx, root, limits)
+	u.watch = watch
 	err = u.unpack(&metered{r: ahead})
 	stop()
 	ahead.Stop()
@@ -180,11 +181,21 @@ func (m *metered) Read(b []byte) (int, error) {
 
 // unpacker is one call of Unpack.
 type unpacker struct {
+	ctx    context.Context //nolint:containedctx // of one call
 	tree   *tree
 	limits Limits
 	watch  Watch
+	once   bool // a second entry of the same name is an error
 	size   Size
-	buf    []byte
+	// headers and made count the entries and the directories that are only in their paths.
+	headers, made int64
+	buf           []byte
+}
+
+func newUnpacker(ctx context.Context, root *os.Root, limits Limits) *unpacker {
+	u := &unpacker{ctx: ctx, limits: limits, buf: make([]byte, 64<<10)}
+	u.tree = newTree(root, u.checkOpened)
+	return u
 }
 
 func (u *unpacker) unpack(plain *metered) error {

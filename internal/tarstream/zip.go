@@ -44,7 +44,8 @@ func UnpackZip(ctx context.Context, r io.ReaderAt, size int64, root *os.Root, li
 		return Size{}, fmt.Errorf("unpack: %w", err)
 	}
 	zr.RegisterDecompressor(zipBzip2, func(r io.Reader) io.ReadCloser { return io.NopCloser(bzip2.NewReader(r)) })
-	u := unpacker{tree: newTree(root), limits: limits, buf: make([]byte, 64<<10)}
+	u := newUnpacker(ctx, root, limits)
+	u.once = true // one of two files would be lost
 	for _, f := range zr.File {
 		if err = u.zipEntry(ctx, f); err != nil {
 			err = fmt.Errorf("unpack %s: %w", printable(f.Name), err)
@@ -87,17 +88,9 @@ func (i *indexReader) ReadAt(b []byte, at int64) (int, error) {
 }
 
 func (u *unpacker) zipEntry(ctx context.Context, f *zip.File) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
 	header, err := zipHeader(f)
 	if err != nil {
 		return err
-	}
-	if header.Typeflag != tar.TypeDir {
-		if err := u.absent(header.Name); err != nil {
-			return err
-		}
 	}
 	content, err := f.Open()
 	if err != nil {
@@ -115,18 +108,6 @@ func (u *unpacker) zipEntry(ctx context.Context, f *zip.File) error {
 		}
 	}
 	return errors.Join(u.entry(header, stream), content.Close())
-}
-
-// absent fails for a second entry of the same name, because one of the two would be lost.
-func (u *unpacker) absent(name string) error {
-	clean, err := cleanName(name)
-	if err != nil {
-		return err
-	}
-	if _, err := u.tree.root().Lstat(clean); err == nil {
-		return fmt.Errorf("%w: the name is there twice", ErrUnsafe)
-	}
-	return nil
 }
 
 // zipHeader returns a zip archive's entry as one of a tar archive, or an error if no bundle may
