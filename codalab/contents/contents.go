@@ -18,7 +18,10 @@ import (
 	"strings"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/treewalk"
 )
 
 // The reasons for which a target cannot be read. Status gives each its HTTP form.
@@ -47,16 +50,18 @@ const DirectorySize = 4096
 // _compute_target_info_local). It does not follow a link at the end of p. The caller sets
 // Resolved, and the Name of the root of a bundle. Info fails with ErrNotFound or ErrTooMany.
 func Info(root *os.Root, p string, depth int) (codalab.TargetInfo, error) {
-	d := describer{left: maxEntries}
-	return d.describe(root, clean(p), depth)
+	d := describer{left: maxEntries, depth: depth}
+	return d.describe(root, clean(p))
 }
 
-type describer struct{ left int }
+// describer describes one target and its descendants.
+type describer struct {
+	left  int                   // entries
+	depth int                   // levels of directories whose entries are described
+	in    []*codalab.TargetInfo // the directories that lead to the present entry
+}
 
-func (d *describer) describe(root *os.Root, p string, depth int) (codalab.TargetInfo, error) {
-	if d.left--; d.left < 0 {
-		return codalab.TargetInfo{}, fmt.Errorf("%w: more than %d", ErrTooMany, maxEntries)
-	}
+func (d *describer) describe(root *os.Root, p string) (codalab.TargetInfo, error) {
 	info, err := root.Lstat(p)
 	if err != nil {
 		return codalab.TargetInfo{}, classify(root, p, err)
@@ -67,8 +72,8 @@ func (d *describer) describe(root *os.Root, p string, depth int) (codalab.Target
 		out.Type = codalab.TargetFile
 	case mode.IsDir():
 		out.Type = codalab.TargetDirectory
-		if depth > 0 {
-			out.Contents, err = d.entries(root, p, depth-1)
+		if d.depth > 0 {
+			err = d.entries(root, p, &out)
 		}
 	case mode.Type() == fs.ModeSymlink:
 		out.Type = codalab.TargetLink
@@ -84,30 +89,88 @@ func (d *describer) describe(root *os.Root, p string, depth int) (codalab.Target
 
 // entries describes a directory's entries, in the order of names. It leaves out entries that
 // vanish or may not be read.
-func (d *describer) entries(root *os.Root, p string, depth int) (out []codalab.TargetInfo, err error) {
-	if isDeep(p) {
-		err = within(root, p, func(sub *os.Root) error {
-			out, err = d.entries(sub, ".", depth)
-			return err
-		})
-		return out, err
+func (d *describer) entries(root *os.Root, p string, of *codalab.TargetInfo) error {
+	return below(root, p, treewalk.Visitor{
+		Entry: d.entry,
+		Open: func(dir int, name string) (int, error) {
+			fd, err := treewalk.OpenDir(dir, name)
+			if err != nil {
+				return fd, err
+			}
+			if n := len(d.in); n > 0 {
+				of = &d.in[n-1].Contents[len(d.in[n-1].Contents)-1]
+			}
+			of.Contents = []codalab.TargetInfo{}
+			d.in = append(d.in, of)
+			return fd, nil
+		},
+		Failed: func(_ int, name string, err error) error {
+			if !omitted(err) || len(d.in) == 0 || name == "." {
+				return &fs.PathError{Op: "read directory", Path: name, Err: err}
+			}
+			last := d.in[len(d.in)-1]
+			last.Contents = last.Contents[:len(last.Contents)-1]
+			return nil
+		},
+		Leave: func(int, string) (bool, error) {
+			last := d.in[len(d.in)-1]
+			slices.SortFunc(last.Contents, func(a, b codalab.TargetInfo) int { return strings.Compare(a.Name, b.Name) })
+			d.in = d.in[:len(d.in)-1]
+			return false, nil
+		},
+	})
+}
+
+// omitted reports whether err is that of an entry that has vanished or may not be read.
+func omitted(err error) bool { return treewalk.IsGone(err) || errors.Is(err, fs.ErrPermission) }
+
+// entry describes an entry of an open directory, the last one of d.in. enter means that its own entries are described, too.
+func (d *describer) entry(dir int, name string) (enter bool, err error) {
+	if d.left--; d.left < 0 {
+		return false, fmt.Errorf("%w: more than %d", ErrTooMany, maxEntries)
 	}
-	list, err := readDir(root, p, maxEntries)
+	var st unix.Stat_t
+	err = unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	out := codalab.TargetInfo{Name: name, Size: st.Size, Perm: int(st.Mode & 0o777)}
+	switch {
+	case err != nil:
+	case st.Mode&unix.S_IFMT == unix.S_IFREG:
+		out.Type = codalab.TargetFile
+	case st.Mode&unix.S_IFMT == unix.S_IFDIR:
+		out.Type, enter = codalab.TargetDirectory, len(d.in) < d.depth
+	case st.Mode&unix.S_IFMT == unix.S_IFLNK:
+		out.Type = codalab.TargetLink
+		out.Link, err = readlink(dir, name)
+	default:
+		return false, nil
+	}
+	switch {
+	case err == nil:
+		last := d.in[len(d.in)-1]
+		last.Contents = append(last.Contents, out)
+		return enter, nil
+	case omitted(err):
+		return false, nil
+	}
+	return false, &fs.PathError{Op: "stat", Path: name, Err: err}
+}
+
+func readlink(dir int, name string) (string, error) {
+	target := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(dir, name, target)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	out = []codalab.TargetInfo{}
-	for _, e := range list {
-		info, err := d.describe(root, path.Join(p, e.Name()), depth)
-		switch {
-		case errors.Is(err, ErrNotFound), errors.Is(err, fs.ErrPermission):
-		case err != nil:
-			return nil, err
-		default:
-			out = append(out, info)
-		}
+	return string(target[:n]), nil
+}
+
+// below visits everything below a directory. An entry costs the same at any depth.
+func below(root *os.Root, p string, v treewalk.Visitor) error {
+	d, err := root.OpenFile(p, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return classify(root, p, err)
 	}
-	return out, nil
+	return errors.Join(treewalk.Walk(int(d.Fd()), ".", v), d.Close())
 }
 
 // Section opens the file at p and returns length bytes from offset, fewer at the file's end;
@@ -140,60 +203,35 @@ func Size(root *os.Root, p string) (sum int64, err error) {
 	if !info.IsDir() {
 		return info.Size(), nil
 	}
-	if isDeep(p) {
-		err = within(root, p, func(sub *os.Root) error {
-			sum, err = Size(sub, ".")
-			return err
-		})
-		return sum, err
-	}
-	list, err := readDir(root, p, -1)
-	if err != nil {
-		return 0, err
-	}
 	sum = DirectorySize
-	for _, e := range list {
-		n, err := Size(root, path.Join(p, e.Name()))
-		if err != nil && !errors.Is(err, ErrNotFound) {
-			return 0, err
-		}
-		sum += n
+	err = below(root, p, treewalk.Visitor{
+		Entry: func(dir int, name string) (isDir bool, err error) {
+			var st unix.Stat_t
+			err = unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+			switch {
+			case treewalk.IsGone(err):
+				return false, nil
+			case err != nil:
+				return false, &fs.PathError{Op: "stat", Path: name, Err: err}
+			}
+			if isDir = st.Mode&unix.S_IFMT == unix.S_IFDIR; isDir {
+				sum += DirectorySize
+			} else {
+				sum += st.Size
+			}
+			return isDir, nil
+		},
+		Failed: func(_ int, name string, err error) error {
+			if treewalk.IsGone(err) {
+				return nil
+			}
+			return &fs.PathError{Op: "read directory", Path: name, Err: err}
+		},
+	})
+	if err != nil {
+		return 0, classify(root, p, err)
 	}
 	return sum, nil
-}
-
-// isDeep reports whether the entries of a directory have to be read within it. A call of an os.Root
-// opens all directories of a path, so the time for many files that lie deep would grow with the depth.
-func isDeep(p string) bool { return strings.Count(p, "/") >= 32 }
-
-// within calls read with the directory at p.
-func within(root *os.Root, p string, read func(sub *os.Root) error) error {
-	sub, err := root.OpenRoot(p)
-	if err != nil {
-		return classify(root, p, err)
-	}
-	return errors.Join(read(sub), sub.Close())
-}
-
-// readDir lists a directory in the order of names, and fails if it has more
-// than most entries; a negative number allows any.
-func readDir(root *os.Root, p string, most int) ([]fs.DirEntry, error) {
-	d, err := root.OpenFile(p, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, classify(root, p, err)
-	}
-	list, err := d.ReadDir(max(most+1, 0))
-	if errors.Is(err, io.EOF) {
-		err = nil // an empty directory
-	}
-	if err := errors.Join(err, d.Close()); err != nil {
-		return nil, fmt.Errorf("read directory: %w", err)
-	}
-	if most >= 0 && len(list) > most {
-		return nil, fmt.Errorf("%w: more than %d", ErrTooMany, most)
-	}
-	slices.SortFunc(list, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
-	return list, nil
 }
 
 // openFile opens a regular file, through links inside root.

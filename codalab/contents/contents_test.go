@@ -14,10 +14,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/contents"
+	"github.com/cl-slurm/cl-slurm/internal/filetree"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
+	"github.com/cl-slurm/cl-slurm/internal/treewalk"
 )
 
 const uuid = "0x00000000000000000000000000000001"
@@ -190,6 +193,41 @@ func TestDeepContentsAreMeasuredAndDescribed(t *testing.T) {
 	}
 	if len(info.Contents) != 3 || info.Contents[0].Name != "f" || info.Contents[0].Size != 10 || info.Contents[2].Link != "../f" {
 		t.Errorf("%+v", info)
+	}
+}
+
+// A directory with many files may lie deep, and each file would take as many system calls as its path has parts. The
+// number of descriptors shows that a walk opens each directory once and closes it.
+func TestDeepContentsOfAnyDepthAreMeasured(t *testing.T) {
+	t.Parallel()
+	const depth = 2200 // deeper than a path may be long
+	top := filepath.Join(t.TempDir(), "top")
+	must(t, os.Mkdir(top, 0o700))
+	t.Cleanup(func() { must(t, filetree.Remove(top)) }) // the test's own removal has too many directories open
+	at, err := treewalk.OpenDir(unix.AT_FDCWD, top)
+	must(t, err)
+	for range depth {
+		must(t, unix.Mkdirat(at, "d", 0o700))
+		below, err := treewalk.OpenDir(at, "d")
+		must(t, err)
+		must(t, unix.Close(at))
+		at = below
+	}
+	must(t, unix.Close(at))
+	root, err := os.OpenRoot(top)
+	must(t, err)
+	defer root.Close()
+	if got, err := contents.Size(root, ""); err != nil || got != (depth+1)*4096 {
+		t.Errorf("%d, %v", got, err)
+	}
+	info, err := contents.Info(root, "", 1<<30)
+	must(t, err)
+	levels := 0
+	for ; len(info.Contents) == 1; info = info.Contents[0] {
+		levels++
+	}
+	if levels != depth {
+		t.Errorf("%d levels are described", levels)
 	}
 }
 

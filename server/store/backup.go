@@ -15,6 +15,7 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+	"github.com/cl-slurm/cl-slurm/internal/filetree"
 	"github.com/cl-slurm/cl-slurm/internal/subpath"
 )
 
@@ -78,7 +79,7 @@ func claim(dir string) (unlock func() error, err error) {
 		old, err = os.ReadDir(dir)
 	}
 	for _, e := range old {
-		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+		err = errors.Join(err, filetree.Remove(filepath.Join(dir, e.Name())))
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -154,10 +155,10 @@ func (s *Store) backUpOnce(ctx context.Context, copied *Store, made *Backup) (do
 			continue // linked after an earlier copy of the database
 		}
 		linked = append(linked, name)
-		err := copyTree(ctx, filepath.Join(s.dir, "bundles", name), to, true)
+		err := filetree.Copy(ctx, filepath.Join(s.dir, "bundles", name), to, true)
 		if errors.Is(err, fs.ErrNotExist) {
 			made.Missing = append(made.Missing, name)
-			err = os.RemoveAll(to)
+			err = filetree.Remove(to)
 		}
 		if err != nil {
 			return false, err

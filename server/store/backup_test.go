@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/contents"
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/server/store"
@@ -118,6 +120,48 @@ func populate(t *testing.T, s *store.Store) store.Bundle {
 	})
 	must(t, err)
 	return child
+}
+
+// An absolute path may have 4,095 bytes, and the path of a file in a bundle nearly as many. One such file kept the
+// whole server from being backed up.
+func TestLongestPathIsStoredBackedUpAndRestored(t *testing.T) {
+	t.Parallel()
+	s := open(t, place{dir: t.TempDir()})
+	b := stored(t, s, "text")
+	up, err := s.NewUpload(b.UUID)
+	must(t, err)
+	var archive strings.Builder
+	out := tar.NewWriter(&archive)
+	const levels = 16
+	must(t, out.WriteHeader(&tar.Header{Name: strings.Repeat(strings.Repeat("n", 250)+"/", levels) + "file", Mode: 0o644}))
+	for i := range 70 { // many, which are not flushed one by one
+		must(t, out.WriteHeader(&tar.Header{Name: strconv.Itoa(i), Mode: 0o644}))
+	}
+	must(t, out.Close())
+	must(t, up.Archive(t.Context(), strings.NewReader(archive.String()), tarstream.Limits{}))
+	size, err := up.Flush()
+	must(t, errors.Join(err, up.Close()))
+	_, err = s.Change(t.Context(), b.UUID, func(b *store.Bundle) error {
+		b.Contents, b.DataSize, b.Metadata["data_size"] = up.Name, size, size
+		return nil
+	})
+	must(t, err)
+	dest, again := filepath.Join(t.TempDir(), "backup"), filepath.Join(t.TempDir(), "again")
+	if made, err := s.Backup(t.Context(), dest, now); err != nil || made.Contents != 1 || len(made.Missing) > 0 {
+		t.Fatalf("%+v, %.300v", made, err)
+	}
+	must(t, store.Restore(t.Context(), dest, again, ""))
+	restored, err := store.Open(t.Context(), again)
+	must(t, err)
+	defer restored.Close()
+	b, err = restored.Bundle(t.Context(), b.UUID)
+	must(t, err)
+	root, err := restored.OpenContents(b)
+	must(t, err)
+	defer root.Close()
+	if got, err := contents.Size(root, store.ContentsPath); err != nil || got != size || got != (levels+1)*contents.DirectorySize {
+		t.Errorf("%d bytes, want %d, %v", got, size, err)
+	}
 }
 
 // A backup of either kind becomes a data directory of either kind.

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -14,15 +13,6 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab/contents"
 )
-
-// copyTree copies a file or a directory. With link, files are hard links if the file system allows that. It
-// leaves out pipes, sockets and devices.
-func copyTree(ctx context.Context, from, to string, link bool) error {
-	if _, err := (tree{ctx: ctx, from: from, to: to, link: link, copied: func(int64) {}}).copy(); err != nil {
-		return fmt.Errorf("copy %s: %w", from, err)
-	}
-	return nil
-}
 
 // tree is contents, and the place of their copy.
 type tree struct {

@@ -11,6 +11,7 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+	"github.com/cl-slurm/cl-slurm/internal/filetree"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 )
 
@@ -43,9 +44,9 @@ func restore(ctx context.Context, backup, dir, url string) error {
 	if err := atomicfile.Write(filepath.Join(dir, restoringFile), nil, 0o600); err != nil {
 		return err
 	}
-	err := copyTree(ctx, filepath.Join(backup, databaseFile), filepath.Join(dir, databaseFile), false)
+	err := filetree.Copy(ctx, filepath.Join(backup, databaseFile), filepath.Join(dir, databaseFile), false)
 	if err == nil { // no server changes contents
-		err = copyTree(ctx, filepath.Join(backup, "bundles"), filepath.Join(dir, "bundles"), true)
+		err = filetree.Copy(ctx, filepath.Join(backup, "bundles"), filepath.Join(dir, "bundles"), true)
 	}
 	if err == nil && url != "" {
 		err = restoreDatabase(ctx, dir, url)
