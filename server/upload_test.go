@@ -3,6 +3,7 @@ package server_test
 import (
 	"archive/zip"
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -158,4 +159,25 @@ func TestTheDiskIsTheOnlyStore(t *testing.T) {
 	locate("?need_bypass=0&is_dir=1", nil).ok()
 	locate("", "0x1").says(http.StatusBadRequest, "Can not find the BundleStore")
 	s.put(uuid, "filename=x&unpack=0&store=&use_azure_blob_beta=0&exclude=y", "x").ok()
+}
+
+// A small archive may make much work. Nobody needs its files after its client has left.
+func TestUploadEndsWithItsClient(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.setQuota(1<<30, 1<<40)
+	var names []string
+	files := map[string]string{}
+	for i := range 5000 {
+		names = append(names, fmt.Sprintf("d%d/f", i))
+		files[names[i]] = ""
+	}
+	for filename, archive := range map[string]io.Reader{"d.zip": strings.NewReader(zipped(t, names...)), "d.tar.gz": tarGz(t, files)} {
+		uuid := s.dataset("data")
+		ctx, leave := context.WithCancel(t.Context())
+		body := io.MultiReader(archive, atEnd(leave))
+		r := s.request("alice", http.MethodPut, "/bundles/"+uuid+"/contents/blob/?filename="+filename, body)
+		s.send(r.WithContext(ctx)).says(http.StatusInternalServerError, "the connection broke before the upload was complete")
+		s.awaitContents(0)
+	}
 }

@@ -143,7 +143,7 @@ func uploadError(err error) (status int, message string) {
 		return http.StatusInternalServerError, "the server's disk is full"
 	case errors.As(err, &source) && rest.TooSlow(err):
 		return http.StatusInternalServerError, "the contents came too slowly"
-	case errors.As(err, &source):
+	case errors.As(err, &source), errors.Is(err, context.Canceled):
 		return http.StatusInternalServerError, "the connection broke before the upload was complete"
 	case errors.Is(err, tarstream.ErrUnsafe), errors.Is(err, tarstream.ErrFormat), errors.Is(err, tarstream.ErrTooLarge), errors.Is(err, fs.ErrExist):
 		return http.StatusBadRequest, "Invalid archive upload: " + err.Error()

@@ -111,8 +111,9 @@ func errFinal(b store.Bundle) error {
 	return rest.Refuse(http.StatusForbidden, "%s", message)
 }
 
-// receive stores the contents, if there are any, and changes the bundle's state, even if the client goes
-// away. A fetch by URL ends with the client's request.
+// receive stores the contents, if there are any, and changes the bundle's state. It ends early with the client's
+// request: nobody waits for the files of an archive any more. Once all contents are on the disk, it goes on without
+// the client.
 func (s *Uploads) receive(r *http.Request, b store.Bundle, up uploadRequest) error {
 	client := r.Context()
 	ctx := context.WithoutCancel(client)
@@ -125,7 +126,7 @@ func (s *Uploads) receive(r *http.Request, b store.Bundle, up uploadRequest) err
 	}
 	return s.storeContents(ctx, b, func(in *store.Upload, room *reservation) error {
 		if len(up.urls) == 0 {
-			return s.storeBody(ctx, in, r.Body, up, room)
+			return s.storeBody(client, in, r.Body, up, room)
 		}
 		return s.storeURL(client, in, up, room)
 	}, up.finish(b))
