@@ -4,7 +4,22 @@ import (
 	"net/http"
 
 	"github.com/cl-slurm/cl-slurm/server/rest"
+	"github.com/cl-slurm/cl-slurm/server/store"
 )
+
+// enter serves a route within its user's share of the server. Users who have not signed in share by their addresses.
+func (s *Server) enter(one rest.Route, w *watched, r *http.Request, u store.User) error {
+	owner := u.ID
+	if owner == "" {
+		owner = "address " + rest.ClientAddress(r, s.BehindProxy)
+	}
+	r, leave, err := s.shares.Enter(r, owner)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return s.serve(one, w, r, u)
+}
 
 // authenticated serves a route for the user whose access token the request has.
 func (s *Server) authenticated(one rest.Route) http.HandlerFunc {
@@ -22,12 +37,12 @@ func (s *Server) authenticated(one rest.Route) http.HandlerFunc {
 		}
 		known := u.ID != ""
 		if err == nil && !known {
-			err = s.serve(one, seen, r, u)
+			err = s.enter(one, seen, r, u)
 		} else if err == nil {
 			live, served := s.signIns.Begin(r, u)
 			defer live.Close() // a handler may panic to break an answer off
 			seen.over = live.Err
-			err = live.Refusal(s.serve(one, seen, served, u))
+			err = live.Refusal(s.enter(one, seen, served, u))
 			seen.over, known = nil, live.Err() == nil
 		}
 		if err != nil {

@@ -57,6 +57,10 @@ type Config struct {
 	BehindProxy bool
 	// TransferTimeout is the time within which a client must send or accept 64 KiB; default 5 min.
 	TransferTimeout time.Duration
+	// MaxRequestsOfUser is the number of requests that one user may have under way; 0 means no bound.
+	MaxRequestsOfUser int
+	// MaxBodyMemory bounds the bytes of requests' bodies in memory; default 256 MiB. One user may have a quarter.
+	MaxBodyMemory int64
 	// WorkerProgram is the path of the cl-worker that the server hands out; empty for none.
 	WorkerProgram string
 }
@@ -65,6 +69,7 @@ func (c Config) withDefaults() Config {
 	c.Hold = cmp.Or(c.Hold, 5*time.Second)
 	c.WorkerTimeout = cmp.Or(c.WorkerTimeout, time.Minute)
 	c.PasswordCost = cmp.Or(c.PasswordCost, DefaultPasswordCost())
+	c.MaxBodyMemory = cmp.Or(c.MaxBodyMemory, 256<<20)
 	c.TransferTimeout = cmp.Or(c.TransferTimeout, 5*time.Minute)
 	c.Site.DefaultCPUImage = cmp.Or(c.Site.DefaultCPUImage, "codalab/default-cpu")
 	c.Site.DefaultGPUImage = cmp.Or(c.Site.DefaultGPUImage, "codalab/default-gpu")
@@ -90,6 +95,8 @@ type Server struct {
 	workerCode workerCode
 	// writes shares the places to change something among users.
 	writes *turns.Turns
+	// shares bounds what the requests of one user hold.
+	shares *rest.Shares
 }
 
 // New returns a server. It does nothing before Run.
@@ -99,6 +106,7 @@ func New(c Config) *Server {
 	permitted := access.Access{Store: c.Store, Now: c.Now}
 	s := &Server{
 		Config: c, hub: h, metrics: newMetrics(h, c.Now), writes: turns.New(32),
+		shares: &rest.Shares{MaxRequests: c.MaxRequestsOfUser, MaxBytes: c.MaxBodyMemory, MaxBytesOfOwner: c.MaxBodyMemory / 4},
 	}
 	address := func(r *http.Request) string { return rest.ClientAddress(r, c.BehindProxy) }
 	s.contents = contents.New(contents.Config{

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/cl-slurm/cl-slurm/internal/connections"
 	"github.com/cl-slurm/cl-slurm/server"
 	"github.com/cl-slurm/cl-slurm/server/failures"
 )
@@ -25,10 +26,24 @@ const (
 	idleTimeout   = 2 * time.Minute
 )
 
-// web holds the server's addresses, its certificate and its time to shut down.
+// maxHeader bounds the headers of a request. A client sends some thousands of uuids in one address.
+const maxHeader = 256 << 10
+
+// Numbers of connections.
+const (
+	// maxConnections is the default where the process may have more files open. 5,000 workers hold 5,000 check-ins.
+	maxConnections     = 16384
+	spareConnections   = 16
+	metricsConnections = 16
+	// busyRetry is the time after which a client may try again that was refused for lack of connections.
+	busyRetry = 5 * time.Second
+)
+
+// web holds the server's addresses, its certificate, its number of connections and its time to shut down.
 type web struct {
 	listen, metrics string
 	cert, key       string
+	connections     int
 	shutdown        time.Duration
 }
 
@@ -38,11 +53,33 @@ func (w *web) flags(cmd *cobra.Command) {
 	f.StringVar(&w.metrics, "metrics-listen", "", "the `address` to serve /metrics on (default: none)")
 	f.StringVar(&w.cert, "tls-cert", "", "the `file` with the certificate chain; read again when it changes")
 	f.StringVar(&w.key, "tls-key", "", "the `file` with the certificate's private key")
+	f.IntVar(&w.connections, "max-connections", 0, "the largest `number` of connections (default: half of the files that the process may have open, ulimit -n, and at most 16384)")
 	f.DurationVar(&w.shutdown, "shutdown-timeout", 20*time.Second, "the longest `time` to wait for requests under way after a signal")
+}
+
+// checkConnections sets the number of connections, and fails if it leaves no descriptors for files and the database.
+func (w *web) checkConnections() error {
+	descriptors, err := connections.Descriptors()
+	if err != nil {
+		return err
+	}
+	const least = 4
+	switch most := descriptors - descriptors/8; {
+	case w.connections == 0:
+		w.connections = max(least, min(descriptors/2, maxConnections))
+	case w.connections < least:
+		return fmt.Errorf("--max-connections %d: want at least %d", w.connections, least)
+	case w.connections > most:
+		return fmt.Errorf("--max-connections %d: the process may have %d files open, so want %d at most; raise its limit (ulimit -n, LimitNOFILE= of a unit)", w.connections, descriptors, most)
+	}
+	return nil
 }
 
 // check fails if the flags for TLS do not fit together or the certificate cannot be read.
 func (w *web) check() error {
+	if err := w.checkConnections(); err != nil {
+		return err
+	}
 	if (w.cert == "") != (w.key == "") {
 		return errors.New("--tls-cert and --tls-key need each other")
 	}
@@ -55,47 +92,66 @@ func (w *web) check() error {
 	return nil
 }
 
+// site is one address on which the process serves.
+type site struct {
+	*http.Server
+
+	listener net.Listener
+}
+
 // serve serves until ctx ends. swept is the number of unfinished uploads that the start removed.
 func (w *web) serve(ctx context.Context, config server.Config, swept int) error {
-	listener, err := listen(ctx, w.listen)
+	config.MaxRequestsOfUser = (w.connections + 1) / 2
+	service := server.New(config)
+	sites, address, err := w.open(ctx, config, service)
 	if err != nil {
 		return err
 	}
-	scheme := "http"
-	if w.cert != "" {
-		pair := keyPair{cert: w.cert, key: w.key, log: config.Log}
-		listener = tls.NewListener(listener, &tls.Config{GetCertificate: pair.current, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})
-		scheme = "https"
-	}
-	service := server.New(config)
-	sites := map[*http.Server]net.Listener{site(config, service.Handler()): listener}
-	if w.metrics != "" {
-		metrics, err := listen(ctx, w.metrics)
-		if err != nil {
-			return errors.Join(err, listener.Close())
-		}
-		mux := http.NewServeMux()
-		mux.Handle("GET /metrics", service.MetricsHandler())
-		sites[site(config, mux)] = metrics
-	}
 	config.Log.LogAttrs(ctx, slog.LevelInfo, "serving",
-		slog.String("address", scheme+"://"+listener.Addr().String()), slog.Int("unfinished_uploads_removed", swept))
+		slog.String("address", address), slog.Int("unfinished_uploads_removed", swept), slog.Int("max_connections", w.connections))
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return service.Run(ctx) })
-	for one, on := range sites {
+	for _, one := range sites {
 		g.Go(func() error {
-			if err := one.Serve(on); !errors.Is(err, http.ErrServerClosed) {
+			if err := one.Serve(one.listener); !errors.Is(err, http.ErrServerClosed) {
 				return fmt.Errorf("serve: %w", err)
 			}
 			return nil
 		})
-		g.Go(func() error { return w.stop(ctx, one) })
+		g.Go(func() error { return w.stop(ctx, one.Server) })
 	}
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
 	config.Log.LogAttrs(ctx, slog.LevelInfo, "stopped")
 	return nil
+}
+
+// open opens the addresses of the service and of its metrics. address is the service's.
+func (w *web) open(ctx context.Context, config server.Config, service *server.Server) (sites []site, address string, err error) {
+	open, err := listen(ctx, w.listen)
+	if err != nil {
+		return nil, "", err
+	}
+	guard, scheme := connections.New(open, w.limits(config.BehindProxy)), "http"
+	one := site{w.site(config, guard, service.Handler(), func(r *http.Request) bool { return r.URL.Path == "/healthz" }), guard}
+	if w.cert != "" {
+		pair := keyPair{cert: w.cert, key: w.key, log: config.Log}
+		one.listener = tls.NewListener(guard, &tls.Config{GetCertificate: pair.current, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})
+		scheme = "https"
+	}
+	sites, address = []site{one}, scheme+"://"+open.Addr().String()
+	if w.metrics == "" {
+		return sites, address, nil
+	}
+	open, err = listen(ctx, w.metrics)
+	if err != nil {
+		return nil, "", errors.Join(err, one.listener.Close())
+	}
+	guard = connections.New(open, connections.Limits{All: min(metricsConnections, w.connections), Spare: 1, RetryAfter: busyRetry})
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", service.MetricsHandler())
+	return append(sites, site{w.site(config, guard, mux, func(*http.Request) bool { return true }), guard}), address, nil
 }
 
 func listen(ctx context.Context, address string) (net.Listener, error) {
@@ -107,9 +163,21 @@ func listen(ctx context.Context, address string) (net.Listener, error) {
 	return l, nil
 }
 
-func site(config server.Config, handler http.Handler) *http.Server {
+// limits are those of the connections to the service.
+func (w *web) limits(behindProxy bool) connections.Limits {
+	limits := connections.Limits{All: w.connections, OfAddress: w.connections - w.connections/4, Spare: min(spareConnections, (w.connections+3)/4), RetryAfter: busyRetry}
+	if behindProxy { // all connections are the proxy's
+		limits.OfAddress = limits.All
+	}
+	return limits
+}
+
+// site serves a handler on the connections of a guard. Requests for which always is true are served even if there are too
+// many connections.
+func (*web) site(config server.Config, guard *connections.Guard, handler http.Handler, always func(*http.Request) bool) *http.Server {
 	return &http.Server{
-		Handler: handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
+		Handler: guard.Handler(handler, always), ConnContext: guard.ConnContext,
+		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		ErrorLog: slog.NewLogLogger(config.Log.Handler(), slog.LevelDebug),
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/cl-slurm/cl-slurm/internal/connections"
 	"github.com/cl-slurm/cl-slurm/server/hub"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 )
@@ -33,6 +34,7 @@ func (s *CheckIns) Doorbell(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer bell.Close()
+	connections.Release(r.Context()) // a worker without a doorbell checks in every few seconds
 	c, err := websocket.Accept(w, r, nil)
 	if err != nil {
 		return // Accept has answered

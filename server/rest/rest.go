@@ -58,11 +58,14 @@ func withoutNUL(body []byte) []byte {
 	})
 }
 
-// ReadBody reads a request's body, which is bounded.
+// ReadBody reads a request's body, which is bounded. It counts in the share of its owner (Shares).
 func ReadBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	body, err := io.ReadAll(counted(r, http.MaxBytesReader(w, r.Body, maxBody)))
 	var large *http.MaxBytesError
+	var no *RefusalError
 	switch {
+	case errors.As(err, &no):
+		return nil, no
 	case errors.As(err, &large):
 		return nil, Refuse(http.StatusRequestEntityTooLarge, "Request is larger than %d bytes", maxBody)
 	case TooSlow(err):
