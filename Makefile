@@ -97,8 +97,8 @@ test-release: setup ## build a release twice, compare, install and remove its pa
 	cd scripts/release && $(if $(root),,sudo) env PATH="$$PATH" CLTEST_RUN=$(CLTEST_RUN) CGO_ENABLED=0 CLTEST_REQUIRE=packages go test -vet=off -timeout=15m ./...
 
 .PHONY: release
-release: ## build archives, packages, SBOM and digests of a release into dist/; VERSION=v1.2.3 instead of git's tag
-	cd scripts/release && go run . -source ../.. -out ../../dist $(if $(VERSION),-version $(VERSION)) $(if $(PLATFORMS),-platforms $(PLATFORMS))
+release: ## build archives, packages, SBOM and digests of a release into dist/; VERSION=v1.2.3 instead of git's tag, SIGN_KEY=~/.ssh/id_ed25519 signs it
+	cd scripts/release && go run . -source ../.. -out ../../dist $(if $(VERSION),-version $(VERSION)) $(if $(PLATFORMS),-platforms $(PLATFORMS)) $(if $(SIGN_KEY),-sign-key $(SIGN_KEY))
 
 .PHONY: worker-image
 worker-image: ## build the workers' container image into dist/cl-worker-image.tar, an OCI archive; PUSH=registry/name:tag pushes it, PLATFORMS=linux/amd64 limits it
@@ -119,6 +119,15 @@ lint: $(tools) ## check layering, style and format
 	@! git grep -nE '(^|[{:;])[[:space:]]*go (func\b|[[:alnum:]_.]*[[(])' -- '*.go' ':!*_test.go' ':!*/testdata/*' ':!internal/background/' || \
 	{ echo "start goroutines with internal/background, a sync.WaitGroup or an errgroup"; exit 1; }
 	@! command -v shellcheck >/dev/null || (cd scripts && shellcheck -x setup slurm-cluster kubernetes site postgres azure-tools lib/cluster/furnish lib/kubernetes/{furnish,apart} lib/site/boot lib/site/room lib/site/root/usr/local/sbin/* release/*.sh)
+
+# It needs the database of vulnerabilities, which many networks do not reach: exit code 4 then.
+.PHONY: vuln
+vuln: $(tools) ## look for known vulnerabilities in the code that the programs call; GOVULNDB=https://… asks a mirror
+	@scripts/vuln $(tools)/govulncheck
+
+.PHONY: fuzz
+fuzz: ## run all fuzz targets, for ten minutes in all; FOR=1h another time, ONLY=FuzzUnpack some of them
+	go run ./scripts/fuzz -time $(or $(FOR),10m) $(if $(ONLY),-only '$(ONLY)')
 
 .PHONY: demo
 demo: cluster-up install ## start a site and show the main job; IMAGE=… uses another image

@@ -32,6 +32,7 @@ func run(ctx context.Context, args []string) error {
 	out := flags.String("out", "dist", "the `directory` to write the release into; its contents are removed")
 	version := flags.String("version", "", "the `version`, such as v1.2.3 (default: that of git describe)")
 	platforms := flags.String("platforms", strings.Join(allPlatforms(), ","), "the systems and architectures, by `names` such as linux/amd64")
+	key := flags.String("sign-key", "", "the `file` with the SSH key that signs SHA256SUMS: a private key, or the public key of one in ssh-agent (default: the release is not signed)")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -50,8 +51,19 @@ func run(ctx context.Context, args []string) error {
 	if r.out, err = filepath.Abs(*out); err != nil {
 		return err
 	}
+	if *key != "" {
+		if r.key, err = filepath.Abs(*key); err != nil {
+			return err
+		}
+		if _, err := os.Stat(r.key); err != nil { // before minutes of building
+			return fmt.Errorf("-sign-key: %w", err)
+		}
+	}
 	if err := r.askGit(ctx, os.Getenv("SOURCE_DATE_EPOCH")); err != nil {
 		return err
 	}
-	return r.build(ctx)
+	if err := r.build(ctx); err != nil {
+		return err
+	}
+	return r.sign(ctx)
 }

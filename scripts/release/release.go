@@ -29,6 +29,8 @@ type release struct {
 	platforms []platform
 	// vcs is set if Go shall write the commit into the programs.
 	vcs bool
+	// key is the path of the SSH key that signs the digests; empty for none.
+	key string
 	// stage is a directory for the inputs of archives and packages.
 	stage string
 }
@@ -217,7 +219,7 @@ func (r *release) writeDigests() error {
 		}
 		fmt.Fprintf(&sums, "%s  %s\n", sum, filepath.Base(name))
 	}
-	return os.WriteFile(filepath.Join(r.out, "SHA256SUMS"), []byte(sums.String()), 0o644)
+	return os.WriteFile(filepath.Join(r.out, digests), []byte(sums.String()), 0o644)
 }
 
 func digest(name string) (string, error) {

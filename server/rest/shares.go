@@ -22,7 +22,7 @@ type Shares struct {
 	owners map[string]*share
 }
 
-// share is what the requests of one owner hold.
+// share counts the requests of one owner, and the bytes of their bodies.
 type share struct {
 	requests int
 	bytes    int64
@@ -57,7 +57,7 @@ func (s *Shares) Enter(r *http.Request, owner string) (entered *http.Request, le
 	return r.WithContext(context.WithValue(r.Context(), heldBodyKey{}, one)), func() { one.leave(owner) }, nil
 }
 
-// heldBody is what one request holds of its owner's share.
+// heldBody counts the bytes of one request's body in its owner's share.
 type heldBody struct {
 	shares *Shares
 	of     *share
