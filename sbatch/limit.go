@@ -2,6 +2,7 @@ package sbatch
 
 import (
 	"errors"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -30,10 +31,13 @@ func ParseLimit(text string) (time.Duration, error) {
 	return span(m[5:7], time.Minute, time.Second), nil
 }
 
-// span adds numbers of units. An absent number is 0.
+// span adds numbers of units. An absent number is 0. A sum of more than 292 years is the longest duration.
 func span(numbers []string, units ...time.Duration) (d time.Duration) {
 	for i, unit := range units {
 		n, _ := strconv.Atoi(numbers[i]) // digits, or nothing
+		if time.Duration(n) > (math.MaxInt64-d)/unit {
+			return math.MaxInt64
+		}
 		d += time.Duration(n) * unit
 	}
 	return d

@@ -122,11 +122,11 @@ func (m gpuMeter) parse(out string) (s gpuSample, err error) {
 			continue
 		}
 		rows++
-		if percent, err := strconv.ParseFloat(fields[1], 64); err == nil {
-			s.busy += percent / 100 / float64(m.n)
+		if percent, err := strconv.ParseUint(fields[1], 10, 8); err == nil {
+			s.busy += float64(percent) / 100 / float64(m.n)
 		}
-		if mib, err := strconv.ParseInt(fields[2], 10, 64); err == nil {
-			s.memory += mib << 20
+		if mib, err := strconv.ParseUint(fields[2], 10, 32); err == nil {
+			s.memory += int64(mib) << 20
 		}
 	}
 	if rows != m.n {

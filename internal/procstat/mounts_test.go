@@ -22,3 +22,16 @@ cut short
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }
+
+// The names of directories that users have made are in the text.
+func FuzzMounts(f *testing.F) {
+	f.Add("36 35 98:0 /mnt1 /mnt\\0402 rw,noatime master:1 - ext3 /dev/root rw,errors=continue\n")
+	f.Add("1 2 3 4 5 6 - a b")
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, m := range procstat.Mounts(text) {
+			if m.At == "" || m.Type == "" || len(m.Options) == 0 {
+				t.Errorf("%q has the mount %+v", text, m)
+			}
+		}
+	})
+}

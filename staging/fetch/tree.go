@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/diskuse"
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 )
 
@@ -77,7 +78,7 @@ func (t *tree) add(at string, info codalab.TargetInfo) (*entry, error) {
 		}
 		e.in = append(e.in, below)
 		e.files += below.files
-		e.bytes += below.bytes
+		e.bytes = diskuse.Add(e.bytes, below.bytes)
 	}
 	e.Contents = nil
 	return e, nil
