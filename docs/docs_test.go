@@ -116,10 +116,10 @@ func TestPagesThatCodeNamesExist(t *testing.T) {
 	}
 }
 
-// tests returns the names of all tests by their package's path.
+// tests returns the names of all tests and fuzz targets by their package's path.
 func tests(t *testing.T) map[string][]string {
 	t.Helper()
-	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 	found := map[string][]string{}
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || !strings.HasSuffix(path, "_test.go") {
@@ -141,7 +141,7 @@ func tests(t *testing.T) map[string][]string {
 // for a part of its name.
 func TestTestsThatAreNamedExist(t *testing.T) {
 	t.Parallel()
-	named := regexp.MustCompile(`(?:([a-z/-]+): )?\b(Test[A-Z…][\w…]*)`)
+	named := regexp.MustCompile(`(?:([a-z/-]+): )?\b((?:Test|Fuzz)[A-Z…][\w…]*)`)
 	there := tests(t)
 	for name, text := range documents(t) {
 		for _, n := range named.FindAllStringSubmatch(text, -1) {

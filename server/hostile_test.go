@@ -125,3 +125,14 @@ func TestItemsOfOneRequestAreBounded(t *testing.T) {
 	s.call("alice", "POST", "/worksheets/"+sheet+"/add-items", map[string]any{"items": make([]string, 20_001)}).says(http.StatusRequestEntityTooLarge, says)
 	s.call("alice", "POST", "/worksheets/"+sheet+"/raw", "one\ntwo").is(http.StatusNoContent)
 }
+
+// A body of 8 MiB may have eight million levels.
+func TestDeeplyNestedBodiesAreRefused(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	for _, path := range []string{"/worksheets", "/bundles?worksheet=" + s.home("alice"), "/interpret/genpath-table-contents", "/workers/w/checkin"} {
+		for _, level := range []string{"[", `{"data":`} {
+			s.call("alice", http.MethodPost, path, strings.Repeat(level, 1<<20/len(level))).is(http.StatusBadRequest)
+		}
+	}
+}

@@ -113,6 +113,21 @@ func TestDoorbellsDoNotKeepTheServerFromAnswering(t *testing.T) {
 	}
 }
 
+func TestLongHeadersAreRefused(t *testing.T) {
+	t.Parallel()
+	host, _ := startNarrow(t)
+	var line string
+	testenv.Await(t, "long headers are refused", func() bool {
+		c := dialTo(t, host)
+		_, _ = io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: x\r\n"+strings.Repeat("X: "+strings.Repeat("x", 1<<10)+"\r\n", 300)+"\r\n")
+		line, _ = bufio.NewReader(c).ReadString('\n') // the answer may be lost, because the server closes before it has read all
+		return line != ""
+	}, &line)
+	if !strings.Contains(line, "431 Request Header Fields Too Large") {
+		t.Errorf("%q", line)
+	}
+}
+
 func TestNumberOfConnectionsLeavesRoomForFiles(t *testing.T) {
 	t.Parallel()
 	host, log := startNarrow(t, "--max-connections", "200")
