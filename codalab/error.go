@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -48,6 +49,28 @@ func IsStatus(err error, statuses ...int) bool {
 
 // TooLarge reports whether the server refused a request for its size. It has not read the request.
 func (e *Error) TooLarge() bool { return e.Status == 413 }
+
+// OverDiskQuota begins the refusal of contents that exceed the rest of their owner's disk quota.
+const OverDiskQuota = cannotSave + "user disk quota exceeded."
+
+// cannotSave begins that refusal of CodaLab's own server too (codalab/model/bundle_model.py: update_disk_metadata).
+const cannotSave = "Can't save bundle, "
+
+// OverDiskQuota reports whether the server refused contents because they exceed the rest of their owner's disk quota.
+func (e *Error) OverDiskQuota() bool {
+	return e.Status == 400 && strings.HasPrefix(e.Message, uploadFailed+cannotSave)
+}
+
+// DiskQuotaLeft returns what was left of the quota, in words, if the server's refusal of contents tells that; else "".
+func (e *Error) DiskQuotaLeft() string {
+	_, rest, _ := strings.Cut(e.Message, "disk quota left: ")
+	digits := rest[:len(rest)-len(strings.TrimLeft(rest, "0123456789"))]
+	left, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil {
+		return ""
+	}
+	return FormatSize(left)
+}
 
 // UnpackFailed reports whether the server could not unpack an archive. CodaLab's own server
 // answers with 400 and the same sentence when the upload is no archive, when it broke off, and

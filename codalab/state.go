@@ -1,5 +1,7 @@
 package codalab
 
+import "strings"
+
 // State is the state of a bundle, as on the wire. Unknown ones are kept.
 type State string
 
@@ -47,6 +49,12 @@ const (
 // finalized run killed if its failure message contains these words, and failed otherwise
 // (codalab/model/bundle_model.py: transition_bundle_finished).
 const KillRequested = "Kill requested"
+
+// KilledForQuota reports whether a kill message says that the owner has used up a quota (codalab/rest/workers.py:
+// checkin). Other kill messages are wishes of a user.
+func KilledForQuota(message string) bool {
+	return strings.HasPrefix(message, KillRequested+": User ") && strings.Contains(message, " quota exceeded.")
+}
 
 // Standing is a server's record of a bundle's progress.
 type Standing struct {

@@ -30,6 +30,13 @@ type Account struct {
 	TimeUsed         int64  `json:"time_used"`
 	DiskQuota        int64  `json:"disk_quota"`
 	DiskUsed         int64  `json:"disk_used"`
+	// The following are not in CodaLab's own answers. EntriesUsed counts files, directories and links of contents, and
+	// bundles. DiskUsedByRuns and TimeUsedByRuns are the parts of DiskUsed and TimeUsed that belong to running runs;
+	// they are set only if users ask for themselves.
+	EntriesQuota   int64 `json:"entries_quota,omitempty"`
+	EntriesUsed    int64 `json:"entries_used,omitempty"`
+	DiskUsedByRuns int64 `json:"disk_used_by_runs,omitempty"`
+	TimeUsedByRuns int64 `json:"time_used_by_runs,omitempty"`
 	// LastLogin has the form of Python's "%c"; nil means never.
 	LastLogin *string `json:"last_login"`
 	// IsVerified is set only if root asks for a user by name; IsRootUser and ProtectedMode are set only if
@@ -93,6 +100,7 @@ type UserEdit struct {
 	TimeQuota        *float64 `json:"time_quota,omitempty"`
 	ParallelRunQuota *float64 `json:"parallel_run_quota,omitempty"`
 	DiskQuota        *float64 `json:"disk_quota,omitempty"`
+	EntriesQuota     *float64 `json:"entries_quota,omitempty"` // CodaLab's own server has none
 	TimeUsed         *float64 `json:"time_used,omitempty"`
 	HasAccess        *bool    `json:"has_access,omitempty"`
 }

@@ -203,7 +203,7 @@ func TestFailedUploadsLeaveNothing(t *testing.T) {
 			s.put(uuid, "filename=x&unpack=0", "whole").ok()
 		}
 	}
-	if used := s.get("alice", "/user").ok().value("data", "attributes", "disk_used"); used != float64(len("whole")) {
+	if used := s.get("alice", "/user").ok().value("data", "attributes", "disk_used"); used != float64(len("whole")+codalab.BlockSize) {
 		t.Errorf("%v bytes used", used)
 	}
 	s.awaitContents(1)
@@ -258,7 +258,7 @@ func TestResultsAreReplacedAtOnce(t *testing.T) {
 		t.Errorf("read %q", got)
 	}
 	s.put(uuid, "filename=bundle.tar.gz&finalize_on_success=0", "late").is(403)
-	if used := s.get("alice", "/user").ok().value("data", "attributes", "disk_used"); used != 4096.0+14 {
+	if used := s.get("alice", "/user").ok().value("data", "attributes", "disk_used"); used != 4096.0+14+2*codalab.BlockSize {
 		t.Errorf("%v bytes used", used)
 	}
 	if n, err := s.store.Sweep(t.Context()); n != 0 || err != nil {

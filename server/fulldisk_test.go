@@ -63,7 +63,7 @@ func TestUploadThatDoesNotFitOnTheDiskLeavesNothing(t *testing.T) {
 		}
 		s.put(uuid, query, body).says(http.StatusInternalServerError, "Upload failed: the server's disk is full")
 		s.get("alice", "/bundles/"+uuid+"/contents/blob/").is(http.StatusNotFound)
-		if b := s.bundle("alice", uuid); b.State != codalab.StateUploading || s.contentsOnDisk(dir) != 1 || s.diskUsed() != 4 {
+		if b := s.bundle("alice", uuid); b.State != codalab.StateUploading || s.contentsOnDisk(dir) != 1 || s.diskUsed() != 4+codalab.BlockSize {
 			t.Errorf("%s is %s, %d contents, %d bytes used", name, b.State, s.contentsOnDisk(dir), s.diskUsed())
 		}
 		s.put(uuid, query+"&finalize_on_failure=1", body).says(http.StatusInternalServerError, "the server's disk is full")

@@ -18,7 +18,7 @@ func TestRunsThatRequestTooMuchFail(t *testing.T) {
 	})
 	s.setQuota(2<<30, 3600)
 	for request, want := range map[[2]string]string{
-		{"request_disk", "1800m"}: "Requested more disk (1.8g) than user disk quota left (1.5g) by 264m",
+		{"request_disk", "2049m"}: "Requested more disk (2.0g) than user disk quota left (2g) by 1m",
 		{"request_time", "90m"}:   "Requested more time (1h30m) than user time quota left (1h0m) by 30m0s",
 		{"request_memory", "9g"}:  "Requested more memory (9g) than maximum limit (8g) by 1g",
 		{"request_memory", "1m"}:  "Requested less memory (1m) than minimum limit (4m) by 3m",

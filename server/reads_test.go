@@ -263,7 +263,7 @@ func TestBrokenDownloadFreesItsGoroutine(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) { // which fails if a goroutine is left
 		s := newSite(t)
-		r := s.request("alice", "GET", "/bundles/"+s.upload("data", strings.Repeat("x", 1<<20))+"/contents/blob/", nil)
+		r := s.request("alice", "GET", "/bundles/"+s.upload("data", strings.Repeat("x", 1<<20-codalab.BlockSize))+"/contents/blob/", nil)
 		r.Header.Set("Accept-Encoding", "gzip")
 		defer func() {
 			if err, ok := recover().(error); !ok || !errors.Is(err, http.ErrAbortHandler) {

@@ -33,10 +33,14 @@ func replayDifferences() []replayDifference {
 
 		// Users.
 		{`/user`, `attributes\.last_login$`, `null`, `"\w+ Nov 20 08:0\d:\d+ 2026"`, "CodaLab's server counts only sign-ins on its web page"},
-		{`^cli 49 `, `attributes\.disk_used$`, `627288`, `41111`, "other people uploaded to the recorded server at that moment"},
 		{
-			`^cli (158|213) `, `attributes\.disk_used$`, `57675|65865`, `57589|61690`,
-			"ours counts results that were uploaded, not what the worker reported of its directory; other people used the recorded server too",
+			`/user`, `attributes\.disk_used$`, `\d+`, `\d+`,
+			"ours counts 4 KiB for each file, directory and link beside its size, and results that were uploaded, not what the worker reported of its directory; " +
+				"other people used the recorded server too",
+		},
+		{
+			`/user`, `attributes\.((entries_quota|entries_used)|(disk|time)_used_by_runs)$`, none, `\d+`,
+			"ours has a quota of files, directories, links and bundles, and tells the parts of running runs",
 		},
 
 		// Worksheets.

@@ -136,7 +136,7 @@ func TestUploadOfAGitRepository(t *testing.T) {
 	for path := range strings.FieldsSeq(want) {
 		same(path)
 	}
-	if b := s.bundle("alice", uuid); b.State != codalab.StateReady || s.diskUsed() == 0 || int64(b.Metadata.Int("data_size")) != s.diskUsed() {
+	if b := s.bundle("alice", uuid); b.State != codalab.StateReady || s.diskUsed() == 0 || b.Metadata.Int("data_size")+12*codalab.BlockSize != s.diskUsed() {
 		t.Errorf("%s %v, %d bytes used", b.State, b.Metadata, s.diskUsed())
 	}
 	if left, err := os.ReadDir(filepath.Dir(got)); len(left) != 1 {

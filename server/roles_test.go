@@ -270,6 +270,7 @@ func (s *site) subject() subject {
 func TestEveryRouteChecksPermissions(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, func(c *server.Config) { c.Hold = time.Millisecond })
+	s.setQuota(1<<30, 1<<40)
 	s.makeReaders()
 	s.addWorkerToken("alice", "w")
 	s.addWorkerToken("root", "w")

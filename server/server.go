@@ -16,6 +16,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/bundles"
 	"github.com/cl-slurm/cl-slurm/server/checkin"
 	"github.com/cl-slurm/cl-slurm/server/contents"
+	"github.com/cl-slurm/cl-slurm/server/failures"
 	"github.com/cl-slurm/cl-slurm/server/hub"
 	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/rest"
@@ -147,5 +148,16 @@ func (s *Server) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.signIns.Run(ctx) })
 	g.Go(func() error { return s.scheduler.Run(ctx) })
+	g.Go(func() error { s.countEntries(ctx); return nil })
 	return g.Wait()
+}
+
+// countEntries counts the entries of contents that an older version has stored. Until then they count with their
+// size alone.
+func (s *Server) countEntries(ctx context.Context) {
+	counted, err := s.Store.CountEntries(ctx)
+	failures.Log(ctx, s.Log, "count the entries of contents", err)
+	if counted > 0 {
+		s.Log.InfoContext(ctx, "counted the files, directories and links of bundles of an older version", slog.Int("bundles", counted))
+	}
 }

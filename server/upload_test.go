@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -45,7 +46,7 @@ func TestZipLeavesNoSpoolAndCountsOnce(t *testing.T) {
 	if got := s.get("alice", "/bundles/"+uuid+"/contents/blob/d/b").ok().body; got != "x" {
 		t.Errorf("read %q", got)
 	}
-	if used := s.diskUsed(); used != 2*4096+2 {
+	if used := s.diskUsed(); used != 2*4096+2+4*codalab.BlockSize {
 		t.Errorf("%d bytes used", used)
 	}
 	s.put(s.dataset("evil"), "filename=d.zip", zipped(t, "../evil")).says(http.StatusBadRequest, "a name that leads upwards")
@@ -95,11 +96,11 @@ func TestUploadsAtOnceStayWithinTheQuota(t *testing.T) {
 	}
 	close(finish)
 	all.Wait()
-	if n := stored.Load(); n > quota/each || s.diskUsed() != n*each {
+	if n := stored.Load(); n > quota/each || s.diskUsed() != n*(each+codalab.BlockSize) {
 		t.Errorf("%d stored, %d bytes used", n, s.diskUsed())
 	}
 	uuid := s.dataset("rest")
-	s.put(uuid, "filename=x&unpack=0", strings.Repeat("x", quota-int(s.diskUsed()))).ok() // the reservations have ended
+	s.put(uuid, "filename=x&unpack=0", strings.Repeat("x", quota-codalab.BlockSize-int(s.diskUsed()))).ok() // the reservations have ended
 }
 
 func TestAnnouncedBytesCountOnce(t *testing.T) {
@@ -116,12 +117,12 @@ func TestAnnouncedBytesCountOnce(t *testing.T) {
 	_, err := io.WriteString(send, strings.Repeat("x", 700<<10)) // beside what was announced it would not fit
 	must(t, err)
 	announce(uuid, 900<<10)
-	if used := s.diskUsed(); used > 700<<10 {
+	if used := s.diskUsed(); used > 700<<10+codalab.BlockSize {
 		t.Errorf("%d bytes used meanwhile", used)
 	}
 	must(t, send.Close())
 	(<-done).ok()
-	if used := s.diskUsed(); used != 700<<10 {
+	if used := s.diskUsed(); used != 700<<10+codalab.BlockSize {
 		t.Errorf("%d bytes used", used)
 	}
 }

@@ -86,10 +86,11 @@ func TestAnswersHaveTheStockServersShape(t *testing.T) {
 	s.await(job, codalab.StateStaged)
 	// CodaLab's own server counts only sign-ins on its web page: there last_login is null.
 	const (
-		meta     = `"meta": {"version": "1.7.3"}`
-		owner    = `"owner": {"data": {"type": "users", "id": "0"}}`
-		public   = `"first_name": "", "last_name": "", "affiliation": "", "avatar_id": null, "url": null, "has_access": true, "date_joined": "Fri Nov 20 07:57:09 2026", "user_name": "codalab"`
-		own      = public + `, "last_login": "Fri Nov 20 07:57:09 2026", "disk_used": 1, "disk_quota": 2, "time_quota": 3, "email": "", "time_used": 0, "notifications": 2, "parallel_run_quota": 100`
+		meta   = `"meta": {"version": "1.7.3"}`
+		owner  = `"owner": {"data": {"type": "users", "id": "0"}}`
+		public = `"first_name": "", "last_name": "", "affiliation": "", "avatar_id": null, "url": null, "has_access": true, "date_joined": "Fri Nov 20 07:57:09 2026", "user_name": "codalab"`
+		own    = public + `, "last_login": "Fri Nov 20 07:57:09 2026", "disk_used": 1, "disk_quota": 2, "time_quota": 3, "email": "", "time_used": 0, "notifications": 2, "parallel_run_quota": 100` +
+			`, "entries_quota": 20000000, "entries_used": 3` // ours alone
 		sheet    = `"date_last_modified": "2026-11-20T07:57:32+00:00", "is_anonymous": false, "uuid": "0xa", "date_created": "2026-11-20T07:57:32+00:00", "title": null, "frozen": null, "name": "home-codalab", "tags": []`
 		upload   = `{"type": "bundles", "attributes": {"is_anonymous": false, "uuid": "0x0", "dependencies": [], "permission_spec": "all", "command": null, "bundle_type": "dataset", "frozen": null, "metadata": {"created": 1, "data_size": 6, "description": "", "license": "", "link_format": "", "link_url": "", "name": "a", "source_url": "", "store": "", "tags": []}, "args": null, "state_details": "Bundle", "state": "ready", "permission": 2}, "relationships": {` + owner + `}, "id": "0x0"}`
 		request  = `"allow_failed_dependencies": false, "created": 1, "description": "", "exclude_patterns": [], "name": "x", "request_cpus": 1, "request_disk": "", "request_docker_image": "", "request_gpus": 0, "request_memory": "2g", "request_network": true, "request_priority": 0, "request_queue": "nosuch", "request_time": "", "store": "", "tags": []`

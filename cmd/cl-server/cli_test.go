@@ -193,7 +193,7 @@ func TestUsersAreChangedAndRemoved(t *testing.T) {
 	login(t, address, "bridge", "first horse")
 	user("second horse", "passwd", "bridge")
 	login(t, address, "bridge", "second horse")
-	if got := user("", "quota", "alice", "--time-quota", "2h", "--parallel-runs", "7"); !regexp.MustCompile(`(?m)^alice +` + id + ` +user .* 5g +0.0s +2h0m +7$`).MatchString(got) {
+	if got := user("", "quota", "alice", "--time-quota", "2h", "--parallel-runs", "7"); !regexp.MustCompile(`(?m)^alice +` + id + ` +user .* 5g +0 +20000000 +0.0s +2h0m +7$`).MatchString(got) {
 		t.Error(got)
 	}
 	if got := user("", "ls", "--json"); !strings.Contains(got, `"time_quota": 7200`) || !strings.Contains(got, `"worker": true`) {

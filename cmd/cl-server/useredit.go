@@ -17,13 +17,14 @@ import (
 
 // quotas are the flags for a user's quotas. Empty ones and -1 change nothing.
 type quotas struct {
-	disk, time string
-	runs       int64
+	disk, time    string
+	entries, runs int64
 }
 
-func (q *quotas) flags(cmd *cobra.Command, disk, span string, runs int64) {
+func (q *quotas) flags(cmd *cobra.Command, disk, span string, entries, runs int64) {
 	f := cmd.Flags()
-	f.StringVar(&q.disk, "disk-quota", disk, "the total `size` of the user's bundles")
+	f.StringVar(&q.disk, "disk-quota", disk, "the total `size` of the user's bundles, and 4k for each file, directory and link in them")
+	f.Int64Var(&q.entries, "entries-quota", entries, "the total `number` of files, directories and links in the user's bundles, and of the bundles")
 	f.StringVar(&q.time, "time-quota", span, "the total `time` of the user's runs on root's workers and those of worker accounts")
 	f.Int64Var(&q.runs, "parallel-runs", runs, "the `number` of the user's runs that such workers may have at once")
 }
@@ -43,6 +44,9 @@ func (q *quotas) set(u *store.User) error {
 			return fmt.Errorf("--time-quota: %w", err)
 		}
 		u.TimeQuota = int64(d / time.Second)
+	}
+	if q.entries >= 0 {
+		u.EntriesQuota = q.entries
 	}
 	if q.runs >= 0 {
 		u.ParallelRunQuota = q.runs
@@ -70,7 +74,7 @@ func userQuotaCommand(ctx context.Context, p program.Process) *cobra.Command {
 		},
 	}
 	at.flags(cmd)
-	q.flags(cmd, "", "", -1)
+	q.flags(cmd, "", "", -1, -1)
 	return cmd
 }
 
@@ -193,6 +197,8 @@ type shownUser struct {
 	LastLogin        time.Time `json:"last_login,omitzero"`
 	DiskUsed         int64     `json:"disk_used"`
 	DiskQuota        int64     `json:"disk_quota"`
+	EntriesUsed      int64     `json:"entries_used"`
+	EntriesQuota     int64     `json:"entries_quota"`
 	TimeUsed         int64     `json:"time_used"`
 	TimeQuota        int64     `json:"time_quota"`
 	ParallelRunQuota int64     `json:"parallel_run_quota"`
@@ -213,7 +219,8 @@ func userListCommand(ctx context.Context, p program.Process) *cobra.Command {
 				for _, u := range users {
 					shown = append(shown, shownUser{
 						Name: u.Name, ID: u.ID, Root: u.Root(), Worker: u.IsWorker, Joined: u.Joined.UTC(), LastLogin: u.LastLogin.Time,
-						DiskUsed: u.DiskUsed, DiskQuota: u.DiskQuota, TimeUsed: u.TimeUsed, TimeQuota: u.TimeQuota, ParallelRunQuota: u.ParallelRunQuota,
+						DiskUsed: u.DiskUsed, DiskQuota: u.DiskQuota, EntriesUsed: u.EntriesUsed, EntriesQuota: u.EntriesQuota,
+						TimeUsed: u.TimeUsed, TimeQuota: u.TimeQuota, ParallelRunQuota: u.ParallelRunQuota,
 					})
 				}
 				return p.Print(asJSON, shown, userTable(users))
@@ -226,7 +233,7 @@ func userListCommand(ctx context.Context, p program.Process) *cobra.Command {
 }
 
 func userTable(users []store.User) string {
-	rows := [][]string{{"NAME", "ID", "ROLE", "JOINED", "LAST LOGIN", "DISK USED", "QUOTA", "TIME USED", "QUOTA", "RUNS AT ONCE"}}
+	rows := [][]string{{"NAME", "ID", "ROLE", "JOINED", "LAST LOGIN", "DISK USED", "QUOTA", "ENTRIES", "QUOTA", "TIME USED", "QUOTA", "RUNS AT ONCE"}}
 	for _, u := range users {
 		role, login := "user", "never"
 		switch {
@@ -241,7 +248,8 @@ func userTable(users []store.User) string {
 		seconds := func(n int64) string { return codalab.FormatDuration(time.Duration(n) * time.Second) }
 		rows = append(rows, []string{
 			u.Name, u.ID, role, u.Joined.UTC().Format("2006-01-02"), login,
-			codalab.FormatSize(u.DiskUsed), codalab.FormatSize(u.DiskQuota), seconds(u.TimeUsed), seconds(u.TimeQuota), fmt.Sprint(u.ParallelRunQuota),
+			codalab.FormatSize(u.DiskUsed), codalab.FormatSize(u.DiskQuota),
+			fmt.Sprint(u.EntriesUsed), fmt.Sprint(u.EntriesQuota), seconds(u.TimeUsed), seconds(u.TimeQuota), fmt.Sprint(u.ParallelRunQuota),
 		})
 	}
 	return termtext.Table(rows)

@@ -25,6 +25,7 @@ func differences() []cltest.Difference {
 			"cl itself refuses a bad name, and suggests a good one",
 		},
 		{``, `! Preparing upload archive\.\.\.|! Uploading .*`, ``, "ours prints the progress of an upload only on a terminal, if it takes longer"},
+		{`^\w+ (uedit|uinfo)`, ``, `entries  : .*`, "ours has a quota of files, directories, links and bundles"},
 		{
 			`^ben upload some`, ``, `! UsageError: The upload needs .* of your disk quota.*`, "ours checks the quota before it sends anything",
 		},

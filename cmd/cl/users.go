@@ -17,13 +17,16 @@ import (
 func accountFields() []string {
 	return []string{
 		"id", "user_name", "is_verified", "has_access", "first_name", "last_name", "affiliation", "url",
-		"date_joined", "last_login", "email", "time", "disk", "parallel_run_quota",
+		"date_joined", "last_login", "email", "time", "disk", "entries", "parallel_run_quota",
 	}
 }
 
 // moreAccountFields are the fields that only -f shows.
 func moreAccountFields() []string {
-	return []string{"is_root_user", "time_quota", "time_used", "disk_quota", "disk_used", "notifications", "avatar_id", "protected_mode"}
+	return []string{
+		"is_root_user", "time_quota", "time_used", "disk_quota", "disk_used",
+		"entries_quota", "entries_used", "disk_used_by_runs", "time_used_by_runs", "notifications", "avatar_id", "protected_mode",
+	}
 }
 
 // userFields are a user's id, and all attributes that the server shows, by their names on the wire.
@@ -44,8 +47,8 @@ func userFieldsOf(u codalab.User) (userFields, error) {
 // accountText returns a field of a user, and false if the server does not show it.
 func accountText(a userFields, field string) (string, bool) {
 	number := codalab.Metadata(a)
-	ratio := func(used, quota string, text func(float64) string) (string, bool) {
-		if !number.Has(used) || !number.Has(quota) {
+	ratio := func(used, quota, running string, text func(float64) string) (string, bool) {
+		if !number.Has(quota) { // our server leaves out a use of 0
 			return "", false
 		}
 		u, q := number.Float(used), number.Float(quota)
@@ -53,19 +56,28 @@ func accountText(a userFields, field string) (string, bool) {
 		if q != 0 {
 			share = 100 * u / q
 		}
-		return fmt.Sprintf("%s / %s (%.1f%%)", text(u), text(q), share), true
+		sum := fmt.Sprintf("%s / %s (%.1f%%)", text(u), text(q), share)
+		if part := number.Float(running); part > 0 {
+			sum += ", " + text(part) + " of it by running runs"
+		}
+		return sum, true
 	}
 	switch field {
 	case "time":
-		return ratio("time_used", "time_quota", func(s float64) string {
+		return ratio("time_used", "time_quota", "time_used_by_runs", func(s float64) string {
 			return codalab.FormatDuration(time.Duration(min(s, 9e9) * float64(time.Second)))
 		})
 	case "disk":
-		return ratio("disk_used", "disk_quota", func(n float64) string { return codalab.FormatSize(int64(n)) })
+		return ratio("disk_used", "disk_quota", "disk_used_by_runs", func(n float64) string { return codalab.FormatSize(int64(n)) })
+	case "entries": // files, directories, links and bundles
+		return ratio("entries_used", "entries_quota", "", func(n float64) string { return fmt.Sprint(int64(n)) })
 	}
 	v, ok := a[field]
 	return codalab.PythonStr(v), ok
 }
+
+// isRatio reports whether a field is a part of a quota.
+func isRatio(field string) bool { return field == "time" || field == "disk" || field == "entries" }
 
 // readAccountFields reads a list of fields, and refuses unknown ones.
 func readAccountFields(list string) ([]string, error) {
@@ -122,7 +134,7 @@ func viewAccount(a userFields, fields []string) userFields {
 	}
 	some := userFields{}
 	for _, f := range fields {
-		if text, ok := accountText(a, f); ok && (f == "time" || f == "disk") {
+		if text, ok := accountText(a, f); ok && isRatio(f) {
 			some[f] = text
 		} else if ok {
 			some[f] = a[f]
@@ -223,7 +235,7 @@ func (c *cli) listAccounts(found []userFields, fields, keywords []string) error 
 	if len(fields) == 0 {
 		fields = []string{"user_name", "first_name", "last_name", "affiliation", "date_joined"}
 		if codalab.Metadata(found[0]).Has("last_login") { // the server shows it to root
-			fields = append(fields, "last_login", "time", "disk", "parallel_run_quota")
+			fields = append(fields, "last_login", "time", "disk", "entries", "parallel_run_quota")
 		}
 	}
 	var columns []column
@@ -235,7 +247,7 @@ func (c *cli) listAccounts(found []userFields, fields, keywords []string) error 
 		var row []string
 		for _, f := range fields {
 			text, ok := accountText(a, f)
-			if !ok || a[f] == nil && f != "time" && f != "disk" {
+			if !ok || a[f] == nil && !isRatio(f) {
 				text = ""
 			}
 			row = append(row, text)
@@ -298,6 +310,7 @@ func accountFlags(cmd *cobra.Command) func() (codalab.UserEdit, error) {
 	flags.VarP(timeQuota, "time-quota", "t", "time of runs in all, such as 3h or 3d")
 	diskQuota := &spelled{spell: spellSize, kind: "size"}
 	flags.VarP(diskQuota, "disk-quota", "d", "size of bundles in all, such as 3g")
+	entriesQuota := flags.Int64("entries-quota", 0, "files, directories, links and bundles in all")
 	runs := flags.Int64P("parallel-run-quota", "p", 0, "runs at a time on workers of the site")
 	grant := flags.Bool("grant-access", false, "let the user in, on a server in protected mode")
 	remove := flags.Bool("remove-access", false, "keep the user out, on a server in protected mode")
@@ -309,6 +322,9 @@ func accountFlags(cmd *cobra.Command) func() (codalab.UserEdit, error) {
 		}
 		if n, err := codalab.ParseSize(diskQuota.text); err == nil {
 			edit.DiskQuota = new(float64(n))
+		}
+		if flags.Changed("entries-quota") {
+			edit.EntriesQuota = new(float64(*entriesQuota))
 		}
 		if flags.Changed("parallel-run-quota") {
 			edit.ParallelRunQuota = new(float64(*runs))

@@ -192,18 +192,17 @@ type section struct {
 	io.Closer
 }
 
-// Size adds up the target at p: files and links with their lengths,
-// directories with 4096 each (codalab/worker/file_util.py: get_path_size).
-func Size(root *os.Root, p string) (sum int64, err error) {
+// Measure adds up the target at p, which counts itself.
+func Measure(root *os.Root, p string) (sum codalab.Extent, err error) {
 	p = clean(p)
 	info, err := root.Lstat(p)
 	if err != nil {
-		return 0, classify(root, p, err)
+		return codalab.Extent{}, classify(root, p, err)
 	}
 	if !info.IsDir() {
-		return info.Size(), nil
+		return codalab.Extent{Bytes: info.Size(), Entries: 1}, nil
 	}
-	sum = DirectorySize
+	sum = codalab.Extent{Bytes: DirectorySize, Entries: 1}
 	err = below(root, p, treewalk.Visitor{
 		Entry: func(dir int, name string) (isDir bool, err error) {
 			var st unix.Stat_t
@@ -214,10 +213,11 @@ func Size(root *os.Root, p string) (sum int64, err error) {
 			case err != nil:
 				return false, &fs.PathError{Op: "stat", Path: name, Err: err}
 			}
+			sum.Entries++
 			if isDir = st.Mode&unix.S_IFMT == unix.S_IFDIR; isDir {
-				sum += DirectorySize
+				sum.Bytes += DirectorySize
 			} else {
-				sum += st.Size
+				sum.Bytes += st.Size
 			}
 			return isDir, nil
 		},
@@ -229,7 +229,7 @@ func Size(root *os.Root, p string) (sum int64, err error) {
 		},
 	})
 	if err != nil {
-		return 0, classify(root, p, err)
+		return codalab.Extent{}, classify(root, p, err)
 	}
 	return sum, nil
 }

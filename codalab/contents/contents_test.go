@@ -158,13 +158,27 @@ func TestSectionsEndWithTheFile(t *testing.T) {
 	}
 }
 
-func TestSizeCountsDirectoriesAlike(t *testing.T) {
+func TestExtentCountsDirectoriesAlikeAndEveryEntry(t *testing.T) {
 	t.Parallel()
 	root := bundle(t)
-	for path, want := range map[string]int64{"sub": 2*4096 + 10, "sub/f": 10, "in": 5} {
-		if got, err := contents.Size(root, path); err != nil || got != want {
+	for path, want := range map[string]codalab.Extent{"sub": {Bytes: 2*4096 + 10, Entries: 3}, "sub/f": {Bytes: 10, Entries: 1}, "in": {Bytes: 5, Entries: 1}} {
+		if got, err := contents.Measure(root, path); err != nil || got != want {
 			t.Errorf("%s: %d, %v", path, got, err)
 		}
+	}
+}
+
+// Each name of a file with several names is an entry of a directory.
+func TestHardLinksAndLinksAreEntries(t *testing.T) {
+	t.Parallel()
+	root, err := os.OpenRoot(t.TempDir())
+	must(t, err)
+	defer func() { must(t, root.Close()) }()
+	must(t, root.WriteFile("empty", nil, 0o600))
+	must(t, root.Link("empty", "again"))
+	must(t, root.Symlink("empty", "link"))
+	if got, err := contents.Measure(root, "."); err != nil || got != (codalab.Extent{Bytes: 4096 + 5, Entries: 4}) {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 
@@ -180,7 +194,7 @@ func TestDeepContentsAreMeasuredAndDescribed(t *testing.T) {
 		must(t, root.WriteFile(dir+name, []byte("0123456789"), 0o600))
 	}
 	must(t, root.Symlink("../f", dir+"link"))
-	if got, err := contents.Size(root, "d"); err != nil || got != depth*4096+2*10+4 {
+	if got, err := contents.Measure(root, "d"); err != nil || got != (codalab.Extent{Bytes: depth*4096 + 2*10 + 4, Entries: depth + 3}) {
 		t.Errorf("%d, %v", got, err)
 	}
 	info, err := contents.Info(root, "d", depth)
@@ -217,8 +231,8 @@ func TestDeepContentsOfAnyDepthAreMeasured(t *testing.T) {
 	root, err := os.OpenRoot(top)
 	must(t, err)
 	defer root.Close()
-	if got, err := contents.Size(root, ""); err != nil || got != (depth+1)*4096 {
-		t.Errorf("%d, %v", got, err)
+	if got, err := contents.Measure(root, ""); err != nil || got != (codalab.Extent{Bytes: (depth + 1) * 4096, Entries: depth + 1}) {
+		t.Errorf("%+v, %v", got, err)
 	}
 	info, err := contents.Info(root, "", 1<<30)
 	must(t, err)

@@ -55,12 +55,12 @@ func (s *Server) replace(r *http.Request, b *bundle, unpack bool) error {
 		s.mu.Unlock()
 		return errors.Join(refuse(http.StatusBadRequest, "%s", words), s.store.RemoveAll(b.uuid))
 	}
-	size, err := contents.Size(s.store, b.uuid)
+	extent, err := contents.Measure(s.store, b.uuid)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
-	b.set(codalab.Metadata{"data_size": size})
+	b.set(codalab.Metadata{"data_size": extent.Bytes})
 	s.mu.Unlock()
 	return nil
 }

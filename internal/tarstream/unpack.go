@@ -26,6 +26,9 @@ type Limits struct {
 	// Reserve is called before n more bytes are written to files; an error of it ends the
 	// unpacking. It may be nil.
 	Reserve func(n int64) error
+	// ReserveEntry is called before one more file, directory or link is made; an error of it ends the unpacking. It
+	// may be nil.
+	ReserveEntry func() error
 }
 
 // Watch has functions that Unpack calls as it unpacks, from one goroutine. Each may be nil.
@@ -236,6 +239,11 @@ func (u *unpacker) end(plain *metered) error {
 func (u *unpacker) count() error {
 	if u.limits.Entries > 0 && u.size.Entries >= u.limits.Entries {
 		return &LimitError{Limits{Entries: u.limits.Entries}}
+	}
+	if u.limits.ReserveEntry != nil {
+		if err := u.limits.ReserveEntry(); err != nil {
+			return err
+		}
 	}
 	u.size.Entries++
 	return nil

@@ -20,23 +20,27 @@ import (
 type userEdit struct {
 	codalab.UserEdit
 	// Nobody changes these, nor sets one of them to null.
-	HasAccess  json.RawMessage `json:"has_access"`
-	DiskUsed   json.RawMessage `json:"disk_used"`
-	DateJoined json.RawMessage `json:"date_joined"`
-	LastLogin  json.RawMessage `json:"last_login"`
+	HasAccess   json.RawMessage `json:"has_access"`
+	DiskUsed    json.RawMessage `json:"disk_used"`
+	EntriesUsed json.RawMessage `json:"entries_used"`
+	DateJoined  json.RawMessage `json:"date_joined"`
+	LastLogin   json.RawMessage `json:"last_login"`
 }
 
 // onlyRoot reports whether the change is one that only root may make (codalab/rest/schemas.py:
 // USER_READ_ONLY_FIELDS).
 func (e userEdit) onlyRoot() bool {
-	return e.Email != nil || e.TimeQuota != nil || e.ParallelRunQuota != nil || e.DiskQuota != nil || e.TimeUsed != nil ||
-		e.DiskUsed != nil || e.HasAccess != nil || e.DateJoined != nil || e.LastLogin != nil
+	return e.Email != nil || e.TimeQuota != nil || e.ParallelRunQuota != nil || e.DiskQuota != nil || e.EntriesQuota != nil || e.TimeUsed != nil ||
+		e.DiskUsed != nil || e.EntriesUsed != nil || e.HasAccess != nil || e.DateJoined != nil || e.LastLogin != nil
 }
 
 // apply makes the change or refuses it.
 func (e userEdit) apply(u *store.User) error {
 	if e.HasAccess != nil {
 		return rest.Refuse(http.StatusBadRequest, "This CodaLab instance is not in protected mode.")
+	}
+	if e.EntriesUsed != nil {
+		return rest.Refuse(http.StatusForbidden, "The server itself keeps entries_used.")
 	}
 	if e.DiskUsed != nil || e.DateJoined != nil || e.LastLogin != nil {
 		return rest.Refuse(http.StatusForbidden, "The server itself keeps disk_used, date_joined and last_login.")
@@ -67,7 +71,8 @@ func (e userEdit) apply(u *store.User) error {
 		}
 	}
 	for to, n := range map[*int64]*float64{
-		&u.TimeQuota: e.TimeQuota, &u.ParallelRunQuota: e.ParallelRunQuota, &u.DiskQuota: e.DiskQuota, &u.TimeUsed: e.TimeUsed,
+		&u.TimeQuota: e.TimeQuota, &u.ParallelRunQuota: e.ParallelRunQuota, &u.DiskQuota: e.DiskQuota,
+		&u.EntriesQuota: e.EntriesQuota, &u.TimeUsed: e.TimeUsed,
 	} {
 		if n == nil {
 			continue

@@ -31,19 +31,24 @@ func (s *Accounts) Routes() []rest.Route { return append(s.userRoutes(), s.group
 
 func (s *Accounts) userRoutes() []rest.Route {
 	return []rest.Route{
-		{Pattern: "GET /user", Serve: s.ownUser, Worker: true, WorkerToken: true, Begins: true, Differs: "last_login is the last sign-in by any program; CodaLab counts only those on its web page"},
+		{Pattern: "GET /user", Serve: s.ownUser, Worker: true, WorkerToken: true, Begins: true, Differs: "last_login is the last sign-in by any program; CodaLab counts only those on its web page. disk_used has 4 KiB for each file, directory and link beside data_size; entries_used and entries_quota count these and bundles; disk_used_by_runs and time_used_by_runs are the parts of running runs"},
 		{Pattern: "PATCH /user", Serve: s.patchOwnUser},
 		{Pattern: "PATCH /user/increment_disk_used", Serve: s.incrementDiskUsed, Differs: "the user must be allowed to change the bundle; while an upload is under way nothing is written, since the server counts the bytes itself"},
 		{Pattern: "GET /users", Serve: search.Bounded(s.searchUsers), Public: true, Differs: "every user may search by what they see of a user; by mistake CodaLab refuses nearly all searches of users other than root. Email, quotas and use are for root"},
 		{Pattern: "GET /users/{user}", Serve: s.user, Public: true, Worker: true},
-		{Pattern: "PATCH /users", Serve: s.patchUsers, Differs: "there is no protected mode: has_access cannot be set. root sets email, but not disk_used and dates, which the server keeps"},
+		{Pattern: "PATCH /users", Serve: s.patchUsers, Differs: "there is no protected mode: has_access cannot be set. root sets email and entries_quota, but not disk_used and dates, which the server keeps"},
 		{Pattern: "DELETE /users", Serve: s.deleteUsers, Differs: "names at most 20 things of each kind that the user still owns"},
 	}
 }
 
 // ownUser returns the user (codalab/rest/users.py: fetch_authenticated_user).
-func (s *Accounts) ownUser(w http.ResponseWriter, _ *http.Request, u store.User) error {
+func (s *Accounts) ownUser(w http.ResponseWriter, r *http.Request, u store.User) error {
+	running, err := s.config.Store.RunningUse(r.Context(), []string{u.ID})
+	if err != nil {
+		return err
+	}
 	shown := present.PrivateUser(s.config.Quotas.Live(u))
+	shown.DiskUsedByRuns, shown.TimeUsedByRuns = running[u.ID].Disk, running[u.ID].Time
 	shown.IsRootUser, shown.ProtectedMode = new(u.Root()), new(false)
 	return rest.WriteDocument(w, codalab.NewObject("users", u.ID, shown), nil)
 }

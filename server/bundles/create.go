@@ -121,7 +121,9 @@ func (s *Bundles) checkNew(ctx context.Context, u store.User, o codalab.Object, 
 	if !codalab.IsUUID(in.UUID) {
 		return store.Bundle{}, rest.Refuse(http.StatusBadRequest, "'%s' is not a uuid", in.UUID)
 	}
-	if why := stored.Quota(s.config.Contents.Quotas.Live(u)).RefusesNew(); why != "" {
+	if why, err := s.config.Contents.Quotas.RefusesNew(ctx, u); err != nil {
+		return store.Bundle{}, err
+	} else if why != "" {
 		return store.Bundle{}, rest.Refuse(http.StatusBadRequest, "%s", why)
 	}
 	b := store.Bundle{

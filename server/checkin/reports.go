@@ -41,8 +41,8 @@ func (s *CheckIns) applyReports(ctx context.Context, c *hub.CheckIn, reports []c
 			return nil
 		}
 		next := stored.Plan(*b)
-		if size, ok := taken[b.LocationName()]; ok {
-			next = next.TakeResults(b.LocationName(), size)
+		if extent, ok := taken[b.LocationName()]; ok {
+			next = next.TakeResults(b.LocationName(), extent)
 		}
 		stored.Become(b, next.ApplyReport(byRun[b.UUID], now, charged))
 		if before != b.State {

@@ -54,10 +54,10 @@ type resultsWalks struct {
 
 // resultsWalk is one walk. Its other fields are set before done is closed.
 type resultsWalk struct {
-	done  chan struct{}
-	size  int64
-	found bool
-	err   error
+	done   chan struct{}
+	extent codalab.Extent
+	found  bool
+	err    error
 }
 
 const (
@@ -70,9 +70,9 @@ const (
 )
 
 // takeResults looks for the results of the runs whose end a worker reports. It removes from reports
-// the runs whose results are not complete yet. It returns the sizes of the results found, by
+// the runs whose results are not complete yet. It returns the extents of the results found, by
 // the name of their directory.
-func (s *CheckIns) takeResults(ctx context.Context, key plan.Worker, reports map[string]codalab.RunReport) (map[string]int64, error) {
+func (s *CheckIns) takeResults(ctx context.Context, key plan.Worker, reports map[string]codalab.RunReport) (map[string]codalab.Extent, error) {
 	var ended []string
 	for uuid, run := range reports {
 		if run.State == codalab.StateFinalizing {
@@ -93,7 +93,7 @@ func (s *CheckIns) takeResults(ctx context.Context, key plan.Worker, reports map
 			walking[uuid] = s.walks.begin(s.config.Store, b)
 		}
 	}
-	sizes := map[string]int64{}
+	extents := map[string]codalab.Extent{}
 	timer := time.NewTimer(walkPatience)
 	defer timer.Stop()
 	for uuid, walk := range walking {
@@ -111,12 +111,12 @@ func (s *CheckIns) takeResults(ctx context.Context, key plan.Worker, reports map
 			failures.Log(ctx, s.config.Log, "take results of bundle "+uuid, walk.err)
 			delete(reports, uuid)
 		case walk.found:
-			sizes[name] = walk.size
+			extents[name] = walk.extent
 		case ran && missing < showPatience:
 			delete(reports, uuid)
 		}
 	}
-	return sizes, nil
+	return extents, nil
 }
 
 // begin returns the walk through a run's results, and starts it unless it has started.
@@ -130,7 +130,7 @@ func (v *resultsWalks) begin(data *store.Store, b store.Bundle) *resultsWalk {
 	walk := &resultsWalk{done: make(chan struct{})}
 	v.byName[name] = walk
 	v.underWay.Go(func() {
-		walk.size, walk.err = data.FlushLocation(b)
+		walk.extent, walk.err = data.FlushLocation(b)
 		walk.found = walk.err == nil
 		if errors.Is(walk.err, store.ErrNotFound) {
 			walk.err = nil // the run has left no results here

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -118,8 +119,8 @@ func (im *Import) into(ctx context.Context, to *store.Import, found survey, know
 	if err := to.Begin(); err != nil {
 		return found.report, err
 	}
-	sizes := map[string]int64{}
-	if err := im.copy(ctx, to, found.contents, known, sizes); err != nil || im.ContentsOnly {
+	copied := map[string]codalab.Extent{}
+	if err := im.copy(ctx, to, found.contents, known, copied); err != nil || im.ContentsOnly {
 		return found.report, err
 	}
 	on, err := openDisk(im.Stores)
@@ -137,24 +138,24 @@ func (im *Import) into(ctx context.Context, to *store.Import, found survey, know
 		if len(found.report.Stops()) > 0 {
 			return ErrStopped
 		}
-		if err := im.copy(ctx, to, found.contents, known, sizes); err != nil {
+		if err := im.copy(ctx, to, found.contents, known, copied); err != nil {
 			return err
 		}
 		return to.Commit(ctx, im.Source.Name, store.Time{Time: im.Now}, func(rows store.ImportedRows) error {
-			return im.write(ctx, s, rows, sizes, found.report.Bundles)
+			return im.write(ctx, s, rows, copied, found.report.Bundles)
 		})
 	})
 	found.report.Imported = err == nil
 	return found.report, err
 }
 
-// copy copies contents that are not in sizes, some at a time, and adds their sizes there.
-func (im *Import) copy(ctx context.Context, to *store.Import, all []store.Contents, known map[string]store.Extent, sizes map[string]int64) error {
+// copy copies contents that are not in copied, some at a time, and adds their extents there.
+func (im *Import) copy(ctx context.Context, to *store.Import, all []store.Contents, known map[string]store.Extent, copied map[string]codalab.Extent) error {
 	const mostBundles, mostBytes = 256, 1 << 30 // each time is a flush of the disk
 	var some []store.Contents
 	var bytes, total int64
 	for _, c := range all {
-		if _, ok := sizes[c.UUID]; !ok {
+		if _, ok := copied[c.UUID]; !ok {
 			total += known[c.UUID].Bytes
 		}
 	}
@@ -165,13 +166,13 @@ func (im *Import) copy(ctx context.Context, to *store.Import, all []store.Conten
 			return err
 		}
 		for i, c := range some {
-			sizes[c.UUID] = found[i]
+			copied[c.UUID] = found[i]
 		}
 		some, bytes = nil, 0
 		return nil
 	}
 	for _, c := range all {
-		if _, ok := sizes[c.UUID]; ok {
+		if _, ok := copied[c.UUID]; ok {
 			continue
 		}
 		some, bytes = append(some, c), bytes+known[c.UUID].Bytes
@@ -188,7 +189,7 @@ func (im *Import) copy(ctx context.Context, to *store.Import, all []store.Conten
 }
 
 // write writes all rows of a snapshot.
-func (im *Import) write(ctx context.Context, s snapshot, to store.ImportedRows, sizes map[string]int64, total int) error {
+func (im *Import) write(ctx context.Context, s snapshot, to store.ImportedRows, copied map[string]codalab.Extent, total int) error {
 	c := newConverter(nil, store.Taken{}, im.CheckHash)
 	all, err := c.people(ctx, s)
 	if err == nil {
@@ -205,7 +206,7 @@ func (im *Import) write(ctx context.Context, s snapshot, to store.ImportedRows, 
 	}
 	done := 0
 	return s.bundles(ctx, func(rows []bundleRow) error {
-		if err := c.writeBundles(ctx, to, rows, sizes); err != nil {
+		if err := c.writeBundles(ctx, to, rows, copied); err != nil {
 			return err
 		}
 		done += len(rows)
@@ -228,7 +229,7 @@ func (c *converter) writeWorksheets(ctx context.Context, to store.ImportedRows, 
 	return to.Worksheets(ctx, worksheets, items, granted)
 }
 
-func (c *converter) writeBundles(ctx context.Context, to store.ImportedRows, rows []bundleRow, sizes map[string]int64) error {
+func (c *converter) writeBundles(ctx context.Context, to store.ImportedRows, rows []bundleRow, copied map[string]codalab.Extent) error {
 	var bundles []store.Bundle
 	var granted []store.Permission
 	for _, row := range rows {
@@ -236,12 +237,12 @@ func (c *converter) writeBundles(ctx context.Context, to store.ImportedRows, row
 		if !ok {
 			continue
 		}
-		size, has := sizes[b.UUID]
+		extent, has := copied[b.UUID]
 		if has {
-			b.Contents = store.ImportedContents(b.UUID)
+			b.Contents, b.Entries = store.ImportedContents(b.UUID), extent.Entries
 		}
 		if has || b.Metadata.Has("data_size") {
-			b.DataSize, b.Metadata["data_size"] = size, size
+			b.DataSize, b.Metadata["data_size"] = extent.Bytes, extent.Bytes
 		}
 		bundles, granted = append(bundles, b), append(granted, p...)
 	}

@@ -147,7 +147,7 @@ func (im *Import) addUp(n *notes, found *survey, users []store.User, owners map[
 		r.Contents.Bundles++
 		r.Contents.Files += e.Files
 		r.Contents.Bytes += e.Bytes
-		used[owners[c.UUID]] += e.Bytes
+		used[owners[c.UUID]] += e.Space().Bytes
 		if e.Special > 0 {
 			n.note(ProblemSpecial, c.UUID, "its contents have pipes, sockets or devices (%d), which are left out", e.Special)
 		}

@@ -212,6 +212,9 @@ func (c copier) copyTarget(at, to string) error {
 
 // directory copies a directory. It holds only one directory of each root open at a time.
 func (c copier) directory(at, to string, info fs.FileInfo) error {
+	if err := c.room.takeEntry(); err != nil {
+		return err
+	}
 	if err := c.to.Mkdir(to, info.Mode().Perm()|0o700); err != nil {
 		return fmt.Errorf("copy: %w", err)
 	}
@@ -238,6 +241,9 @@ func (c copier) directory(at, to string, info fs.FileInfo) error {
 		case info.Mode().IsRegular():
 			files[e.Name()] = info
 		case info.Mode().Type() == fs.ModeSymlink:
+			if err := c.room.takeEntry(); err != nil {
+				return err
+			}
 			target, err := c.from.Readlink(path.Join(at, e.Name()))
 			if err == nil {
 				err = c.to.Symlink(target, path.Join(to, e.Name()))
@@ -274,7 +280,7 @@ func (c copier) files(at, to string, files map[string]fs.FileInfo, as string) er
 			target = as
 		}
 		if err = c.ctx.Err(); err == nil {
-			err = c.room.take(info.Size())
+			err = c.room.take(codalab.Extent{Bytes: info.Size(), Entries: 1}.Space())
 		}
 		if err != nil {
 			break

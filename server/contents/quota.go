@@ -2,10 +2,13 @@ package contents
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
 
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/store"
 	"github.com/cl-slurm/cl-slurm/server/stored"
@@ -27,8 +30,8 @@ type account struct {
 
 	mu   sync.Mutex
 	open map[*reservation]bool // the reservations that have not ended
-	// slack is the number of bytes that the uploads may take before the store is asked again.
-	slack int64
+	// slack is the space that the uploads may take before the store is asked again.
+	slack codalab.Space
 }
 
 // reservation is one upload's part of its owner's account. It is for one goroutine.
@@ -38,16 +41,26 @@ type reservation struct {
 	ownerID string
 	uuid    string
 	account *account
-	upload  plan.Upload // guarded by the account's lock
-	written int64       // since the last rewind
+	upload  plan.Upload   // guarded by the account's lock
+	written codalab.Space // since the last rewind
 }
 
 // quotaError means that contents exceed the rest of their owner's disk quota.
-type quotaError struct{ left int64 }
+type quotaError struct {
+	wanted, most codalab.Space
+	running      int64 // the bytes of the quota that running runs use
+}
 
-// Error is a sentence of CodaLab's own server (codalab/model/bundle_model.py: enforce_disk_quota).
+// Error begins with a sentence of CodaLab's own server (codalab/model/bundle_model.py: enforce_disk_quota).
 func (e *quotaError) Error() string {
-	return fmt.Sprintf("Can't save bundle, user disk quota exceeded. Bundle size greater than user's disk quota left: %d", e.left)
+	if e.wanted.Bytes <= e.most.Bytes {
+		return fmt.Sprintf("%s It has more files, directories and links than the user's quota of them has left: %d", codalab.OverDiskQuota, max(0, e.most.Entries))
+	}
+	text := fmt.Sprintf("%s Bundle size greater than user's disk quota left: %d", codalab.OverDiskQuota, max(0, e.most.Bytes))
+	if e.running > 0 {
+		text += fmt.Sprintf(" (running runs use %s of the quota)", codalab.FormatSize(e.running))
+	}
+	return text
 }
 
 func (e *quotaError) Unwrap() error { return store.ErrTooLarge }
@@ -73,14 +86,14 @@ func (s *Quotas) leave(ownerID string, a *account) {
 	}
 }
 
-// growth returns the bytes by which an owner's uploads under way raise the owner's disk use.
-func (s *Quotas) growth(ownerID string) (sum int64) {
+// growth returns the space by which an owner's uploads under way raise the owner's disk use.
+func (s *Quotas) growth(ownerID string) (sum codalab.Space) {
 	a := s.account(ownerID)
 	defer s.leave(ownerID, a)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for r := range a.open {
-		sum += r.upload.Growth()
+		sum = sum.Plus(r.upload.Growth())
 	}
 	return sum
 }
@@ -91,7 +104,7 @@ func (s *Quotas) reserve(ctx context.Context, b store.Bundle) (*reservation, err
 	r := &reservation{quotas: s, ctx: ctx, ownerID: b.OwnerID, uuid: b.UUID, account: s.account(b.OwnerID)}
 	r.account.mu.Lock()
 	defer r.account.mu.Unlock()
-	r.account.open[r], r.account.slack = true, 0
+	r.account.open[r], r.account.slack = true, codalab.Space{}
 	b, err := s.store.Bundle(ctx, b.UUID) // the client may have announced bytes since b was read
 	if err == nil && stored.Plan(b).Uncount().DataSize != b.DataSize {
 		_, err = stored.Change(ctx, s.store, []string{b.UUID}, plan.Bundle.Uncount)
@@ -103,39 +116,73 @@ func (s *Quotas) reserve(ctx context.Context, b store.Bundle) (*reservation, err
 	return r, nil
 }
 
-// take reserves n bytes before they are written, or fails with a quotaError.
-func (r *reservation) take(n int64) error {
-	r.account.mu.Lock()
-	defer r.account.mu.Unlock()
-	return r.takeLocked(n)
+// takeBytes reserves n bytes of files before they are written, or fails with a quotaError.
+func (r *reservation) takeBytes(n int64) error { return r.take(codalab.Space{Bytes: n}) }
+
+// takeEntry reserves a file, a directory or a link before it is made, or fails with a quotaError.
+func (r *reservation) takeEntry() error { return r.take(codalab.Extent{Entries: 1}.Space()) }
+
+// limits returns the limits of an archive that is unpacked within the quota.
+func (r *reservation) limits() tarstream.Limits {
+	return tarstream.Limits{Entries: maxEntries, Reserve: r.takeBytes, ReserveEntry: r.takeEntry}
 }
 
-func (r *reservation) takeLocked(n int64) error {
-	if more := r.written + n - r.upload.Held; more > 0 {
-		if more > r.account.slack {
+func (r *reservation) take(some codalab.Space) error {
+	r.account.mu.Lock()
+	defer r.account.mu.Unlock()
+	return r.takeLocked(some)
+}
+
+func (r *reservation) takeLocked(some codalab.Space) error {
+	none := codalab.Space{}
+	if more := r.written.Plus(some).Minus(r.upload.Held).AtLeast(none); more != none {
+		if !more.Within(r.account.slack) {
 			if err := r.ask(more); err != nil {
 				return err
 			}
 		}
-		r.account.slack -= more
-		r.upload.Held += more
+		r.account.slack = r.account.slack.Minus(more)
+		r.upload.Held = r.upload.Held.Plus(more)
 	}
-	r.written += n
+	r.written = r.written.Plus(some)
 	return nil
 }
 
-// ask asks the store whether the upload may hold more bytes, and sets the account's slack to at least that.
-func (r *reservation) ask(more int64) error {
+// ask asks the store whether the upload may hold more, and sets the account's slack to at least that.
+func (r *reservation) ask(more codalab.Space) error {
 	left, err := r.left()
 	if err != nil {
 		return err
 	}
 	others, next := r.others(), r.upload
-	next.Held += more
-	if most := next.Most(others, left); next.Held > most {
-		return &quotaError{most}
+	next.Held = next.Held.Plus(more)
+	if most := next.Most(others, left); !next.Held.Within(most) {
+		return r.refuse(next.Held, most)
 	}
-	r.account.slack = more + plan.Slack(append(others, next), left)
+	r.account.slack = more.Plus(plan.Slack(append(others, next), left))
+	return nil
+}
+
+// refuse returns the error of an upload that would hold more than it may.
+func (r *reservation) refuse(wanted, most codalab.Space) error {
+	running, err := r.quotas.store.RunningUse(r.ctx, []string{r.ownerID})
+	return errors.Join(&quotaError{wanted, most, running[r.ownerID].Disk}, err)
+}
+
+// expect refuses contents before they come, if their sender tells their extent and they exceed the quota.
+func (r *reservation) expect(extent codalab.Extent) error {
+	if extent == (codalab.Extent{}) {
+		return nil
+	}
+	r.account.mu.Lock()
+	defer r.account.mu.Unlock()
+	left, err := r.left()
+	if err != nil {
+		return err
+	}
+	if most := r.upload.Most(r.others(), left); !extent.Space().Within(most) {
+		return r.refuse(extent.Space(), most)
+	}
 	return nil
 }
 
@@ -150,12 +197,12 @@ func (r *reservation) others() []plan.Upload {
 	return list
 }
 
-// left returns the bytes of the owner's quota that bundles leave; negative if they use more than it. It also
-// updates the sizes of the contents that the owner's uploads replace.
-func (r *reservation) left() (int64, error) {
+// left returns the space of the owner's quota that bundles leave; negative if they use more than it. It also
+// updates the space of the contents that the owner's uploads replace.
+func (r *reservation) left() (codalab.Space, error) {
 	owner, err := r.quotas.store.User(r.ctx, r.ownerID)
 	if err != nil {
-		return 0, err
+		return codalab.Space{}, err
 	}
 	var uuids []string
 	for one := range r.account.open {
@@ -163,12 +210,12 @@ func (r *reservation) left() (int64, error) {
 	}
 	bundles, err := r.quotas.store.Bundles(r.ctx, uuids)
 	if err != nil {
-		return 0, err
+		return codalab.Space{}, err
 	}
 	for one := range r.account.open {
-		one.upload.Replaced = bundles[one.uuid].DataSize // 0 if it is deleted
+		one.upload.Replaced = bundles[one.uuid].Extent().Space() // nothing if it is deleted
 	}
-	return owner.DiskQuota - owner.DiskUsed, nil
+	return codalab.Space{Bytes: owner.DiskQuota - owner.DiskUsed, Entries: owner.EntriesQuota - owner.EntriesUsed}, nil
 }
 
 // room returns the bytes that the reservation may still take now.
@@ -176,25 +223,23 @@ func (r *reservation) room() (int64, error) {
 	r.account.mu.Lock()
 	defer r.account.mu.Unlock()
 	left, err := r.left()
-	return max(0, r.upload.Most(r.others(), left)-r.written), err
+	return max(0, r.upload.Most(r.others(), left).Minus(r.written).Bytes), err
 }
 
-// rewind forgets the bytes that were written, because others replace them. The upload still holds them.
+// rewind forgets what was written, because other files replace it. The upload still holds it.
 func (r *reservation) rewind() {
 	r.account.mu.Lock()
 	defer r.account.mu.Unlock()
-	r.written = 0
+	r.written = codalab.Space{}
 }
 
-// settle calls count, which makes the contents count in the store, with size bytes; if they exceed
+// settle calls count, which makes the contents count in the store, with this extent; if they exceed
 // the quota, it fails with a quotaError instead. It ends the reservation if it does not fail.
-func (r *reservation) settle(size int64, count func() error) error {
+func (r *reservation) settle(extent codalab.Extent, count func() error) error {
 	r.account.mu.Lock()
 	defer r.account.mu.Unlock()
-	if size > r.written {
-		if err := r.takeLocked(size - r.written); err != nil {
-			return err
-		}
+	if err := r.takeLocked(extent.Space().Minus(r.written).AtLeast(codalab.Space{})); err != nil {
+		return err
 	}
 	if err := count(); err != nil {
 		return err
@@ -216,7 +261,7 @@ func (r *reservation) endLocked() {
 		return
 	}
 	delete(r.account.open, r)
-	r.account.slack = 0
+	r.account.slack = codalab.Space{}
 	r.quotas.leave(r.ownerID, r.account)
 }
 
@@ -231,7 +276,7 @@ type reservingReader struct {
 func (r reservingReader) Read(b []byte) (int, error) {
 	n, err := r.in.Read(b)
 	if n > 0 {
-		if err := r.r.take(int64(n)); err != nil {
+		if err := r.r.takeBytes(int64(n)); err != nil {
 			return 0, err
 		}
 	}
@@ -254,8 +299,21 @@ func (s *Quotas) Announce(ctx context.Context, b store.Bundle, bytes int64) erro
 	return err
 }
 
+// RefusesNew returns the sentence that refuses new bundles to a user who has used up a quota; empty for other users.
+func (s *Quotas) RefusesNew(ctx context.Context, u store.User) (string, error) {
+	quota := stored.Quota(s.Live(u))
+	if quota.RefusesNew() == "" {
+		return "", nil
+	}
+	running, err := s.store.RunningUse(ctx, []string{u.ID})
+	quota.Running = stored.Running(running[u.ID])
+	return quota.RefusesNew(), err
+}
+
 // Live returns a user with the disk use of uploads under way.
 func (s *Quotas) Live(u store.User) store.User {
-	u.DiskUsed += s.growth(u.ID)
+	more := s.growth(u.ID)
+	u.DiskUsed += more.Bytes
+	u.EntriesUsed += more.Entries
 	return u
 }

@@ -30,16 +30,16 @@ func alicesUploads(t *testing.T, quota, size int64) (s *Uploads, full, empty sto
 		must(t, data.CreateBundle(t.Context(), b, ""))
 		both = append(both, b)
 	}
-	_, err = stored.Change(t.Context(), data, []string{both[0].UUID}, func(b plan.Bundle) plan.Bundle { return b.Fill("contents", size*mib) })
+	_, err = stored.Change(t.Context(), data, []string{both[0].UUID}, func(b plan.Bundle) plan.Bundle { return b.Fill("contents", codalab.Extent{Bytes: size * mib}) })
 	must(t, err)
 	quotas := &Quotas{store: data, accounts: map[string]*account{}}
 	return &Uploads{log: slog.New(slog.DiscardHandler), store: data, quotas: quotas, changed: func(...string) {}}, both[0], both[1]
 }
 
-// left returns the number of bytes that a refusal says to be left; -1 if a take was not refused.
+// left returns the number of bytes that a refused upload may hold; -1 if a take was not refused.
 func left(err error) int64 {
 	if no, ok := errors.AsType[*quotaError](err); ok {
-		return no.left
+		return no.most.Bytes
 	}
 	return -1
 }
@@ -54,7 +54,7 @@ func TestUploadThatFailsGivesItsReservationBack(t *testing.T) {
 		finish error
 	}{
 		"the disk fails":          {fill: func(func(), *reservation) error { return errDisk }},
-		"the quota is too small":  {fill: func(_ func(), room *reservation) error { return room.take(9 * mib) }},
+		"the quota is too small":  {fill: func(_ func(), room *reservation) error { return room.takeBytes(9 * mib) }},
 		"the client goes away":    {fill: func(cancel func(), _ *reservation) error { cancel(); return context.Canceled }},
 		"it is killed at its end": {fill: func(func(), *reservation) error { return nil }, finish: errDisk},
 		"it begins again":         {fill: func(_ func(), room *reservation) error { room.rewind(); return errDisk }},
@@ -64,12 +64,12 @@ func TestUploadThatFailsGivesItsReservationBack(t *testing.T) {
 			t.Parallel()
 			s, full, empty := alicesUploads(t, 8, 6)
 			other, err := s.quotas.reserve(t.Context(), empty)
-			must(t, errors.Join(err, other.take(1)))
+			must(t, errors.Join(err, other.takeBytes(1)))
 			ctx, cancel := context.WithCancel(t.Context())
 			func() {
 				defer func() { _ = recover() }()
 				err = s.storeContents(ctx, full, func(in *store.Upload, room *reservation) error {
-					must(t, errors.Join(room.take(7*mib), in.File(strings.NewReader("x"))))
+					must(t, errors.Join(room.takeBytes(7*mib), in.File(strings.NewReader("x"))))
 					if u, err := s.store.User(ctx, full.OwnerID); u.DiskUsed != 6*mib || err != nil {
 						t.Errorf("the store counts %d bytes, %v", u.DiskUsed, err)
 					}
@@ -80,10 +80,10 @@ func TestUploadThatFailsGivesItsReservationBack(t *testing.T) {
 				}
 			}()
 			cancel()
-			if got := left(other.take(3 * mib)); got != 2*mib {
+			if got := left(other.takeBytes(3 * mib)); got != 2*mib {
 				t.Errorf("the other upload may hold %d bytes, want %d (-1: any number)", got, 2*mib)
 			}
-			must(t, other.take(2*mib-1))
+			must(t, other.takeBytes(2*mib-1))
 			if other.end(); len(s.quotas.accounts) != 0 {
 				t.Errorf("%d accounts are remembered", len(s.quotas.accounts))
 			}
@@ -99,12 +99,12 @@ func TestOnlyTheUploadItselfUsesTheRoomOfWhatItReplaces(t *testing.T) {
 	replacing, err := s.quotas.reserve(t.Context(), full)
 	must(t, err)
 	other, err := s.quotas.reserve(t.Context(), empty)
-	must(t, errors.Join(err, replacing.take(1)))
-	if got := left(other.take(3 * mib)); got != 2*mib {
+	must(t, errors.Join(err, replacing.takeBytes(1)))
+	if got := left(other.takeBytes(3 * mib)); got != 2*mib {
 		t.Errorf("the other upload may hold %d bytes, want %d (-1: any number)", got, 2*mib)
 	}
-	must(t, errors.Join(other.take(1*mib), replacing.take(7*mib-1)))
-	if got := left(replacing.take(1)); got != 7*mib {
+	must(t, errors.Join(other.takeBytes(1*mib), replacing.takeBytes(7*mib-1)))
+	if got := left(replacing.takeBytes(1)); got != 7*mib {
 		t.Errorf("the upload may hold %d bytes, want %d", got, 7*mib)
 	}
 	if u := s.quotas.Live(store.User{ID: full.OwnerID, DiskUsed: 6 * mib}); u.DiskUsed != 8*mib {
@@ -119,18 +119,18 @@ func TestBytesBeforeARewindStayReserved(t *testing.T) {
 	t.Parallel()
 	s, full, empty := alicesUploads(t, 8, 0)
 	zip, err := s.quotas.reserve(t.Context(), full)
-	must(t, errors.Join(err, zip.take(6*mib)))
+	must(t, errors.Join(err, zip.takeBytes(6*mib)))
 	zip.rewind()
 	other, err := s.quotas.reserve(t.Context(), empty)
 	must(t, err)
-	if got := left(other.take(3 * mib)); got != 2*mib {
+	if got := left(other.takeBytes(3 * mib)); got != 2*mib {
 		t.Errorf("the other upload may hold %d bytes, want %d (-1: any number)", got, 2*mib)
 	}
-	must(t, errors.Join(other.take(2*mib), zip.take(6*mib)))
-	if got := left(zip.take(1)); got != 6*mib {
+	must(t, errors.Join(other.takeBytes(2*mib), zip.takeBytes(6*mib)))
+	if got := left(zip.takeBytes(1)); got != 6*mib {
 		t.Errorf("the upload may hold %d bytes, want %d", got, 6*mib)
 	}
-	must(t, zip.settle(5*mib, func() error { return nil }))
+	must(t, zip.settle(codalab.Extent{Bytes: 5 * mib}, func() error { return nil }))
 	other.end()
 }
 
@@ -140,13 +140,46 @@ func TestOwnerBeyondTheQuotaMayReplaceContentsBySmallerOnes(t *testing.T) {
 	replacing, err := s.quotas.reserve(t.Context(), full)
 	must(t, err)
 	other, err := s.quotas.reserve(t.Context(), empty)
-	must(t, errors.Join(err, replacing.take(4*mib)))
-	if got := left(replacing.take(1)); got != 4*mib {
+	must(t, errors.Join(err, replacing.takeBytes(4*mib)))
+	if got := left(replacing.takeBytes(1)); got != 4*mib {
 		t.Errorf("the upload may hold %d bytes, want %d", got, 4*mib)
 	}
-	if got := left(other.take(1)); got != -2*mib {
-		t.Errorf("another upload may hold %d bytes, want %d", got, -2*mib)
+	err = other.takeBytes(1)
+	if got := left(err); got != -2*mib || !strings.HasSuffix(err.Error(), "left: 0") {
+		t.Errorf("another upload may hold %d bytes, want %d: %v", got, -2*mib, err)
 	}
 	replacing.end()
 	other.end()
+}
+
+// A file that is empty takes a block and an entry, and so does each directory and link. The last of the quota of
+// either refuses the next one.
+func TestEntriesCountHoweverSmallTheyAre(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		quota store.User
+		why   string
+	}{
+		"disk":    {store.User{DiskQuota: 100 * codalab.BlockSize, EntriesQuota: 1000}, "Bundle size greater than user's disk quota left: 409600"},
+		"entries": {store.User{DiskQuota: 1 << 40, EntriesQuota: 102}, "It has more files, directories and links than the user's quota of them has left: 100"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, _, empty := alicesUploads(t, 8, 0)
+			_, err := s.store.ChangeUser(t.Context(), empty.OwnerID, func(u *store.User) error {
+				u.DiskQuota, u.EntriesQuota = test.quota.DiskQuota, test.quota.EntriesQuota
+				return nil
+			})
+			must(t, err)
+			room, err := s.quotas.reserve(t.Context(), empty)
+			must(t, err)
+			for range 100 {
+				must(t, room.takeEntry())
+			}
+			if err := room.takeEntry(); err == nil || !strings.HasSuffix(err.Error(), test.why) {
+				t.Errorf("the 101st entry: %v, want %s", err, test.why)
+			}
+			room.end()
+		})
+	}
 }

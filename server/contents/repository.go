@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cl-slurm/cl-slurm/internal/command"
-	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/internal/turns"
 	"github.com/cl-slurm/cl-slurm/server/rest"
@@ -68,7 +67,7 @@ func (s *Fetcher) clone(ctx context.Context, git *gitProgram, u *url.URL, room *
 			return err
 		}
 	}
-	proxy, err := newGitProxy(ctx, s.private, room.take)
+	proxy, err := newGitProxy(ctx, s.private, room.takeBytes)
 	if err != nil {
 		return err
 	}
@@ -107,7 +106,7 @@ func (g *gitProgram) archive(ctx context.Context, in *store.Upload, room *reserv
 		err := g.run(ctx, w, nil, "-c", "tar.umask=0022", "--git-dir="+g.repository(), "archive", "--format=tar", "HEAD")
 		return w.CloseWithError(err)
 	})
-	err = in.Archive(ctx, sourceReader{r}, tarstream.Limits{Entries: maxEntries, Reserve: room.take})
+	err = in.Archive(ctx, sourceReader{r}, room.limits())
 	return errors.Join(err, r.Close(), writing.Wait())
 }
 

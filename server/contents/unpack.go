@@ -53,7 +53,7 @@ func packingOf(name string) packing {
 // paths that they have (codalab/lib/zip_util.py: unpack).
 func (s *Uploads) storeBody(ctx context.Context, in *store.Upload, body io.Reader, up uploadRequest, room *reservation) error {
 	body = sourceReader{body}
-	limits, kind := tarstream.Limits{Entries: maxEntries, Reserve: room.take}, unpacked
+	limits, kind := room.limits(), unpacked
 	if up.unpack {
 		kind = packingOf(up.filename)
 	}
@@ -64,6 +64,17 @@ func (s *Uploads) storeBody(ctx context.Context, in *store.Upload, body io.Reade
 		return in.Archive(ctx, bzip2.NewReader(body), limits)
 	case packedZip:
 		return s.storeZip(ctx, in, body, limits, room)
+	case packedGzip, packedBzip2, unpacked:
+	}
+	return storeFile(in, body, kind, room)
+}
+
+// storeFile stores a file, and decompresses it first if it is packed.
+func storeFile(in *store.Upload, body io.Reader, kind packing, room *reservation) error {
+	if err := room.takeEntry(); err != nil {
+		return err
+	}
+	switch kind {
 	case packedGzip:
 		zr, err := gzip.NewReader(body)
 		if err != nil {
@@ -72,9 +83,9 @@ func (s *Uploads) storeBody(ctx context.Context, in *store.Upload, body io.Reade
 		return packedError(in.File(room.reader(zr)))
 	case packedBzip2:
 		return packedError(in.File(room.reader(bzip2.NewReader(body))))
-	case unpacked:
+	default: // the caller unpacks archives
+		return in.File(room.reader(body))
 	}
-	return in.File(room.reader(body))
 }
 
 // storeZip unpacks a zip archive. The archive and its files are on the disk at the same time. The larger of

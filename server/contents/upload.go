@@ -1,10 +1,12 @@
 package contents
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -25,6 +27,8 @@ type uploadRequest struct {
 	finalizeOnSuccess bool
 	finalizeOnFailure bool
 	stateOnSuccess    codalab.State
+	// atLeast is the least that the contents have; zero if the client does not tell.
+	atLeast codalab.Extent
 }
 
 func parseUpload(q url.Values) (uploadRequest, error) {
@@ -42,6 +46,13 @@ func parseUpload(q url.Values) (uploadRequest, error) {
 		if *f.to, err = rest.BoolParam(q, name, f.missing); err != nil {
 			return up, err
 		}
+	}
+	for name, to := range map[string]*int64{"size": &up.atLeast.Bytes, "entries": &up.atLeast.Entries} {
+		n, err := strconv.ParseInt(cmp.Or(q.Get(name), "0"), 10, 64)
+		if err != nil || n < 0 || n > 1<<50 {
+			return up, rest.Refuse(http.StatusBadRequest, "%s must be a number of at least 0, not '%s'", name, q.Get(name))
+		}
+		*to = n
 	}
 	if up.finalizeOnSuccess && !up.stateOnSuccess.Final() {
 		return up, rest.Refuse(http.StatusBadRequest, "state_on_success must be one of ready|failed|killed")
@@ -125,6 +136,9 @@ func (s *Uploads) receive(r *http.Request, b store.Bundle, up uploadRequest) err
 		return err
 	}
 	return s.storeContents(ctx, b, func(in *store.Upload, room *reservation) error {
+		if err := room.expect(up.atLeast); err != nil {
+			return err
+		}
 		if len(up.urls) == 0 {
 			return s.storeBody(client, in, r.Body, up, room)
 		}
@@ -187,14 +201,14 @@ func (s *Uploads) storeContents(ctx context.Context, b store.Bundle,
 	if err != nil {
 		return err
 	}
-	size := int64(0)
+	var extent codalab.Extent
 	if err = fill(in, room); err == nil {
-		size, err = in.Flush()
+		extent, err = in.Flush()
 	}
 	if err == nil {
-		err = room.settle(size, func() error {
+		err = room.settle(extent, func() error {
 			_, err := s.store.Change(ctx, b.UUID, func(b *store.Bundle) error {
-				stored.Become(b, stored.Plan(*b).Fill(in.Name, size))
+				stored.Become(b, stored.Plan(*b).Fill(in.Name, extent))
 				return finish(b)
 			})
 			return err

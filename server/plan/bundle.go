@@ -24,6 +24,8 @@ type Bundle struct {
 	DataSize int64
 	// Contents is the name of the directory with the contents; empty if there are none.
 	Contents string
+	// Entries is the number of entries of the contents, which counts against the quota too.
+	Entries int64
 	// Worker has the run, or had it at its end; zero if no worker has it.
 	Worker Worker
 	// Assigned is the time at which the run was assigned to Worker.
@@ -117,9 +119,9 @@ func (b *Bundle) endKilled() {
 func (b Bundle) claimed() bool { return b.State.OnWorker() && b.State != codalab.StateStarting }
 
 // KillOverQuota kills a claimed run whose owner has used up a quota, unless it is being killed
-// (codalab/rest/workers.py: checkin).
+// (codalab/rest/workers.py: checkin). A run with results has ended, and uses nothing more.
 func (b Bundle) KillOverQuota(owner Quota) Bundle {
-	if b.claimed() && b.KillMessage == "" {
+	if b.claimed() && b.KillMessage == "" && b.Contents == "" {
 		b.KillMessage = owner.KillMessage()
 	}
 	return b

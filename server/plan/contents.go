@@ -2,23 +2,23 @@ package plan
 
 import "github.com/cl-slurm/cl-slurm/codalab"
 
-// Fill gives the bundle new contents of a size in bytes.
-func (b Bundle) Fill(contents string, size int64) Bundle {
+// Fill gives the bundle new contents.
+func (b Bundle) Fill(contents string, extent codalab.Extent) Bundle {
 	b = b.own()
-	b.Contents = contents
-	b.setSize(size)
+	b.Contents, b.Entries = contents, extent.Entries
+	b.setSize(extent.Bytes)
 	return b
 }
 
 // Empty takes the contents from the bundle.
-func (b Bundle) Empty() Bundle { return b.Fill("", 0) }
+func (b Bundle) Empty() Bundle { return b.Fill("", codalab.Extent{}) }
 
 // TakeResults gives a run on a worker the results that the worker has left on the shared disk.
-func (b Bundle) TakeResults(results string, size int64) Bundle {
+func (b Bundle) TakeResults(results string, extent codalab.Extent) Bundle {
 	if b.Contents != "" || !b.State.OnWorker() {
 		return b
 	}
-	return b.Fill(results, size)
+	return b.Fill(results, extent)
 }
 
 // Announce counts bytes of an upload before they arrive. It leaves a run's size, which is its worker's report.

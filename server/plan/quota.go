@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
@@ -13,24 +14,41 @@ const moreQuota = " To apply for more quota, please visit the following link: " 
 type Quota struct {
 	Time, TimeUsed int64
 	Disk, DiskUsed int64
+	// Entries bounds the files, directories and links of all contents, and the bundles.
+	Entries, EntriesUsed int64
+	// Running is the part of DiskUsed and TimeUsed that belongs to runs on workers. Sentences name it if it is known.
+	Running RunningUse
 	// ParallelRuns bounds the runs on workers of other users.
 	ParallelRuns int64
 }
+
+// RunningUse is what an owner's runs on workers have used so far.
+type RunningUse struct{ Disk, Time int64 }
+
+// Left returns the unused part of the disk quota, which is never negative.
+func (q Quota) Left() codalab.Space {
+	return codalab.Space{Bytes: q.Disk - q.DiskUsed, Entries: q.Entries - q.EntriesUsed}.AtLeast(codalab.Space{})
+}
+
+// TimeLeft returns the unused part of the time quota, which is never negative.
+func (q Quota) TimeLeft() int64 { return max(0, q.Time-q.TimeUsed) }
 
 // RefusesNew returns the sentence that refuses new bundles to a user who has used up a quota; empty for
 // other users (codalab/objects/user.py: check_quota).
 func (q Quota) RefusesNew() string {
 	switch {
 	case q.TimeUsed >= q.Time:
-		return "Out of time quota: " + ratio(spellSeconds, q.TimeUsed, q.Time)
+		return "Out of time quota: " + ratio(spellSeconds, q.TimeUsed, q.Time) + q.ofRunningTime()
 	case q.DiskUsed >= q.Disk:
-		return "Out of disk quota: " + ratio(codalab.FormatSize, q.DiskUsed, q.Disk)
+		return "Out of disk quota: " + ratio(codalab.FormatSize, q.DiskUsed, q.Disk) + q.ofRunningDisk()
+	case q.EntriesUsed >= q.Entries:
+		return "Out of the quota of files, directories, links and bundles: " + ratio(spellCount, q.EntriesUsed, q.Entries)
 	}
 	return ""
 }
 
 // KillMessage returns the kill message for the runs of a user who has used up a quota; empty for other
-// users.
+// users. A run makes no entries at the server before its results come, so the quota of entries kills none.
 func (q Quota) KillMessage() string {
 	switch {
 	case q.TimeUsed >= q.Time:
@@ -39,6 +57,33 @@ func (q Quota) KillMessage() string {
 		return codalab.KillRequested + ": User disk quota exceeded." + moreQuota
 	}
 	return ""
+}
+
+// ofRunningDisk and ofRunningTime name the part of a used quota that belongs to runs on workers.
+func (q Quota) ofRunningDisk() string { return ofRunning(codalab.FormatSize, q.Running.Disk) }
+func (q Quota) ofRunningTime() string { return ofRunning(spellSeconds, q.Running.Time) }
+
+// ofUsedDisk and ofUsedTime tell how much of a quota is used, if running runs have a part of that.
+func (q Quota) ofUsedDisk() string {
+	return ofUsed(ratio(codalab.FormatSize, q.DiskUsed, q.Disk), q.ofRunningDisk())
+}
+
+func (q Quota) ofUsedTime() string {
+	return ofUsed(ratio(spellSeconds, q.TimeUsed, q.Time), q.ofRunningTime())
+}
+
+func ofUsed(used, running string) string {
+	if running == "" {
+		return ""
+	}
+	return ": " + used + " is used" + running
+}
+
+func ofRunning(spell func(int64) string, part int64) string {
+	if part <= 0 {
+		return ""
+	}
+	return ", " + spell(part) + " of it by running runs"
 }
 
 // ratio spells a part of a quota (codalab/lib/formatting.py: ratio_str).
@@ -50,37 +95,42 @@ func ratio(spell func(int64) string, used, quota int64) string {
 	return fmt.Sprintf("%s / %s (%.1f%%)", spell(used), spell(quota), percent)
 }
 
-// mostSlack bounds the bytes that an owner's uploads take before the store is asked for the quota again.
-const mostSlack = 4 << 20
+// spellSeconds spells a number of seconds, as CodaLab spells durations.
+func spellSeconds(n int64) string { return codalab.FormatDuration(time.Duration(n) * time.Second) }
 
-// Upload has the sizes of an upload that is under way, in bytes.
+func spellCount(n int64) string { return fmt.Sprint(n) }
+
+// mostSlack bounds what an owner's uploads take before the store is asked for the quota again.
+func mostSlack() codalab.Space { return codalab.Space{Bytes: 4 << 20, Entries: 1000} }
+
+// Upload has the extents of an upload that is under way.
 type Upload struct {
 	// Held is the most that the upload has had on the disk at a time.
-	Held int64
-	// Replaced is the size of the bundle's present contents, which go if the upload succeeds.
-	Replaced int64
+	Held codalab.Space
+	// Replaced is the space of the bundle's present contents, which go if the upload succeeds.
+	Replaced codalab.Space
 }
 
-// Growth returns the bytes by which the upload raises its owner's disk use if it succeeds; 0 if it does not.
-func (u Upload) Growth() int64 { return max(0, u.Held-u.Replaced) }
+// Growth returns the space by which the upload raises its owner's disk use if it succeeds; nothing if it does not.
+func (u Upload) Growth() codalab.Space { return u.Held.Minus(u.Replaced).AtLeast(codalab.Space{}) }
 
-// Most returns the number of bytes that the upload may hold, if the other uploads of its owner are these, and
-// bundles leave so many bytes of the owner's quota. A negative left means that the quota is exceeded. An upload
+// Most returns the space that the upload may hold, if the other uploads of its owner are these, and
+// bundles leave so much of the owner's quota. A negative left means that the quota is exceeded. An upload
 // may fail, and then its bundle keeps its contents. So no other upload may use the room of these contents.
-func (u Upload) Most(others []Upload, left int64) int64 {
+func (u Upload) Most(others []Upload, left codalab.Space) codalab.Space {
 	for _, other := range others {
-		left -= other.Growth()
+		left = left.Minus(other.Growth())
 	}
-	return left + u.Replaced
+	return left.Plus(u.Replaced)
 }
 
-// Slack returns the number of bytes that an owner's uploads may take before the store must be asked again.
-// Whichever of them takes these, each holds Most at most.
-func Slack(uploads []Upload, left int64) int64 {
-	own := int64(mostSize) // of the room of its contents, each upload may use so much more
+// Slack returns the space that an owner's uploads may take before the store must be asked again.
+// Whichever of them takes it, each holds Most at most.
+func Slack(uploads []Upload, left codalab.Space) codalab.Space {
+	own := codalab.Space{Bytes: mostSize, Entries: mostSize} // of the room of its contents, each upload may use so much more
 	for _, u := range uploads {
-		left -= u.Growth()
-		own = min(own, max(0, u.Replaced-u.Held))
+		left = left.Minus(u.Growth())
+		own = own.AtMost(u.Replaced.Minus(u.Held).AtLeast(codalab.Space{}))
 	}
-	return max(0, min(mostSlack, left+own))
+	return left.Plus(own).AtMost(mostSlack()).AtLeast(codalab.Space{})
 }

@@ -15,13 +15,13 @@ func TestRunsThatRequestTooMuchFail(t *testing.T) {
 	site := Site{MaxDisk: 2 << 30, MaxMemory: 8 << 30, MaxTime: 2 * time.Hour}
 	owner := Quota{Disk: 2 << 30, Time: 3600, ParallelRuns: 9}
 	for request, want := range map[[2]string]string{
-		{"request_disk", "1800m"}: "Requested more disk (1.8g) than user disk quota left (1.5g) by 264m",
+		{"request_disk", "2049m"}: "Requested more disk (2.0g) than user disk quota left (2g) by 1m",
 		{"request_time", "90m"}:   "Requested more time (1h30m) than user time quota left (1h0m) by 30m0s",
 		{"request_memory", "9g"}:  "Requested more memory (9g) than maximum limit (8g) by 1g",
 		{"request_memory", "1m"}:  "Requested less memory (1m) than minimum limit (4m) by 3m",
 		{"request_memory", "4m"}:  "",
 		{"request_time", "1h"}:    "",
-		{"request_disk", "1g"}:    "",
+		{"request_disk", "2g"}:    "", // all that is left: no hidden part of it is kept back
 	} {
 		run := Bundle{UUID: "0xb", Type: codalab.TypeRun, State: codalab.StateStaged, OwnerID: "me", Metadata: codalab.Metadata{request[0]: request[1]}}
 		waiting := NewWaiting(run, site.Resources(run.Metadata))
@@ -32,6 +32,29 @@ func TestRunsThatRequestTooMuchFail(t *testing.T) {
 		if got := d.Apply(run, time.Unix(9, 0)); (got.State == codalab.StateFailed) != (want != "") || got.Metadata.String("failure_message") != want {
 			t.Errorf("%v: %s %v", request, got.State, got.Metadata)
 		}
+	}
+}
+
+// A quota that is exceeded, as by the running runs that the reason names, leaves nothing. No reason names less.
+func TestQuotaLeftIsNeverNegative(t *testing.T) {
+	t.Parallel()
+	owner := Quota{Disk: 1 << 30, DiskUsed: 1400 << 20, Time: 60, TimeUsed: 90, Running: RunningUse{Disk: 900 << 20, Time: 80}}
+	for request, want := range map[[2]string]string{
+		{"request_disk", "40m"}: "Requested more disk (40m) than user disk quota left (0) by 40m: 1.4g / 1g (136.7%) is used, 900m of it by running runs",
+		{"request_time", "1m"}:  "Requested more time (1m0s) than user time quota left (0.0s) by 1m0s: 1m30s / 1m0s (150.0%) is used, 1m20s of it by running runs",
+	} {
+		m := codalab.Metadata{request[0]: request[1]}
+		site := Site{}
+		if got := site.Refuses(NewWaiting(Bundle{Metadata: m}, site.Resources(m)), owner); got != want {
+			t.Errorf("%v: %q, want %q", request, got, want)
+		}
+	}
+	if left := owner.Left(); left != (codalab.Space{}) || owner.TimeLeft() != 0 {
+		t.Errorf("%+v and %d s are left", left, owner.TimeLeft())
+	}
+	want := "Out of time quota: 1m30s / 1m0s (150.0%), 1m20s of it by running runs"
+	if got := owner.RefusesNew(); got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 
@@ -75,7 +98,8 @@ func TestUsedUpQuotaRefusesBundlesAndKillsRuns(t *testing.T) {
 		quota        Quota
 		refuses, why string
 	}{
-		{Quota{Time: 10, TimeUsed: 9, Disk: 10, DiskUsed: 9}, "", ""},
+		{Quota{Time: 10, TimeUsed: 9, Disk: 10, DiskUsed: 9, Entries: 10, EntriesUsed: 9}, "", ""},
+		{Quota{Time: 10, Disk: 10, Entries: 10, EntriesUsed: 11}, "Out of the quota of files, directories, links and bundles: 11 / 10 (110.0%)", ""},
 		{Quota{Time: 60, TimeUsed: 90, Disk: 10}, "Out of time quota: 1m30s / 1m0s (150.0%)", "Kill requested: User time quota exceeded."},
 		{Quota{Time: 10, Disk: 1 << 30, DiskUsed: 1 << 30}, "Out of disk quota: 1g / 1g (100.0%)", "Kill requested: User disk quota exceeded."},
 		{Quota{}, "Out of time quota: 0.0s / 0.0s (100.0%)", "Kill requested: User time quota exceeded."},
@@ -88,28 +112,38 @@ func TestUsedUpQuotaRefusesBundlesAndKillsRuns(t *testing.T) {
 			t.Errorf("%+v kills with %q", test.quota, run.KillMessage)
 		}
 	}
+	ended := onWorker(codalab.StateRunning).Fill("results", codalab.Extent{Bytes: 1, Entries: 1})
+	if run := ended.KillOverQuota(Quota{}); run.KillMessage != "" {
+		t.Errorf("a run whose results are here is killed with %q", run.KillMessage)
+	}
 	run := onWorker(codalab.StateRunning).Kill().KillOverQuota(Quota{})
 	if run.KillMessage != codalab.KillRequested {
 		t.Errorf("a run that its user killed is told %q", run.KillMessage)
 	}
 }
 
-// However the bytes of an owner's uploads come, and whichever of them fail, the owner's disk use stays within
-// the quota. An upload replaces the contents of its bundle.
+// However the bytes and entries of an owner's uploads come, and whichever of them fail, the owner's disk use stays
+// within the quota. An upload replaces the contents of its bundle.
 func TestUploadsOfAnOwnerStayWithinTheQuota(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(5, 6))
+	space := func(bytes, entries int64) codalab.Space {
+		return codalab.Space{Bytes: r.Int64N(bytes), Entries: r.Int64N(entries)}
+	}
+	part := func(s codalab.Space, n int64) codalab.Space {
+		return codalab.Space{Bytes: s.Bytes / n, Entries: s.Entries / n}
+	}
 	for range 500 {
-		quota, slack := r.Int64N(64<<20), int64(0)
-		contents := []int64{quota / 2, quota / 4, quota / 8, 0}
+		quota, slack := space(64<<20, 20000), codalab.Space{}
+		contents := []codalab.Space{part(quota, 2), part(quota, 4), part(quota, 8), {}}
 		uploads := make([]Upload, len(contents))
-		used := func() (sum int64) { return contents[0] + contents[1] + contents[2] + contents[3] }
-		begin := func(i int) { uploads[i], slack = Upload{Replaced: contents[i]}, 0 }
+		used := func() codalab.Space { return contents[0].Plus(contents[1]).Plus(contents[2]).Plus(contents[3]) }
+		begin := func(i int) { uploads[i], slack = Upload{Replaced: contents[i]}, codalab.Space{} }
 		for i := range uploads {
 			begin(i)
 		}
 		for range 200 {
-			i, n := r.IntN(len(uploads)), 1+r.Int64N(1<<20)
+			i, n := r.IntN(len(uploads)), space(1<<20, 400)
 			switch r.IntN(16) {
 			case 0: // it succeeds
 				contents[i] = uploads[i].Held
@@ -117,21 +151,22 @@ func TestUploadsOfAnOwnerStayWithinTheQuota(t *testing.T) {
 			case 1, 2: // it fails
 				begin(i)
 			default:
-				if n > slack {
-					next, left := slices.Clone(uploads), quota-used()
-					if next[i].Held += n; next[i].Held > next[i].Most(slices.Delete(slices.Clone(uploads), i, i+1), left) {
+				if !n.Within(slack) {
+					next, left := slices.Clone(uploads), quota.Minus(used())
+					next[i].Held = next[i].Held.Plus(n)
+					if !next[i].Held.Within(next[i].Most(slices.Delete(slices.Clone(uploads), i, i+1), left)) {
 						break
 					}
-					slack = n + Slack(next, left)
+					slack = n.Plus(Slack(next, left))
 				}
-				uploads[i].Held, slack = uploads[i].Held+n, slack-n
+				uploads[i].Held, slack = uploads[i].Held.Plus(n), slack.Minus(n)
 			}
 			most := used()
 			for _, u := range uploads {
-				most += u.Growth()
+				most = most.Plus(u.Growth())
 			}
-			if most > quota || slack < 0 || slack > mostSlack {
-				t.Fatalf("%+v may use %d of %d bytes; the slack is %d", uploads, most, quota, slack)
+			if !most.Within(quota) || !(codalab.Space{}).Within(slack) || !slack.Within(mostSlack()) {
+				t.Fatalf("%+v may use %+v of %+v; the slack is %+v", uploads, most, quota, slack)
 			}
 		}
 	}
@@ -139,21 +174,23 @@ func TestUploadsOfAnOwnerStayWithinTheQuota(t *testing.T) {
 
 func TestSlackIsAsLargeAsItMayBe(t *testing.T) {
 	t.Parallel()
-	small := Upload{Held: 1, Replaced: 9 << 20}
+	bytes := func(n int64) codalab.Space { return codalab.Space{Bytes: n} }
+	small := Upload{Held: bytes(1), Replaced: bytes(9 << 20)}
+	most := mostSlack().Bytes
 	for _, test := range []struct {
 		uploads     []Upload
 		left, slack int64
 	}{
-		{[]Upload{small}, 1 << 40, mostSlack},
-		{[]Upload{small}, 0, mostSlack},        // its own room
+		{[]Upload{small}, 1 << 40, most},
+		{[]Upload{small}, 0, most},             // its own room
 		{[]Upload{small}, -6 << 20, 3<<20 - 1}, // more than the quota is used
 		{[]Upload{small}, -1 << 40, 0},
 		{[]Upload{small, {}}, 0, 0},
-		{[]Upload{small, {Held: 5}}, 7, 2},
-		{[]Upload{{Held: 9 << 20, Replaced: 9 << 20}}, 0, 0},
+		{[]Upload{small, {Held: bytes(5)}}, 7, 2},
+		{[]Upload{{Held: bytes(9 << 20), Replaced: bytes(9 << 20)}}, 0, 0},
 	} {
-		if slack := Slack(test.uploads, test.left); slack != test.slack {
-			t.Errorf("%+v with %d bytes left: %d, want %d", test.uploads, test.left, slack, test.slack)
+		if slack := Slack(test.uploads, bytes(test.left)); slack != bytes(test.slack) {
+			t.Errorf("%+v with %d bytes left: %+v, want %d", test.uploads, test.left, slack, test.slack)
 		}
 	}
 }

@@ -12,8 +12,6 @@ const (
 	// minMemory is the least memory in bytes that a run may request: Docker starts no container with less
 	// (codalab/server/bundle_manager.py: MINIMUM_REQUEST_MEMORY_BYTES).
 	minMemory = 4 << 20
-	// diskSlack is the part of a disk quota, in bytes, that a request must leave (DISK_QUOTA_SLACK_BYTES).
-	diskSlack = 1 << 29
 	// defaultMemory is the request of a run that requests no memory.
 	defaultMemory = "2g"
 )
@@ -75,26 +73,27 @@ func tagged(reference string) string {
 
 // Refuses returns the reason for which a waiting run fails: it requests more than the site's limits or
 // its owner's quota allow. The reason is empty if it may run. Cap reduces what the run did not request
-// itself (codalab/server/bundle_manager.py: _get_staged_bundles_to_run).
+// itself (codalab/server/bundle_manager.py: _get_staged_bundles_to_run). CodaLab's own server also wants 512 MiB of
+// the disk quota left over (DISK_QUOTA_SLACK_BYTES). This one counts every byte that comes, and needs no such slack.
 func (s Site) Refuses(run *Waiting, owner Quota) string {
 	size, r := codalab.FormatSize, run.Resources
 	var why []string
-	more := func(format string, spell func(int64) string, asked, most int64) {
-		why = append(why, fmt.Sprintf(format, spell(asked), spell(most), spell(asked-most)))
+	more := func(format string, spell func(int64) string, asked, most int64, of string) {
+		why = append(why, fmt.Sprintf(format, spell(asked), spell(most), spell(asked-most))+of)
 	}
-	if left := owner.Disk - owner.DiskUsed - diskSlack; run.AsksDisk && r.Disk > 0 && r.Disk > left {
-		more("Requested more disk (%s) than user disk quota left (%s) by %s", size, r.Disk, left)
+	if left := owner.Left().Bytes; run.AsksDisk && r.Disk > 0 && r.Disk > left {
+		more("Requested more disk (%s) than user disk quota left (%s) by %s", size, r.Disk, left, owner.ofUsedDisk())
 	} else if s.MaxDisk > 0 && r.Disk > s.MaxDisk {
-		more("Requested more disk (%s) than maximum limit (%s) by %s", size, r.Disk, s.MaxDisk)
+		more("Requested more disk (%s) than maximum limit (%s) by %s", size, r.Disk, s.MaxDisk, "")
 	}
-	if left := owner.Time - owner.TimeUsed; run.AsksTime && r.Time > 0 && r.Time > left {
-		more("Requested more time (%s) than user time quota left (%s) by %s", spellSeconds, r.Time, left)
+	if left := owner.TimeLeft(); run.AsksTime && r.Time > 0 && r.Time > left {
+		more("Requested more time (%s) than user time quota left (%s) by %s", spellSeconds, r.Time, left, owner.ofUsedTime())
 	} else if most := s.maxSeconds(); most > 0 && r.Time > most {
-		more("Requested more time (%s) than maximum limit (%s) by %s", spellSeconds, r.Time, most)
+		more("Requested more time (%s) than maximum limit (%s) by %s", spellSeconds, r.Time, most, "")
 	}
 	switch {
 	case s.MaxMemory > 0 && r.Memory > s.MaxMemory:
-		more("Requested more memory (%s) than maximum limit (%s) by %s", size, r.Memory, s.MaxMemory)
+		more("Requested more memory (%s) than maximum limit (%s) by %s", size, r.Memory, s.MaxMemory, "")
 	case r.Memory > 0 && r.Memory < minMemory:
 		why = append(why, fmt.Sprintf("Requested less memory (%s) than minimum limit (%s) by %s", size(r.Memory), size(minMemory), size(minMemory-r.Memory)))
 	}
@@ -116,12 +115,10 @@ func (s Site) capsTime(m codalab.Metadata) bool {
 // (_compute_request_disk, _compute_request_time).
 func (s Site) Cap(r codalab.Resources, m codalab.Metadata, owner Quota) codalab.Resources {
 	if s.capsDisk(m) { // 0 would mean no limit
-		r.Disk = max(1, min(r.Disk, owner.Disk-owner.DiskUsed-1))
+		r.Disk = max(1, min(r.Disk, owner.Left().Bytes-1))
 	}
 	if s.capsTime(m) {
-		r.Time = max(1, min(r.Time, owner.Time-owner.TimeUsed-1))
+		r.Time = max(1, min(r.Time, owner.TimeLeft()-1))
 	}
 	return r
 }
-
-func spellSeconds(n int64) string { return codalab.FormatDuration(time.Duration(n) * time.Second) }

@@ -46,7 +46,7 @@ func moves(r *rand.Rand, now time.Time) map[string]func(Bundle) Bundle {
 		"Expire":      func(b Bundle) Bundle { return b.Expire(now.Add(StuckAfter)) },
 		"Kill":        Bundle.Kill,
 		"Quota":       func(b Bundle) Bundle { return b.KillOverQuota(Quota{}) },
-		"TakeResults": func(b Bundle) Bundle { return b.TakeResults("results", 7) },
+		"TakeResults": func(b Bundle) Bundle { return b.TakeResults("results", codalab.Extent{Bytes: 7, Entries: 2}) },
 		"Announce":    func(b Bundle) Bundle { return b.Announce(r.Int64N(9)) },
 		"Uncount":     Bundle.Uncount,
 		"Upload": func(b Bundle) Bundle {

@@ -215,15 +215,15 @@ func TestBundlesWaitSixtyDays(t *testing.T) {
 
 func TestResultsOfARunAreNotReplacedByItsReports(t *testing.T) {
 	t.Parallel()
-	run := onWorker(codalab.StateRunning).TakeResults("results", 42)
-	if again := run.TakeResults("others", 7); !cmp.Equal(run, again) {
+	run := onWorker(codalab.StateRunning).TakeResults("results", codalab.Extent{Bytes: 42, Entries: 3})
+	if again := run.TakeResults("others", codalab.Extent{Bytes: 7}); !cmp.Equal(run, again) {
 		t.Errorf("taken twice: %+v", again)
 	}
 	run = run.ApplyReport(codalab.RunReport{State: codalab.StateFinalizing, DiskUtilization: 1 << 40}, time.Unix(9, 0), false)
-	if run.Contents != "results" || run.DataSize != 42 || run.Metadata.Int("data_size") != 42 {
+	if run.Contents != "results" || run.DataSize != 42 || run.Entries != 3 || run.Metadata.Int("data_size") != 42 {
 		t.Errorf("%s of %d bytes, %v", run.Contents, run.DataSize, run.Metadata)
 	}
-	if b := (Bundle{State: codalab.StateStaged}).TakeResults("results", 42); b.Contents != "" {
+	if b := (Bundle{State: codalab.StateStaged}).TakeResults("results", codalab.Extent{Bytes: 42, Entries: 3}); b.Contents != "" {
 		t.Error("a run without a worker has results")
 	}
 }

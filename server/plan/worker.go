@@ -83,7 +83,7 @@ func (b *Bundle) unassign() {
 	}
 	b.Metadata["remote_history"] = []string{}
 	b.stage()
-	b.Contents, b.DataSize = "", 0 // and no data_size, which is a generated key
+	b.Contents, b.Entries, b.DataSize = "", 0, 0 // and no data_size, which is a generated key
 	b.Worker, b.Assigned = Worker{}, time.Time{}
 	if b.KillMessage != "" {
 		b.endKilled()

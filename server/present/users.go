@@ -31,6 +31,7 @@ func PrivateUser(u store.User) codalab.User {
 	shown.Account = &codalab.Account{
 		Email: u.Email, Notifications: u.Notifications, TimeQuota: u.TimeQuota, TimeUsed: u.TimeUsed,
 		ParallelRunQuota: u.ParallelRunQuota, DiskQuota: u.DiskQuota, DiskUsed: u.DiskUsed,
+		EntriesQuota: u.EntriesQuota, EntriesUsed: u.EntriesUsed,
 	}
 	if !u.LastLogin.IsZero() {
 		at := u.LastLogin.UTC().Format(LocalTime)

@@ -29,6 +29,9 @@ func (s *Scheduler) match(ctx context.Context, now time.Time, all bool) {
 	s.fresh = map[string]*plan.Waiting{}
 	quotas, err := s.ownersQuotas(ctx, candidates)
 	if err == nil {
+		err = s.addRunning(ctx, quotas, candidates)
+	}
+	if err == nil {
 		err = s.setClientele(ctx, capacities, candidates)
 	}
 	if err != nil {
@@ -72,6 +75,27 @@ func (s *Scheduler) ownersQuotas(ctx context.Context, runs map[string]*plan.Wait
 		quotas[id] = stored.Quota(u)
 	}
 	return quotas, err
+}
+
+// addRunning adds to the quotas what running runs use, for the owners of runs that these quotas refuse: the reason
+// tells it.
+func (s *Scheduler) addRunning(ctx context.Context, quotas map[string]plan.Quota, runs map[string]*plan.Waiting) error {
+	var refused []string
+	for _, run := range runs {
+		if quota, known := quotas[run.OwnerID]; known && s.config.Site.Refuses(run, quota) != "" {
+			refused = append(refused, run.OwnerID)
+		}
+	}
+	if len(refused) == 0 {
+		return nil
+	}
+	running, err := s.config.Store.RunningUse(ctx, refused)
+	for id, use := range running {
+		quota := quotas[id]
+		quota.Running = stored.Running(use)
+		quotas[id] = quota
+	}
+	return err
 }
 
 // setClientele fills in the Serves of capacities, for these runs.

@@ -111,11 +111,11 @@ func populate(t *testing.T, s *store.Store) store.Bundle {
 	must(t, out.WriteHeader(&tar.Header{Name: "link", Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"}))
 	must(t, out.Close())
 	must(t, tree.Archive(ctx, strings.NewReader(archive.String()), tarstream.Limits{Bytes: 1000, Entries: 10}))
-	size, err := tree.Flush()
+	extent, err := tree.Flush()
 	must(t, errors.Join(err, tree.Close()))
 	child, err = s.Change(ctx, child.UUID, func(b *store.Bundle) error {
 		b.State, b.Contents, b.IsAnonymous = codalab.StateReady, tree.Name, true
-		b.DataSize, b.Metadata["data_size"] = size, size
+		b.Entries, b.DataSize, b.Metadata["data_size"] = extent.Entries, extent.Bytes, extent.Bytes
 		return nil
 	})
 	must(t, err)
@@ -139,10 +139,10 @@ func TestLongestPathIsStoredBackedUpAndRestored(t *testing.T) {
 	}
 	must(t, out.Close())
 	must(t, up.Archive(t.Context(), strings.NewReader(archive.String()), tarstream.Limits{}))
-	size, err := up.Flush()
+	extent, err := up.Flush()
 	must(t, errors.Join(err, up.Close()))
 	_, err = s.Change(t.Context(), b.UUID, func(b *store.Bundle) error {
-		b.Contents, b.DataSize, b.Metadata["data_size"] = up.Name, size, size
+		b.Contents, b.Entries, b.DataSize, b.Metadata["data_size"] = up.Name, extent.Entries, extent.Bytes, extent.Bytes
 		return nil
 	})
 	must(t, err)
@@ -159,8 +159,8 @@ func TestLongestPathIsStoredBackedUpAndRestored(t *testing.T) {
 	root, err := restored.OpenContents(b)
 	must(t, err)
 	defer root.Close()
-	if got, err := contents.Size(root, store.ContentsPath); err != nil || got != size || got != (levels+1)*contents.DirectorySize {
-		t.Errorf("%d bytes, want %d, %v", got, size, err)
+	if got, err := contents.Measure(root, store.ContentsPath); err != nil || got != extent || got.Bytes != (levels+1)*contents.DirectorySize {
+		t.Errorf("%+v, want %+v, %v", got, extent, err)
 	}
 }
 

@@ -27,10 +27,13 @@ type Bundle struct {
 	Dependencies []codalab.Dependency `db:"-"` // with the parents' names and states
 	Created      Time                 `db:"created"`
 
-	// DataSize counts against the owner's disk quota. The metadata key data_size repeats it.
+	// DataSize is the size of the contents, or of a run's working directory. The metadata key data_size repeats it.
 	DataSize int64 `db:"data_size"`
 	// Contents is the name of the directory with the contents; empty if there are none.
 	Contents string `db:"contents"`
+	// Entries is the number of files, directories and links of the contents. It is 0 if there are no contents, or
+	// if CountEntries has not counted those that an older program has stored.
+	Entries int64 `db:"entries"`
 	// Worker has the run, or had it at its end; zero if no worker has it.
 	Worker Worker `db:"-"`
 	// Assigned is the time of the assignment to Worker.
@@ -40,6 +43,14 @@ type Bundle struct {
 	ChargedTime int64 `db:"-"`
 	// KillMessage is the reason for which the worker must kill the run; empty if it must not.
 	KillMessage string `db:"kill_message"`
+}
+
+// Extent returns the amount of the contents.
+func (b Bundle) Extent() codalab.Extent { return codalab.Extent{Bytes: b.DataSize, Entries: b.Entries} }
+
+// Charge returns the space that the bundle takes of its owner's disk quota.
+func (b Bundle) Charge() codalab.Space {
+	return b.Extent().Space().Plus(codalab.Space{Entries: 1})
 }
 
 // Worker identifies a worker: its user, and an id that is unique for that user.
@@ -133,8 +144,8 @@ func (s *Store) createBundle(ctx context.Context, tx *sqlx.Tx, b Bundle, at Plac
 		return &TakenError{b.UUID}
 	}
 	_, err = tx.NamedExecContext(ctx, `
-		INSERT INTO bundles (uuid, bundle_type, owner_id, command, state, frozen, is_anonymous, name, data_size, metadata, created, tags, run_time)
-		VALUES (:uuid, :bundle_type, :owner_id, :command, :state, :frozen, CASE WHEN :is_anonymous THEN 1 ELSE 0 END, :name, :data_size, :metadata, :created, :tags, :run_time)`, row)
+		INSERT INTO bundles (uuid, bundle_type, owner_id, command, state, frozen, is_anonymous, name, data_size, entries, metadata, created, tags, run_time)
+		VALUES (:uuid, :bundle_type, :owner_id, :command, :state, :frozen, CASE WHEN :is_anonymous THEN 1 ELSE 0 END, :name, :data_size, :entries, :metadata, :created, :tags, :run_time)`, row)
 	if sqldb.IsUnique(err) {
 		return &TakenError{b.UUID}
 	}
@@ -148,6 +159,9 @@ func (s *Store) createBundle(ctx context.Context, tx *sqlx.Tx, b Bundle, at Plac
 		if err != nil {
 			return fmt.Errorf("create bundle %s: %w", b.UUID, err)
 		}
+	}
+	if err := addCharge(ctx, tx, b.OwnerID, b.Charge()); err != nil {
+		return err
 	}
 	if at.Worksheet == "" {
 		return nil
@@ -253,7 +267,7 @@ type dependencyRow struct {
 }
 
 // Change reads a bundle, calls decide to change it, and writes it back, in one transaction. It
-// returns the changed bundle. It counts a change of DataSize or of the owner in the owners' disk
+// returns the changed bundle. It counts a change of the charge or of the owner in the owners' disk
 // use. Contents that the bundle no longer names are removed a little later. Change does not write
 // dependencies. If decide fails, it writes nothing and returns decide's error. It may call decide several
 // times, so decide must only change the bundle.
@@ -316,7 +330,7 @@ func (s *Store) ChangeAll(ctx context.Context, uuids []string, decide func(*Bund
 
 // change changes a bundle that was read in the same transaction.
 func change(ctx context.Context, tx *sqlx.Tx, b Bundle, decide func(*Bundle) error) (Bundle, error) {
-	size, owner := b.DataSize, b.OwnerID
+	charge, owner := b.Charge(), b.OwnerID
 	before, err := b.row()
 	if err != nil {
 		return Bundle{}, err
@@ -330,7 +344,7 @@ func change(ctx context.Context, tx *sqlx.Tx, b Bundle, decide func(*Bundle) err
 	}
 	_, err = tx.NamedExecContext(ctx, `
 		UPDATE bundles SET owner_id = :owner_id, state = :state, frozen = :frozen,
-			is_anonymous = CASE WHEN :is_anonymous THEN 1 ELSE 0 END, name = :name, data_size = :data_size, metadata = :metadata,
+			is_anonymous = CASE WHEN :is_anonymous THEN 1 ELSE 0 END, name = :name, data_size = :data_size, entries = :entries, metadata = :metadata,
 			tags = :tags, run_time = :run_time, contents = :contents,
 			worker_user = :worker_user, worker_id = :worker_id, assigned = :assigned, kill_message = :kill_message
 		WHERE uuid = :uuid`, row)
@@ -344,10 +358,10 @@ func change(ctx context.Context, tx *sqlx.Tx, b Bundle, decide func(*Bundle) err
 	case err != nil:
 		return b, fmt.Errorf("change bundle %s: %w", b.UUID, err)
 	case b.OwnerID == owner:
-		return b, addDiskUsed(ctx, tx, owner, b.DataSize-size)
+		return b, addCharge(ctx, tx, owner, b.Charge().Minus(charge))
 	}
-	if err := addDiskUsed(ctx, tx, owner, -size); err != nil {
+	if err := addCharge(ctx, tx, owner, codalab.Space{}.Minus(charge)); err != nil {
 		return b, err
 	}
-	return b, addDiskUsed(ctx, tx, b.OwnerID, b.DataSize)
+	return b, addCharge(ctx, tx, b.OwnerID, b.Charge())
 }

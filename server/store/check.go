@@ -7,8 +7,6 @@ import (
 	"io/fs"
 	"path/filepath"
 
-	"github.com/jmoiron/sqlx"
-
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/contents"
 )
@@ -32,9 +30,9 @@ const (
 	FindingRow = "row"
 	// FindingContents means that a bundle's contents are missing or cannot be read.
 	FindingContents = "contents"
-	// FindingSize means that a bundle's data_size is not the size of its contents.
+	// FindingSize means that a bundle's data_size, or its number of entries, is not that of its contents.
 	FindingSize = "size"
-	// FindingDiskUsed means that a user's disk use is not the sum of their bundles' data_size.
+	// FindingDiskUsed means that a user's disk use is not the sum of their bundles' charges.
 	FindingDiskUsed = "disk-used"
 	// FindingUnnamed means contents that no bundle names.
 	FindingUnnamed = "unnamed"
@@ -124,7 +122,7 @@ func (c *checker) checkBundles(ctx context.Context) error {
 // compares again.
 func (c *checker) checkBundle(ctx context.Context, row bundleRow) error {
 	for {
-		f, size := c.compare(row)
+		f, extent := c.compare(row)
 		if f == nil {
 			return nil
 		}
@@ -135,64 +133,73 @@ func (c *checker) checkBundle(ctx context.Context, row bundleRow) error {
 		} else if err != nil {
 			return err
 		}
-		if now.Contents != row.Contents || now.DataSize != row.DataSize || now.State != row.State || now.MetadataJSON != row.MetadataJSON {
+		if now.Contents != row.Contents || now.Extent() != row.Extent() || now.State != row.State || now.MetadataJSON != row.MetadataJSON {
 			row = now
 			continue
 		}
 		var mend func() error
 		if f.Kind == FindingSize {
-			mend = func() error { return c.setSize(ctx, row.Bundle, size) }
+			mend = func() error { return c.setExtent(ctx, row.Bundle, extent) }
 		}
 		return c.found(*f, mend)
 	}
 }
 
-// compare returns a bundle's fault, or nil, and the true size of its contents.
-func (c *checker) compare(row bundleRow) (f *Finding, size int64) {
+// compare returns a bundle's fault, or nil, and the true extent of its contents.
+func (c *checker) compare(row bundleRow) (f *Finding, extent codalab.Extent) {
 	f = &Finding{Object: row.UUID}
 	b, err := row.bundle()
 	if err != nil {
 		f.Kind, f.Problem = FindingRow, err.Error()
-		return f, 0
+		return f, extent
 	}
 	if b.Contents != "" {
-		if size, err = c.measure(b); err != nil {
+		if extent, err = c.measure(b); err != nil {
 			f.Kind, f.Problem = FindingContents, err.Error()
-			return f, 0
+			return f, extent
 		}
 	}
-	// Before the end, the size may come from the last report of a worker or an uploading client.
-	if !b.State.Final() || (b.DataSize == size && b.Metadata.Int("data_size") == size) {
-		return nil, 0
+	f.Kind = FindingSize
+	final := b.State.Final()
+	switch {
+	case b.Contents != "" && b.Entries == 0:
+		f.Problem = fmt.Sprintf("its %d entries are not counted yet; a running server counts them, and so does --repair", extent.Entries)
+	case b.Entries != extent.Entries:
+		f.Problem = fmt.Sprintf("%d entries are counted, the contents have %d", b.Entries, extent.Entries)
+	case final && b.DataSize != extent.Bytes: // before the end, a worker or an uploading client may have reported it
+		f.Problem = fmt.Sprintf("data_size is %d, the contents have %d bytes", b.DataSize, extent.Bytes)
+	case final && b.Metadata.Int("data_size") != extent.Bytes:
+		f.Problem = fmt.Sprintf("data_size in the metadata is %d, the contents have %d bytes", b.Metadata.Int("data_size"), extent.Bytes)
+	default:
+		return nil, extent
 	}
-	f.Kind, f.Problem = FindingSize, fmt.Sprintf("data_size is %d, the contents have %d bytes", b.DataSize, size)
-	if b.DataSize == size {
-		f.Problem = fmt.Sprintf("data_size in the metadata is %d, the contents have %d bytes", b.Metadata.Int("data_size"), size)
+	if !final {
+		extent.Bytes = b.DataSize
 	}
-	return f, size
+	return f, extent
 }
 
-// measure returns the size of a bundle's contents.
-func (s *Store) measure(b Bundle) (int64, error) {
+// measure returns the extent of a bundle's contents.
+func (s *Store) measure(b Bundle) (codalab.Extent, error) {
 	root, err := s.OpenContents(b)
 	if errors.Is(err, ErrNotFound) {
-		return 0, fmt.Errorf("contents %s are missing", filepath.Join("bundles", b.Contents))
+		return codalab.Extent{}, fmt.Errorf("contents %s are missing", filepath.Join("bundles", b.Contents))
 	}
 	if err != nil {
-		return 0, err
+		return codalab.Extent{}, err
 	}
-	size, err := contents.Size(root, ContentsPath)
+	extent, err := contents.Measure(root, ContentsPath)
 	if errors.Is(err, contents.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("contents %s are missing", filepath.Join("bundles", b.Contents, ContentsPath))
 	}
-	return size, errors.Join(err, root.Close())
+	return extent, errors.Join(err, root.Close())
 }
 
-// setSize sets the size of a bundle that has not changed.
-func (s *Store) setSize(ctx context.Context, old Bundle, size int64) error {
+// setExtent sets the extent of a bundle that has not changed.
+func (s *Store) setExtent(ctx context.Context, old Bundle, extent codalab.Extent) error {
 	_, err := s.Change(ctx, old.UUID, func(b *Bundle) error {
-		if b.Contents == old.Contents && b.DataSize == old.DataSize && b.State == old.State {
-			b.DataSize, b.Metadata["data_size"] = size, size
+		if b.Contents == old.Contents && b.Extent() == old.Extent() && b.State == old.State {
+			b.Entries, b.DataSize, b.Metadata["data_size"] = extent.Entries, extent.Bytes, extent.Bytes
 		}
 		return nil
 	})
@@ -200,43 +207,6 @@ func (s *Store) setSize(ctx context.Context, old Bundle, size int64) error {
 		return nil
 	}
 	return err
-}
-
-// diskUse is a user's disk use, and the sum of their bundles' data_size.
-type diskUse struct {
-	ID   string `db:"id"`
-	Name string `db:"name"`
-	Used int64  `db:"used"`
-	Sum  int64  `db:"total"`
-}
-
-// checkDiskUsed compares the users' disk use with their bundles. One statement sees both at one
-// moment.
-func (c *checker) checkDiskUsed(ctx context.Context) error {
-	var wrong []diskUse
-	err := c.db.SelectContext(ctx, &wrong, `
-		SELECT u.id, u.name, u.disk_used AS used, CAST(coalesce(sum(b.data_size), 0) AS BIGINT) AS total
-		FROM users u LEFT JOIN bundles b ON b.owner_id = u.id
-		GROUP BY u.id, u.name, u.disk_used HAVING u.disk_used <> coalesce(sum(b.data_size), 0) ORDER BY u.name`)
-	if err != nil {
-		return fmt.Errorf("check disk use: %w", err)
-	}
-	for _, u := range wrong {
-		problem := fmt.Sprintf("user %s has disk_used %d, the bundles have %d bytes", u.Name, u.Used, u.Sum)
-		err := c.found(Finding{Kind: FindingDiskUsed, Object: u.ID, Problem: problem}, func() error { return c.countDiskUsed(ctx, u.ID) })
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *Store) countDiskUsed(ctx context.Context, user string) error {
-	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
-		_, err := tx.ExecContext(ctx, tx.Rebind(`
-			UPDATE users SET disk_used = (SELECT coalesce(sum(data_size), 0) FROM bundles WHERE owner_id = users.id) WHERE id = ?`), user)
-		return rowError(err, "count disk use")
-	})
 }
 
 // checkUnnamed finds contents that no bundle names. There must be no concurrent upload.
@@ -265,17 +235,17 @@ func (c *checker) checkUploading(ctx context.Context) error {
 		return fmt.Errorf("check uploads: %w", err)
 	}
 	for _, row := range rows {
-		var size int64
+		var extent codalab.Extent
 		if row.Contents != "" {
-			if size, err = c.measure(row.Bundle); err != nil {
+			if extent, err = c.measure(row.Bundle); err != nil {
 				continue // checkBundles has reported that
 			}
 		}
-		if size == row.DataSize {
+		if extent.Bytes == row.DataSize {
 			continue
 		}
-		problem := fmt.Sprintf("data_size is %d, its upload is over, and the contents have %d bytes", row.DataSize, size)
-		err := c.found(Finding{Kind: FindingSize, Object: row.UUID, Problem: problem}, func() error { return c.setSize(ctx, row.Bundle, size) })
+		problem := fmt.Sprintf("data_size is %d, its upload is over, and the contents have %d bytes", row.DataSize, extent.Bytes)
+		err := c.found(Finding{Kind: FindingSize, Object: row.UUID, Problem: problem}, func() error { return c.setExtent(ctx, row.Bundle, extent) })
 		if err != nil {
 			return err
 		}

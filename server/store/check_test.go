@@ -24,11 +24,11 @@ func stored(t *testing.T, s *store.Store, text string) store.Bundle {
 	up, err := s.NewUpload(b.UUID)
 	must(t, err)
 	must(t, up.File(strings.NewReader(text)))
-	size, err := up.Flush()
+	extent, err := up.Flush()
 	must(t, errors.Join(err, up.Close()))
 	b, err = s.Change(t.Context(), b.UUID, func(b *store.Bundle) error {
-		b.State, b.Contents = codalab.StateReady, up.Name
-		b.DataSize, b.Metadata["data_size"] = size, size
+		b.State, b.Contents, b.Entries = codalab.StateReady, up.Name, extent.Entries
+		b.DataSize, b.Metadata["data_size"] = extent.Bytes, extent.Bytes
 		return nil
 	})
 	must(t, err)
@@ -75,19 +75,19 @@ func TestCheckFindsAndMendsWhatIsWrong(t *testing.T) {
 		must(t, err)
 		want := []string{
 			"contents " + lost.UUID + ": contents bundles/" + lost.Contents + " are missing",
-			"disk-used 0xme: user me has disk_used 1000, the bundles have 26 bytes",
+			"disk-used 0xme: user me has disk_used 1000, the bundles have 12314 bytes",
 			"size " + grown.UUID + ": data_size is 5, the contents have 10 bytes",
 			"size " + uploading.UUID + ": data_size is 7, its upload is over, and the contents have 0 bytes",
 			"unnamed 0x1-2: no bundle names these contents",
 		}
 		mended := slices.Clone(want)
-		want[1] = "disk-used 0xme: user me has disk_used 1000, the bundles have 21 bytes"
+		want[1] = "disk-used 0xme: user me has disk_used 1000, the bundles have 12309 bytes"
 		for i := range mended {
 			if i > 0 {
 				mended[i] += ", mended"
 			}
 		}
-		mended[1] = "disk-used 0xme: user me has disk_used 1005, the bundles have 26 bytes, mended"
+		mended[1] = "disk-used 0xme: user me has disk_used 1005, the bundles have 12314 bytes, mended"
 		found := func(repair bool, want []string) {
 			t.Helper()
 			lines, _ := check(t, s, repair)
@@ -106,8 +106,8 @@ func TestCheckFindsAndMendsWhatIsWrong(t *testing.T) {
 		found(false, want)
 		found(true, mended)
 		found(false, want[:1])
-		if u, err := s.User(ctx, "me"); err != nil || u.DiskUsed != 19 {
-			t.Errorf("%d, %v", u.DiskUsed, err)
+		if u, err := s.User(ctx, "me"); err != nil || u.DiskUsed != 19+3*codalab.BlockSize || u.EntriesUsed != 4+3 {
+			t.Errorf("%d bytes, %d entries, %v", u.DiskUsed, u.EntriesUsed, err)
 		}
 		if b, err := s.Bundle(ctx, grown.UUID); err != nil || b.Metadata.Int("data_size") != 10 {
 			t.Errorf("%v, %v", b, err)

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 )
@@ -135,9 +136,9 @@ func (s *Store) MakeLocation(b Bundle) (string, error) {
 	return filepath.Join(dir, ContentsPath), nil
 }
 
-// FlushLocation flushes a run's location to the disk and returns its size; ErrNotFound
+// FlushLocation flushes a run's location to the disk and returns its extent; ErrNotFound
 // if it does not exist or is empty.
-func (s *Store) FlushLocation(b Bundle) (int64, error) {
+func (s *Store) FlushLocation(b Bundle) (codalab.Extent, error) {
 	up := &Upload{Name: b.LocationName(), dir: filepath.Join(s.dir, "bundles", b.LocationName())}
 	d, err := os.Open(filepath.Join(up.dir, ContentsPath))
 	if err == nil {
@@ -145,16 +146,16 @@ func (s *Store) FlushLocation(b Bundle) (int64, error) {
 		err = errors.Join(err, d.Close())
 	}
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, io.EOF) {
-		return 0, ErrNotFound
+		return codalab.Extent{}, ErrNotFound
 	}
 	if err == nil {
 		up.root, err = os.OpenRoot(up.dir)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("flush results of bundle %s: %w", b.UUID, err)
+		return codalab.Extent{}, fmt.Errorf("flush results of bundle %s: %w", b.UUID, err)
 	}
-	size, err := up.Flush()
-	return size, errors.Join(err, up.Close())
+	extent, err := up.Flush()
+	return extent, errors.Join(err, up.Close())
 }
 
 // ContentsFile is the path of a bundle's contents on this disk, a file or a directory; empty

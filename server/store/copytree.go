@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/contents"
 )
 
@@ -24,8 +25,8 @@ type tree struct {
 
 // Extent is the amount of contents that an import copies.
 type Extent struct {
-	// Bytes is their size, as data_size counts it.
-	Bytes int64
+	codalab.Extent
+	// Files is the number of files and links.
 	Files int
 	// Special is the number of pipes, sockets and devices, which are left out.
 	Special int
@@ -65,8 +66,10 @@ func (t tree) walk(visit func(from, to string, info fs.FileInfo) error) (found E
 		switch {
 		case info.IsDir():
 			found.Bytes += contents.DirectorySize
+			found.Entries++
 		case info.Mode().IsRegular() || info.Mode().Type() == fs.ModeSymlink:
 			found.Bytes += info.Size()
+			found.Entries++
 			found.Files++
 		default:
 			found.Special++

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/jmoiron/sqlx"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
 // DeleteBundles deletes bundles, their items on worksheets and their contents, some bundles in each
@@ -55,20 +57,23 @@ func deleteBundle(ctx context.Context, tx *sqlx.Tx, b Bundle, now Time) error {
 			return fmt.Errorf("delete bundle %s: %w", b.UUID, err)
 		}
 	}
-	return addDiskUsed(ctx, tx, b.OwnerID, -b.DataSize)
+	return addCharge(ctx, tx, b.OwnerID, codalab.Space{}.Minus(b.Charge()))
 }
 
 // mostUsed bounds a user's counters, far below an int64's end, after which SQLite would count with
 // floating-point numbers.
 const mostUsed = 1 << 60
 
-// addDiskUsed adds bytes to a user's disk use, which stays between 0 and mostUsed.
-func addDiskUsed(ctx context.Context, tx *sqlx.Tx, userID string, bytes int64) error {
-	if bytes == 0 {
+// addCharge adds to a user's disk use, whose numbers stay between 0 and mostUsed.
+func addCharge(ctx context.Context, tx *sqlx.Tx, userID string, more codalab.Space) error {
+	if more == (codalab.Space{}) {
 		return nil
 	}
 	_, err := tx.ExecContext(ctx, tx.Rebind(`
-		UPDATE users SET disk_used = CASE WHEN disk_used + ? < 0 THEN 0 WHEN disk_used + ? > ? THEN ? ELSE disk_used + ? END WHERE id = ?`),
-		bytes, bytes, mostUsed, mostUsed, bytes, userID)
+		UPDATE users SET
+			disk_used = CASE WHEN disk_used + ? < 0 THEN 0 WHEN disk_used + ? > ? THEN ? ELSE disk_used + ? END,
+			entries_used = CASE WHEN entries_used + ? < 0 THEN 0 ELSE entries_used + ? END
+		WHERE id = ?`),
+		more.Bytes, more.Bytes, mostUsed, mostUsed, more.Bytes, more.Entries, more.Entries, userID)
 	return rowError(err, "count disk use of user "+userID)
 }

@@ -139,9 +139,8 @@ func (in *Import) Commit(ctx context.Context, source string, now Time, write fun
 			if err := write(ImportedRows{in.store, tx, now}); err != nil {
 				return err
 			}
-			if _, err := tx.ExecContext(ctx, `
-				UPDATE users SET disk_used = (SELECT coalesce(sum(data_size), 0) FROM bundles WHERE owner_id = users.id)`); err != nil {
-				return fmt.Errorf("count disk use: %w", err)
+			if err := countCharges(ctx, tx, ""); err != nil {
+				return err
 			}
 			_, err := tx.ExecContext(ctx, tx.Rebind(`INSERT INTO imports (id, source, ended) VALUES (?, ?, ?)`), in.id, source, now)
 			return rowError(err, "write import")

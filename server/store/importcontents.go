@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 )
 
@@ -29,18 +30,18 @@ func importing(uuid string) string { return uuid + "-importing" }
 // size, time or kind now. It leaves out pipes, sockets and devices. It calls copied with the bytes of each
 // file, from several goroutines.
 //
-// It returns the contents' sizes, as data_size counts them. After it, even after a crash of the machine,
+// It returns the contents' extents. After it, even after a crash of the machine,
 // either all of these contents are complete, or they count as not copied.
-func (in *Import) AddContents(ctx context.Context, some []Contents, link bool, copied func(bytes int64)) (sizes []int64, err error) {
+func (in *Import) AddContents(ctx context.Context, some []Contents, link bool, copied func(bytes int64)) (extents []codalab.Extent, err error) {
 	const atOnce = 4
 	dir := filepath.Join(in.store.dir, "bundles")
-	sizes = make([]int64, len(some))
+	extents = make([]codalab.Extent, len(some))
 	fresh := make([]bool, len(some))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(atOnce)
 	for i, c := range some {
 		g.Go(func() (err error) {
-			sizes[i], fresh[i], err = in.copyContents(ctx, c, link, copied)
+			extents[i], fresh[i], err = in.copyContents(ctx, c, link, copied)
 			if err != nil {
 				err = fmt.Errorf("copy contents of bundle %s: %w", c.UUID, err)
 			}
@@ -61,29 +62,29 @@ func (in *Import) AddContents(ctx context.Context, some []Contents, link bool, c
 			return nil, fmt.Errorf("copy contents of bundle %s: %w", c.UUID, err)
 		}
 	}
-	return sizes, nil
+	return extents, nil
 }
 
 // copyContents copies one bundle's contents to their provisional name, unless they are there already.
-func (in *Import) copyContents(ctx context.Context, c Contents, link bool, copied func(int64)) (size int64, fresh bool, err error) {
+func (in *Import) copyContents(ctx context.Context, c Contents, link bool, copied func(int64)) (extent codalab.Extent, fresh bool, err error) {
 	from, err := filepath.EvalSymlinks(c.Path) // it may have been moved to another disk
 	if err != nil {
-		return 0, false, err
+		return extent, false, err
 	}
 	whole := filepath.Join(in.store.dir, "bundles", imported(c.UUID))
 	t := tree{ctx: ctx, from: from, to: filepath.Join(whole, ContentsPath), link: link, copied: copied}
 	same, found, err := t.isCopied()
 	if same || err != nil {
 		copied(found.Bytes)
-		return found.Bytes, false, err
+		return found.Extent, false, err
 	}
 	partial := filepath.Join(in.store.dir, "bundles", importing(c.UUID))
 	t.to = filepath.Join(partial, ContentsPath)
 	if err := errors.Join(os.RemoveAll(whole), os.RemoveAll(partial), os.Mkdir(partial, 0o700)); err != nil {
-		return 0, false, err
+		return extent, false, err
 	}
 	found, err = t.copy()
-	return found.Bytes, true, err
+	return found.Extent, true, err
 }
 
 // ImportedContents is the name of contents that AddContents has copied, for Bundle.Contents.

@@ -115,7 +115,7 @@ func (r ImportedRows) Bundles(ctx context.Context, bundles []Bundle, granted []P
 			return err
 		}
 		rows = append(rows, []any{
-			b.UUID, b.Type, b.OwnerID, b.Command, string(b.State), b.Frozen, truth(b.IsAnonymous), row.Name, b.DataSize,
+			b.UUID, b.Type, b.OwnerID, b.Command, string(b.State), b.Frozen, truth(b.IsAnonymous), row.Name, b.DataSize, b.Entries,
 			row.MetadataJSON, b.Created.micros(), b.Contents, row.Tags, row.RunTime, public[b.UUID],
 		})
 		for i, d := range b.Dependencies {
@@ -123,7 +123,7 @@ func (r ImportedRows) Bundles(ctx context.Context, bundles []Bundle, granted []P
 		}
 	}
 	err := r.rows(ctx, "bundles", []string{
-		"uuid", "bundle_type", "owner_id", "command", "state", "frozen", "is_anonymous", "name", "data_size",
+		"uuid", "bundle_type", "owner_id", "command", "state", "frozen", "is_anonymous", "name", "data_size", "entries",
 		"metadata", "created", "contents", "tags", "run_time", "public",
 	}, rows)
 	if err == nil {

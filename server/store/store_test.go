@@ -276,10 +276,10 @@ func TestSweepRemovesWhatNoBundleNames(t *testing.T) {
 		kept, err := s.NewUpload(b.UUID)
 		must(t, err)
 		must(t, kept.File(strings.NewReader("kept")))
-		size, err := kept.Flush()
+		extent, err := kept.Flush()
 		must(t, err)
-		if size != 4 {
-			t.Errorf("size %d", size)
+		if extent.Bytes != 4 {
+			t.Errorf("%+v", extent)
 		}
 		b, err = s.Change(ctx, b.UUID, func(b *store.Bundle) error { b.Contents = kept.Name; return nil })
 		must(t, err)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/contents"
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
@@ -115,9 +116,9 @@ func (u *Upload) tree(fill func(*os.Root) error) error {
 	return errors.Join(fill(sub), sub.Close())
 }
 
-// Flush flushes the contents to the disk and returns their size, as data_size counts it.
-func (u *Upload) Flush() (int64, error) {
-	size, err := contents.Size(u.root, ContentsPath)
+// Flush flushes the contents to the disk and returns their extent.
+func (u *Upload) Flush() (codalab.Extent, error) {
+	extent, err := contents.Measure(u.root, ContentsPath)
 	if err == nil {
 		err = atomicfile.SyncTree(u.dir)
 	}
@@ -125,9 +126,9 @@ func (u *Upload) Flush() (int64, error) {
 		err = atomicfile.SyncDir(filepath.Dir(u.dir))
 	}
 	if err != nil {
-		return 0, fmt.Errorf("flush contents: %w", err)
+		return codalab.Extent{}, fmt.Errorf("flush contents: %w", err)
 	}
-	return size, nil
+	return extent, nil
 }
 
 // Close ends the upload and keeps the contents.

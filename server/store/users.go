@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -25,9 +26,12 @@ type User struct {
 	// TimeQuota is in seconds, DiskQuota in bytes.
 	TimeQuota        int64 `db:"time_quota"`
 	DiskQuota        int64 `db:"disk_quota"`
+	EntriesQuota     int64 `db:"entries_quota"`
 	ParallelRunQuota int64 `db:"parallel_run_quota"`
 	TimeUsed         int64 `db:"time_used"`
-	DiskUsed         int64 `db:"disk_used"`
+	// DiskUsed and EntriesUsed are the sum of the charges of the user's bundles.
+	DiskUsed    int64 `db:"disk_used"`
+	EntriesUsed int64 `db:"entries_used"`
 
 	// The fields that users set themselves.
 	Email         string `db:"email"`
@@ -62,6 +66,9 @@ type User struct {
 // Root reports whether the user is the root user.
 func (u User) Root() bool { return u.ID == RootID }
 
+// DefaultEntries is the EntriesQuota of a user for whom nobody has set another one.
+const DefaultEntries = 20_000_000
+
 // Bounded reports whether the request's token is for some workers alone: a worker token, or a program token.
 func (u User) Bounded() bool { return u.OnlyWorker != "" || u.Program.ID != "" }
 
@@ -76,12 +83,13 @@ func (u User) MayBe(worker string) bool {
 	return true
 }
 
-// AddUser adds a user; ErrExists if the id or the name is taken.
+// AddUser adds a user; ErrExists if the id or the name is taken. An EntriesQuota of 0 means DefaultEntries.
 func (s *Store) AddUser(ctx context.Context, u User) error {
+	u.EntriesQuota = cmp.Or(u.EntriesQuota, DefaultEntries)
 	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
 		_, err := tx.NamedExecContext(ctx, `
-			INSERT INTO users (id, name, password, joined, time_quota, disk_quota, parallel_run_quota)
-			VALUES (:id, :name, :password, :joined, :time_quota, :disk_quota, :parallel_run_quota)`, u)
+			INSERT INTO users (id, name, password, joined, time_quota, disk_quota, entries_quota, parallel_run_quota)
+			VALUES (:id, :name, :password, :joined, :time_quota, :disk_quota, :entries_quota, :parallel_run_quota)`, u)
 		if sqldb.IsUnique(err) {
 			return fmt.Errorf("add user %s: %w", u.Name, ErrExists)
 		}
@@ -98,7 +106,7 @@ func (s *Store) User(ctx context.Context, idOrName string) (User, error) {
 }
 
 // ChangeUser reads a user, calls decide to change it, and writes it back, in one transaction. It
-// returns the changed user. It writes neither the id nor the disk use. It fails with ErrExists if
+// returns the changed user. It writes neither the id nor the used part of the disk quota. It fails with ErrExists if
 // another user has the new name.
 func (s *Store) ChangeUser(ctx context.Context, id string, decide func(*User) error) (User, error) {
 	var u User
@@ -111,7 +119,7 @@ func (s *Store) ChangeUser(ctx context.Context, id string, decide func(*User) er
 		}
 		_, err := tx.NamedExecContext(ctx, `
 			UPDATE users SET name = :name, password = :password, time_quota = :time_quota, disk_quota = :disk_quota,
-				parallel_run_quota = :parallel_run_quota, time_used = :time_used, email = :email, first_name = :first_name,
+				entries_quota = :entries_quota, parallel_run_quota = :parallel_run_quota, time_used = :time_used, email = :email, first_name = :first_name,
 				last_name = :last_name, affiliation = :affiliation, url = :url, notifications = :notifications, last_login = :last_login
 			WHERE id = :id`, u)
 		if sqldb.IsUnique(err) {

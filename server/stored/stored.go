@@ -14,14 +14,14 @@ import (
 func Plan(b store.Bundle) plan.Bundle {
 	return plan.Bundle{
 		UUID: b.UUID, Type: b.Type, OwnerID: b.OwnerID, State: b.State, Metadata: b.Metadata, Dependencies: b.Dependencies,
-		Created: b.Created.Time, DataSize: b.DataSize, Contents: b.Contents, Worker: plan.Worker(b.Worker), Assigned: b.Assigned.Time,
+		Created: b.Created.Time, DataSize: b.DataSize, Contents: b.Contents, Entries: b.Entries, Worker: plan.Worker(b.Worker), Assigned: b.Assigned.Time,
 		ChargedTime: b.ChargedTime, KillMessage: b.KillMessage,
 	}
 }
 
 // Become gives a stored bundle those properties that a transition may have changed.
 func Become(b *store.Bundle, next plan.Bundle) {
-	b.State, b.Metadata, b.DataSize, b.Contents = next.State, next.Metadata, next.DataSize, next.Contents
+	b.State, b.Metadata, b.DataSize, b.Contents, b.Entries = next.State, next.Metadata, next.DataSize, next.Contents, next.Entries
 	b.Worker, b.Assigned = store.Worker(next.Worker), store.Time{Time: next.Assigned}
 	b.ChargedTime, b.KillMessage = next.ChargedTime, next.KillMessage
 }
@@ -37,7 +37,15 @@ func Change(ctx context.Context, in *store.Store, uuids []string, next func(plan
 
 // Quota returns a user's quota as package plan sees it.
 func Quota(u store.User) plan.Quota {
-	return plan.Quota{Time: u.TimeQuota, TimeUsed: u.TimeUsed, Disk: u.DiskQuota, DiskUsed: u.DiskUsed, ParallelRuns: u.ParallelRunQuota}
+	return plan.Quota{
+		Time: u.TimeQuota, TimeUsed: u.TimeUsed, Disk: u.DiskQuota, DiskUsed: u.DiskUsed,
+		Entries: u.EntriesQuota, EntriesUsed: u.EntriesUsed, ParallelRuns: u.ParallelRunQuota,
+	}
+}
+
+// Running returns the use of an owner's running runs as package plan sees it.
+func Running(use store.RunningUse) plan.RunningUse {
+	return plan.RunningUse{Disk: use.Disk, Time: use.Time}
 }
 
 // Parents returns a bundle's parents as package plan sees them.

@@ -31,7 +31,7 @@ func TestBundleThatBecomesItselfIsUnchanged(t *testing.T) {
 	b := store.Bundle{
 		UUID: "0xb", Type: codalab.TypeRun, OwnerID: "0xa", Command: &command, State: codalab.StateRunning, Frozen: &frozen, IsAnonymous: true,
 		Metadata: codalab.Metadata{"name": "x"}, Dependencies: []codalab.Dependency{{ParentUUID: "0x1"}}, Created: store.Time{Time: time.Unix(1, 0)},
-		DataSize: 7, Contents: "c", Worker: store.Worker{User: "u", ID: "w"}, Assigned: store.Time{Time: time.Unix(2, 0)}, ChargedTime: 3, KillMessage: "k",
+		DataSize: 7, Contents: "c", Entries: 4, Worker: store.Worker{User: "u", ID: "w"}, Assigned: store.Time{Time: time.Unix(2, 0)}, ChargedTime: 3, KillMessage: "k",
 	}
 	same := b
 	stored.Become(&same, stored.Plan(b))
@@ -41,7 +41,7 @@ func TestBundleThatBecomesItselfIsUnchanged(t *testing.T) {
 	other := store.Bundle{Metadata: codalab.Metadata{}}
 	stored.Become(&other, stored.Plan(b))
 	want := store.Bundle{
-		State: b.State, Metadata: b.Metadata, DataSize: 7, Contents: "c", Worker: b.Worker, Assigned: b.Assigned, ChargedTime: 3, KillMessage: "k",
+		State: b.State, Metadata: b.Metadata, DataSize: 7, Contents: "c", Entries: 4, Worker: b.Worker, Assigned: b.Assigned, ChargedTime: 3, KillMessage: "k",
 	}
 	if diff := cmp.Diff(want, other); diff != "" {
 		t.Errorf("what a transition may change (-want +got):\n%s", diff)
