@@ -114,6 +114,9 @@ func (s *Accounts) createGroups(w http.ResponseWriter, r *http.Request, u store.
 	if errors.Is(err, store.ErrExists) {
 		return rest.Refuse(http.StatusConflict, "Group with name %s already exists", strings.Join(names, " or "))
 	}
+	if errors.Is(err, store.ErrTooMany) {
+		return rest.Refuse(http.StatusForbidden, "A user may have %d groups: remove some before you make others.", store.MostGroups)
+	}
 	if err != nil {
 		return err
 	}

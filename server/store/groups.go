@@ -30,7 +30,7 @@ type Member struct {
 }
 
 // AddGroups adds groups, all or none, with their owners as admins. It fails with ErrExists if a name is
-// taken.
+// taken, and with ErrTooMany if an owner would have more than MostGroups.
 func (s *Store) AddGroups(ctx context.Context, list ...Group) error {
 	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
 		for _, g := range list {
@@ -45,6 +45,12 @@ func (s *Store) AddGroups(ctx context.Context, list ...Group) error {
 			}
 			if err != nil {
 				return rowError(err, "add group "+g.Name)
+			}
+			if g.OwnerID != nil {
+				err = checkOwned(ctx, tx, "groups", *g.OwnerID, MostGroups)
+			}
+			if err != nil {
+				return err
 			}
 		}
 		return nil

@@ -42,12 +42,16 @@ func (w Worksheet) Tags() []string {
 	return tags
 }
 
-// AddWorksheets adds worksheets that everybody may read, all or none; ErrExists if a name is taken
+// AddWorksheets adds worksheets that everybody may read, all or none; ErrExists if a name is taken, and ErrTooMany if
+// an owner would have more than MostWorksheets
 // (codalab/rest/worksheets.py: new_worksheet).
 func (s *Store) AddWorksheets(ctx context.Context, list ...Worksheet) error {
 	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
 		for _, w := range list {
 			if err := addWorksheet(ctx, tx, w); err != nil {
+				return err
+			}
+			if err := checkOwned(ctx, tx, "worksheets", w.OwnerID, MostWorksheets); err != nil {
 				return err
 			}
 		}

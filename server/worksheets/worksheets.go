@@ -166,6 +166,9 @@ func (s *Worksheets) createWorksheets(w http.ResponseWriter, r *http.Request, u 
 	if errors.Is(err, store.ErrExists) {
 		return rest.Refuse(http.StatusBadRequest, "Worksheet with name %s already exists", strings.Join(names, " or "))
 	}
+	if errors.Is(err, store.ErrTooMany) {
+		return rest.Refuse(http.StatusForbidden, "A user may have %d worksheets: remove some before you make others.", store.MostWorksheets)
+	}
 	if err != nil {
 		return err
 	}
