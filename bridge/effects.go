@@ -11,6 +11,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 // activeEffects are the effects that a step has begun and of which no later step has read the outcome.
@@ -153,6 +154,11 @@ func outcome(err error) plan.Outcome {
 	var transient interface{ Transient() bool }
 	if errors.As(err, &transient) {
 		o.Final = !transient.Transient()
+	}
+	var quota interface{ HeldResults() spool.HeldResults }
+	if errors.As(err, &quota) {
+		held := quota.HeldResults()
+		o.Held, o.Final = &held, false
 	}
 	var outage interface{ Outage() bool }
 	if errors.As(err, &outage) {

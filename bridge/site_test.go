@@ -78,7 +78,7 @@ func (s *site) policy() plan.Policy {
 		Bridge: s.book.ID, Owner: "ann", Layout: s.shared, Worker: "/bin/cl-worker",
 		Queues:      map[string]plan.Queue{"cpu": s.queue},
 		SubmitGrace: 90 * time.Second, OrphanGrace: 3 * time.Minute, CancelOrphans: !s.dryRun, RecordAge: 5 * time.Minute, Accounting: true, Settle: 10 * time.Second,
-		StuckFor: 5 * time.Second, StagePatience: 5 * time.Minute, OutagePatience: 24 * time.Hour, CollectPatience: 72 * time.Hour, MaxAttempts: 3,
+		StuckFor: 5 * time.Second, StagePatience: 5 * time.Minute, OutagePatience: 24 * time.Hour, CollectPatience: 72 * time.Hour, QuotaPatience: 7 * 24 * time.Hour, MaxAttempts: 3,
 		LongestAckPause: 10 * time.Minute, KeepAfterAck: time.Hour,
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -145,4 +146,39 @@ func TestQuotasIncludeRunningRunsAndSaySo(t *testing.T) {
 	run.DiskUtilization = 2 << 30
 	w.checkIn(run)
 	s.create("run", "z", "date", nil).says(http.StatusBadRequest, "Out of disk quota: 2g / 1g (200.0%), 2g of it by running runs")
+}
+
+// unread is a body that must not be read.
+type unread struct{ t *testing.T }
+
+func (u unread) Read([]byte) (int, error) {
+	u.t.Error("the server reads the contents")
+	return 0, io.ErrUnexpectedEOF
+}
+
+// A worker tells how large results are at least. The server refuses those that exceed the quota before they come,
+// takes the output of the command in their place, and all of them once there is room. The owner's other runs go on.
+func TestResultsThatExceedTheQuotaComeWhenThereIsRoom(t *testing.T) {
+	t.Parallel()
+	s, w, uuid := claimedRun(t)
+	s.setQuota(200<<10, 1<<40)
+	put := func(query string, body any) answer {
+		r := s.request("alice", http.MethodPut, "/bundles/"+uuid+"/contents/blob/?filename=x.tar.gz&finalize_on_success=0&"+query, body)
+		r.Header.Set("Expect", "100-continue") // as the bridge does
+		return s.send(r)
+	}
+	for _, announced := range []string{"size=300000&entries=3", "size=0&entries=100", "size=3000&entries=60"} {
+		put(announced, unread{t}).says(http.StatusBadRequest, "Can't save bundle, user disk quota exceeded.")
+	}
+	put("size=-1", "").says(http.StatusBadRequest, "size must be a number of at least 0, not '-1'")
+	put("size=5&entries=1", tarGz(t, map[string]string{"stdout": "text"})).ok()
+	if b := s.bundle("alice", uuid); b.State != codalab.StatePreparing || s.diskUsed() != 4096+4+2*codalab.BlockSize {
+		t.Errorf("%s, %d bytes used", b.State, s.diskUsed())
+	}
+	s.setQuota(1<<20, 1<<40)
+	put("size=300000&entries=3", tarGz(t, map[string]string{"stdout": "text", "model": strings.Repeat("m", 300_000)})).ok()
+	w.told(codalab.MessageMarkFinalized, reportOf(uuid, codalab.StateFinalizing))
+	if b := s.bundle("alice", uuid); b.State != codalab.StateReady || b.Metadata.Int("data_size") != 4096+4+300_000 {
+		t.Errorf("%s, %v", b.State, b.Metadata)
+	}
 }

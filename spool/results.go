@@ -37,3 +37,15 @@ const (
 	// ResultsKeep leaves them on the shared disk and sends a listing.
 	ResultsKeep ResultsMode = "keep"
 )
+
+// HeldResults are results that are larger than what is left of their owner's disk quota. They stay in their directory.
+type HeldResults struct {
+	// Size is their amount in words, such as "12g in 40 entries".
+	Size string `json:"size"`
+	// Left is what is left of the quota, in words; empty if the server does not tell.
+	Left string `json:"left,omitempty"`
+	// Dir is their directory.
+	Dir string `json:"dir"`
+	// Output is set if the server has the end of stdout and stderr.
+	Output bool `json:"output,omitempty"`
+}

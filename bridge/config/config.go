@@ -41,6 +41,7 @@ type Config struct {
 	StagePatience   Duration `toml:"stage_patience"`
 	OutagePatience  Duration `toml:"outage_patience"`
 	CollectPatience Duration `toml:"collect_patience"`
+	QuotaPatience   Duration `toml:"quota_patience"`
 	MaxAttempts     int      `toml:"max_attempts"`
 	CancelStrays    *bool    `toml:"cancel_strays"`
 	LowWater        LowWater `toml:"low_water"`

@@ -176,6 +176,9 @@ func (w *world) answer(a *arguments) error {
 		Failure: a.get("failure"), Final: a.flag("final"), Gone: a.flag("gone"), Full: a.flag("full"), Details: a.get("done"),
 		Outage: a.flag("outage"),
 	}
+	if size := a.get("held"); size != "" {
+		o.Held = &spool.HeldResults{Size: size, Left: a.get("left"), Dir: "/shared/runs/x/1", Output: a.flag("output")}
+	}
 	if n.Progress = a.get("progress"); n.Progress != "" {
 		w.running[key] = true
 		return nil

@@ -31,7 +31,7 @@ func (d *decision) collecting() {
 			d.wantEffect(Collect)
 		}
 	case c.Failure == "":
-		d.row.Uncollected = false
+		d.row.Uncollected, d.row.Room = false, nil
 		reason := collectedReason(c.Details)
 		if d.row.DataChanged != "" {
 			reason = noted(reason, []string{d.row.DataChanged})
@@ -39,6 +39,8 @@ func (d *decision) collecting() {
 		d.finalize(reason)
 	case c.Gone:
 		d.endReporting("the server no longer has the bundle: " + c.Failure)
+	case c.Held != nil:
+		d.awaitRoom(*c.Held)
 	case c.Final || d.patienceOver(d.policy.CollectPatience):
 		d.failUncollected(c.Failure)
 		d.row.Uncollected = true

@@ -77,6 +77,8 @@ type Outcome struct {
 	// Full is set if a disk or a quota had no room. No request is at fault, and the work goes on once
 	// there is room.
 	Full bool
+	// Held has results that exceed the rest of their owner's disk quota, after the collection of such.
+	Held *spool.HeldResults `json:",omitempty"`
 	// Details are those of a success; empty for none.
 	Details string `json:"Done,omitempty"`
 	// Outage is set for a failure that is no fault of the bundle: the server, a registry, Slurm or

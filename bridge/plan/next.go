@@ -74,6 +74,15 @@ func (d *decision) clampClock() {
 	switch r.Phase {
 	case Staging:
 		pause = max(pause, longestRegistryPause)
+	case Collecting:
+		if r.Room != nil {
+			pause = max(pause, longestRoomPause)
+		}
+		if r.Room != nil && r.Room.Since.After(d.now) {
+			wait := *r.Room // other rows may share the old value
+			wait.Since, wait.Until = d.now, d.now.Add(d.policy.QuotaPatience)
+			r.Room = &wait
+		}
 	case Finalizing:
 		pause = max(pause, d.policy.LongestAckPause)
 	case Done:
@@ -210,6 +219,10 @@ func (d *decision) applyMessages() {
 	for _, m := range d.news.Messages {
 		switch m.Type {
 		case codalab.MessageKill:
+			if d.row.Phase == Collecting && d.row.Room != nil {
+				d.killWaiting(m.KillMessage)
+				continue
+			}
 			if stop := d.row.StopVerdict; stop != nil && stop.Restage {
 				d.row.StopVerdict = nil // a bundle that was killed does not begin again
 			}

@@ -33,7 +33,7 @@ func policy() plan.Policy {
 			TimeGrace: 2 * time.Minute, MemoryOverhead: 64 << 20, RetryBegun: plan.RetryNever,
 		}},
 		SubmitGrace: 90 * time.Second, OrphanGrace: 5 * time.Minute, CancelOrphans: true, RecordAge: 300 * time.Second, Accounting: true, Settle: 10 * time.Second,
-		StuckFor: 5 * time.Second, StagePatience: 5 * time.Minute, OutagePatience: 24 * time.Hour, CollectPatience: 72 * time.Hour, LongestAckPause: 10 * time.Minute, MaxAttempts: 3,
+		StuckFor: 5 * time.Second, StagePatience: 5 * time.Minute, OutagePatience: 24 * time.Hour, CollectPatience: 72 * time.Hour, QuotaPatience: 7 * 24 * time.Hour, LongestAckPause: 10 * time.Minute, MaxAttempts: 3,
 		KeepAfterAck: 24 * time.Hour,
 	}
 }

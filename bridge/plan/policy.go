@@ -47,6 +47,9 @@ type Policy struct {
 	// StagePatience is the time for which failing staging is tried again before the bundle fails,
 	// CollectPatience the same for collecting.
 	StagePatience, CollectPatience time.Duration
+	// QuotaPatience is the time for which results wait on the shared disk until their owner's disk quota has room for
+	// them. Then the bundle fails.
+	QuotaPatience time.Duration
 	// StageTries also bounds the tries of staging, without those that fail for an outage or a full disk; 0
 	// for no such bound.
 	StageTries int

@@ -73,6 +73,9 @@ func (r Row) usage(report *codalab.RunReport) {
 	}
 	report.ContainerTimeUser, report.ContainerTimeSystem = u.UserSeconds, u.SystemSeconds
 	report.DiskUtilization, report.MemoryMax = u.DiskBytes, u.MemoryPeak
+	if r.Room != nil {
+		report.DiskUtilization = 0 // they wait because they take nothing of the quota
+	}
 	if report.ContainerTimeTotal > 0 {
 		report.CPUUsage = (u.UserSeconds + u.SystemSeconds) / report.ContainerTimeTotal / float64(max(r.Resources.CPUs, 1))
 	}
@@ -175,6 +178,8 @@ func (r Row) activity() string {
 		return "Being stopped."
 	case Collecting:
 		switch {
+		case r.Room != nil && r.Progress == "":
+			return r.Room.status()
 		case r.Progress != "":
 			return r.Progress
 		case r.LastFailure != "":

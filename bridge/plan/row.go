@@ -117,6 +117,8 @@ type Row struct {
 	Verdict *Verdict `json:"verdict,omitempty"`
 	// Uncollected is set once the bridge has given up collecting the results.
 	Uncollected bool `json:"undelivered,omitempty"`
+	// Room is the wait of results for room in their owner's disk quota; nil while they do not wait.
+	Room *RoomWait `json:"room,omitempty"`
 	// Dropped is set if the bundle belongs to another worker, or was deleted. The bridge does not report it.
 	Dropped bool `json:"dropped,omitempty"`
 	// Releasing is set when the bundle's files are being removed.

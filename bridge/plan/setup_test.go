@@ -24,6 +24,8 @@ func (w *world) setPolicy(a *arguments) error {
 			q.RetryBegun = plan.RetryBegun(value)
 		case "max_attempts":
 			p.MaxAttempts = a.number(value)
+		case "quota_patience":
+			p.QuotaPatience = a.length(value)
 		case "max_time":
 			q.MaxTime = a.length(value)
 		case "nodes": // 64x250g,8x500gx4: CPUs, memory and GPUs of nodes

@@ -102,6 +102,7 @@ func (w *world) fields(r plan.Row) []field {
 		{"reports", number(int64(r.ReportCount))},
 		{"keep_until", moment(r.KeepUntil)},
 		{"uncollected", yes(r.Uncollected)},
+		{"waits-for-room-until", roomWords(r)},
 		{"dropped", yes(r.Dropped)},
 		{"releasing", yes(r.Releasing)},
 		{"avoids", r.SickNodes},
@@ -113,6 +114,13 @@ func (w *world) fields(r plan.Row) []field {
 		{"failed-by-outage", yes(r.FailedByOutage)},
 		{"due", w.dueWords(r)},
 	}
+}
+
+func roomWords(r plan.Row) string {
+	if r.Room == nil {
+		return ""
+	}
+	return moment(r.Room.Until)
 }
 
 func number(n int64) string {

@@ -175,6 +175,10 @@ func (w *world) checkVerdict(r plan.Row) {
 	case a.alive > 0 && w.runsUnseen(a):
 	case a.alive > 0 && !a.cut:
 		w.violate(FalseEnd, "%s ended (%+v) while attempt %d runs", r.Bundle, v, r.Attempt.Number)
+	case r.Uncollected && w.wasHeld(r.Bundle): // the end has the place of the results beside what its command did
+		if a.ended != nil && v.ExitCode != nil && *v.ExitCode != *a.ended.ExitCode {
+			w.violate(FalseEnd, "%s ended as %+v, and its command with %+v", r.Bundle, v, *a.ended)
+		}
 	case a.ended != nil && (r.Exit != nil || a.exit.record != nil && !a.cut):
 		if v.ExitCode == nil || *v.ExitCode != *a.ended.ExitCode || v.Cause != a.ended.Cause || v.Failure != a.ended.Failure {
 			w.violate(FalseEnd, "%s ended as %+v, and its command with %+v", r.Bundle, v, *a.ended)

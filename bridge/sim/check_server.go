@@ -131,6 +131,7 @@ func (w *world) checkResult(b *bundle) {
 		w.violate(Undelivered, "%s: the verdict is %+v, and the server has exit %v, failure %q", b.uuid, *v, b.exit, b.failure)
 	case v.ExitCode == nil && row.Begun == nil:
 	case b.lost != "": // checkEnd checks that they come back
+	case row.Uncollected && b.held: // the verdict tells where they are
 	case b.upload == nil:
 		w.violate(Undelivered, "%s ended without its results", b.uuid)
 	case b.upload.attempt != row.Attempt.Number:
@@ -140,4 +141,10 @@ func (w *world) checkResult(b *bundle) {
 	case b.upload.missing && !w.disk.attempt(b.uuid, row.Attempt.Number).purged:
 		w.violate(Undelivered, "%s: the results were removed before they were delivered", b.uuid)
 	}
+}
+
+// wasHeld reports whether the results of a bundle have exceeded their owner's disk quota.
+func (w *world) wasHeld(uuid string) bool {
+	b := w.server.bundleByID(uuid)
+	return b == nil || b.held
 }

@@ -341,6 +341,16 @@ func (c collector) Small(run codalab.RunBundle, _ string, _ spool.ResultsMode) b
 	return !c.w.wants[run.Command].long
 }
 
+// heldError is the error of results that exceed their owner's disk quota.
+type heldError struct{ dir string }
+
+func (heldError) Error() string { return "the disk quota has no room for the results" }
+
+// HeldResults returns the results, which stay.
+func (e heldError) HeldResults() spool.HeldResults {
+	return spool.HeldResults{Size: "12g in 40 entries", Dir: e.dir, Output: true}
+}
+
 // Collect uploads an attempt's results.
 func (c collector) Collect(_ context.Context, run codalab.RunBundle, runDir string, _ spool.ResultsMode, _ func(string)) (string, error) {
 	w, srv := c.w, &c.w.server
@@ -366,6 +376,10 @@ func (c collector) Collect(_ context.Context, run codalab.RunBundle, runDir stri
 	}
 	if err := srv.takesResults(b); err != nil {
 		return "", err
+	}
+	if w.fault(OverQuota) {
+		b.held = true
+		return "", heldError{runDir}
 	}
 	n := number(filepath.Base(runDir))
 	w.checkUpload(b, run, n)

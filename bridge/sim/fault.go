@@ -97,6 +97,8 @@ const (
 	LaunchFails // a node cannot launch a job: slurmd cancels it
 	// Workers once more.
 	StatusUnwritable // a status record cannot be written to the disk
+	// The server once more.
+	OverQuota // the results exceed what is left of their owner's disk quota
 	kinds
 )
 
@@ -119,6 +121,7 @@ var kindNames = [kinds]string{
 	"end-misread",
 	"launch-fails",
 	"status-unwritable",
+	"over-quota",
 }
 
 // Kinds lists the kinds of faults.

@@ -47,6 +47,8 @@ type bundle struct {
 	exit    *int
 	failure string
 	upload  *upload
+	// held is set if the results have exceeded their owner's disk quota: they may stay on the shared disk.
+	held bool
 	// status and remote are the run_status and the remote of the last claim or
 	// report, started is the start_time of the last claim.
 	status, remote string

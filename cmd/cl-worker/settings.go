@@ -48,7 +48,7 @@ func (w *standalone) end() (time.Time, error) {
 // configuration returns the configuration of a bridge with one queue, as the flags describe it.
 func (w *standalone) configuration() (config.Config, error) {
 	text := fmt.Sprintf("server = %q\nuser = %q\npassword_file = \"-\"\nshared = %q\nledger = %q\n"+
-		"keep_after_ack = \"15m\"\nmax_attempts = 3\n[queue.%s]\n", w.server, w.login.User, w.dirs.Own(), w.dirs.Ledger(), queueName)
+		"keep_after_ack = \"15m\"\nquota_patience = \"0\"\nmax_attempts = 3\n[queue.%s]\n", w.server, w.login.User, w.dirs.Own(), w.dirs.Ledger(), queueName)
 	c, err := config.Parse(strings.NewReader(text))
 	if err != nil {
 		return config.Config{}, err

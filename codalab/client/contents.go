@@ -152,6 +152,9 @@ type UploadOptions struct {
 	// Confirm is for the results of a run that its worker still reports. The client reads the
 	// bundle before and after the upload, and fails unless the server has kept the contents.
 	Confirm bool
+	// AtLeast is the least that the contents have; zero if that is not known. Our own server refuses contents that
+	// exceed the quota by it before they come, and CodaLab's own ignores it.
+	AtLeast codalab.Extent
 }
 
 // UploadContents replaces a bundle's contents by the bytes of body. It streams them over a
@@ -180,6 +183,10 @@ func (c *Client) putContents(ctx context.Context, uuid string, o UploadOptions, 
 	}
 	if o.Filename != "" {
 		query.Set("filename", o.Filename)
+	}
+	if o.AtLeast != (codalab.Extent{}) {
+		query.Set("size", strconv.FormatInt(o.AtLeast.Bytes, 10))
+		query.Set("entries", strconv.FormatInt(o.AtLeast.Entries, 10))
 	}
 	if o.URL != "" {
 		query.Set("urls", o.URL)

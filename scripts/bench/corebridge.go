@@ -130,7 +130,7 @@ func (b *coreBridge) policy() plan.Policy {
 		Bridge: b.book.ID, Owner: c.User, Layout: b.layout(), Worker: b.worker(), Queues: c.Plan(),
 		SubmitGrace: 90 * time.Second, OrphanGrace: 10 * time.Minute, CancelOrphans: *c.CancelStrays,
 		RecordAge: c.Slurm.MinJobAge.Duration, Accounting: *c.Slurm.Accounting, Settle: c.DiskSettle.Duration, StuckFor: 5 * time.Second,
-		StagePatience: c.StagePatience.Duration, OutagePatience: c.OutagePatience.Duration, CollectPatience: c.CollectPatience.Duration,
+		StagePatience: c.StagePatience.Duration, OutagePatience: c.OutagePatience.Duration, CollectPatience: c.CollectPatience.Duration, QuotaPatience: c.QuotaPatience.Duration,
 		LongestAckPause: 10 * time.Minute, MaxAttempts: c.MaxAttempts, KeepAfterAck: c.KeepAfterAck.Duration, LowWater: c.LowWater.LowWater,
 	}
 }

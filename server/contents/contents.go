@@ -111,7 +111,7 @@ type Uploads struct {
 
 func (s *Uploads) routes() []rest.Route {
 	return []rest.Route{
-		{Pattern: "PUT /bundles/{uuid}/contents/blob/{$}", Serve: s.upload, Worker: true, WorkerToken: true, Waits: true, Differs: "archives that lead out of the bundle, pipes, zips with overlapping entries, and files that end early are refused with the reason; several gzip members are all read; bytes are reserved from the quota as they come; URLs with private addresses are refused unless the operator allows them; of a git repository the files are stored, without .git; ftp is refused"},
+		{Pattern: "PUT /bundles/{uuid}/contents/blob/{$}", Serve: s.upload, Worker: true, WorkerToken: true, Waits: true, Differs: "archives that lead out of the bundle, pipes, zips with overlapping entries, and files that end early are refused with the reason; several gzip members are all read; bytes are reserved from the quota as they come; URLs with private addresses are refused unless the operator allows them; of a git repository the files are stored, without .git; ftp is refused; a query of size and entries, the least that the contents have, refuses them before they come if they exceed the quota"},
 	}
 }
 

@@ -47,6 +47,9 @@ type Collector struct {
 // progress repeatedly with one sentence, from one goroutine at a time.
 func (c *Collector) Collect(ctx context.Context, run codalab.RunBundle, runDir string, mode spool.ResultsMode, progress func(string)) (string, error) {
 	details, err := c.collect(ctx, run, runDir, mode, progress)
+	if _, over := overQuota(err); over {
+		return "", c.hold(ctx, run, runDir, err)
+	}
 	var known *transfer.Error
 	final := errors.Is(err, fs.ErrPermission) || errors.Is(err, tarstream.ErrTooLarge)
 	if final && !errors.As(err, &known) {
@@ -204,7 +207,7 @@ func (c *Collector) send(ctx context.Context, bundle string, root *os.Root, u *u
 		return errors.Join(err, w.CloseWithError(err))
 	})
 	// codalab/worker/bundle_service_client.py: update_bundle_contents
-	options := client.UploadOptions{Filename: "bundle.tar.gz", Unpack: true, Confirm: true}
+	options := client.UploadOptions{Filename: "bundle.tar.gz", Unpack: true, Confirm: true, AtLeast: u.total.extent()}
 	err := c.Contents.UploadContents(ctx, bundle, options, io.TeeReader(r, u))
 	_ = r.CloseWithError(errors.New("the upload ended")) // always nil: io.PipeReader
 	if packErr := packing.Wait(); err == nil {

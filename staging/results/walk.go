@@ -133,6 +133,9 @@ func (t *tally) add(info fs.FileInfo) int64 {
 	return info.Size()
 }
 
+// extent returns the least that a server counts for the entries.
+func (t *tally) extent() codalab.Extent { return codalab.Extent{Bytes: t.bytes, Entries: t.entries} }
+
 // String returns the sum in words.
 func (t *tally) String() string {
 	noun := "entries"

@@ -41,6 +41,7 @@ func policy(c config.Config, id string, layout spool.Layout, installed sharedfil
 		StagePatience:   c.StagePatience.Duration,
 		OutagePatience:  c.OutagePatience.Duration,
 		CollectPatience: c.CollectPatience.Duration,
+		QuotaPatience:   c.QuotaPatience.Duration,
 		LongestAckPause: 10 * time.Minute,
 		MaxAttempts:     c.MaxAttempts,
 		KeepAfterAck:    c.KeepAfterAck.Duration,
