@@ -13,6 +13,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/lease"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/cache"
+	"github.com/cl-slurm/cl-slurm/internal/filetree"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -159,7 +160,7 @@ func removeNeighbour(ctx context.Context, dir string) error {
 	if err := os.Rename(dir, aside); err != nil {
 		return err
 	}
-	return os.RemoveAll(aside)
+	return filetree.Remove(aside)
 }
 
 // lockLedger locks the ledger of a holder if it is a file of this host, so that the holder cannot return until

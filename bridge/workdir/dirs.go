@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
+	"github.com/cl-slurm/cl-slurm/internal/filetree"
 )
 
 // Dirs are the directories of one worker.
@@ -284,7 +285,7 @@ const asidePrefix = ".ended-"
 // is removed with it.
 func removeAside(dir string) error {
 	aside := filepath.Join(filepath.Dir(dir), asidePrefix+filepath.Base(dir))
-	if err := os.RemoveAll(aside); err != nil { // of a removal that was interrupted
+	if err := filetree.Remove(aside); err != nil { // of a removal that was interrupted
 		return err
 	}
 	if err := os.Rename(dir, aside); err != nil {
@@ -293,7 +294,7 @@ func removeAside(dir string) error {
 		}
 		return err
 	}
-	return os.RemoveAll(aside)
+	return filetree.Remove(aside)
 }
 
 // RemoveEmpty removes the directories of a worker that was not started, unless something is in them.
@@ -329,7 +330,7 @@ func (d Dirs) RemoveWorkDir() error {
 func (d Dirs) removeCaches() error {
 	var err error
 	for _, dir := range []string{d.Cache(), d.Images()} {
-		err = errors.Join(err, os.RemoveAll(d.aside(dir))) // of a removal that was interrupted
+		err = errors.Join(err, filetree.Remove(d.aside(dir))) // of a removal that was interrupted
 		if failed := os.Rename(dir, d.aside(dir)); !errors.Is(failed, fs.ErrNotExist) {
 			err = errors.Join(err, failed)
 		}
@@ -339,7 +340,7 @@ func (d Dirs) removeCaches() error {
 	}
 	for _, dir := range []string{d.Cache(), d.Images()} {
 		if err == nil || os.Rename(d.aside(dir), dir) != nil { // else a newcomer has made one of its own
-			err = errors.Join(err, os.RemoveAll(d.aside(dir)))
+			err = errors.Join(err, filetree.Remove(d.aside(dir)))
 		}
 	}
 	return err

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
 
 	"github.com/cl-slurm/cl-slurm/internal/connections"
 	"github.com/cl-slurm/cl-slurm/server"
@@ -133,7 +134,9 @@ func (w *web) open(ctx context.Context, config server.Config, service *server.Se
 	if err != nil {
 		return nil, "", err
 	}
-	guard, scheme := connections.New(open, w.limits(config.BehindProxy)), "http"
+	limits, scheme := w.limits(config.BehindProxy), "http"
+	limits.Full = tellFull(ctx, config.Log, w.connections)
+	guard := connections.New(open, limits)
 	one := site{w.site(config, guard, service.Handler(), func(r *http.Request) bool { return r.URL.Path == "/healthz" }), guard}
 	if w.cert != "" {
 		pair := keyPair{cert: w.cert, key: w.key, log: config.Log}
@@ -170,6 +173,16 @@ func (w *web) limits(behindProxy bool) connections.Limits {
 		limits.OfAddress = limits.All
 	}
 	return limits
+}
+
+// tellFull returns a function that logs, now and then, that connections are refused.
+func tellFull(ctx context.Context, log *slog.Logger, most int) func() {
+	pace := rate.NewLimiter(rate.Every(time.Minute), 1)
+	return func() {
+		if pace.Allow() {
+			log.LogAttrs(ctx, slog.LevelWarn, "all connections are in use: requests are refused", slog.Int("max_connections", most))
+		}
+	}
 }
 
 // site serves a handler on the connections of a guard. Requests for which always is true are served even if there are too

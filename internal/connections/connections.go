@@ -22,6 +22,8 @@ type Limits struct {
 	Spare int
 	// RetryAfter is the time after which a client that was refused may try again.
 	RetryAfter time.Duration
+	// Full, if it is set, is called when a connection has to be a spare one, because all are in use.
+	Full func()
 }
 
 // Guard bounds the connections of one listener. Its methods are safe for concurrent use.
@@ -57,6 +59,7 @@ type conn struct {
 	net.Conn
 
 	guard *Guard
+	late  bool          // it is a spare one
 	of    *address      // nil after its end
 	place *list.Element // in of.waiting; nil while the connection is served
 }
@@ -69,6 +72,9 @@ func (g *Guard) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		one, closed := g.admit(c)
+		if (one == nil || one.late) && g.limits.Full != nil {
+			g.limits.Full()
+		}
 		if closed != nil {
 			_ = closed.Close() // nobody waits for it
 		}
@@ -108,7 +114,7 @@ func (g *Guard) admit(c net.Conn) (one *conn, closed net.Conn) {
 			closed = last.Conn
 		}
 	}
-	one = &conn{Conn: c, guard: g}
+	one = &conn{Conn: c, guard: g, late: of == g.spare}
 	g.add(one, of)
 	return one, closed
 }
@@ -186,7 +192,7 @@ func (c *conn) serve(always bool) (open, spare bool) {
 	if c.of == nil {
 		return false, false
 	}
-	spare = c.of == c.guard.spare
+	spare = c.late
 	if c.place != nil && (always || !spare) {
 		c.of.waiting.Remove(c.place)
 		c.place = nil

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -179,9 +180,15 @@ func TestUnfinishedHeadersMakeRoom(t *testing.T) {
 
 func TestHealthIsServedWhileAllConnectionsAreInUse(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, limits())
+	var full atomic.Int64
+	narrow := limits()
+	narrow.Full = func() { full.Add(1) }
+	s := newSite(t, narrow)
 	for i := range 8 {
 		s.holds(fmt.Sprintf("192.0.2.%d", i), "/held")
+	}
+	if full.Load() != 0 {
+		t.Error("a connection is said to be too many, and was not")
 	}
 	for range 20 { // they take the places for spare connections
 		s.dial("192.0.2.9")
@@ -194,8 +201,8 @@ func TestHealthIsServedWhileAllConnectionsAreInUse(t *testing.T) {
 	if status != http.StatusServiceUnavailable || !strings.Contains(body, "8 connections, the most") || header.Get("Retry-After") != "7" {
 		t.Errorf("another request: %d %q, %v", status, body, header)
 	}
-	if n := s.guard.Counts(); n.All != 8 || n.Spare > 2 {
-		t.Errorf("there are %+v", n)
+	if n := s.guard.Counts(); n.All != 8 || n.Spare > 2 || full.Load() != 22 {
+		t.Errorf("there are %+v, and %d were said to be too many", n, full.Load())
 	}
 }
 

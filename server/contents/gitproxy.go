@@ -12,8 +12,10 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"sync"
+	"time"
 
 	"github.com/cl-slurm/cl-slurm/internal/background"
+	"github.com/cl-slurm/cl-slurm/internal/connections"
 	"github.com/cl-slurm/cl-slurm/internal/outbound"
 )
 
@@ -27,6 +29,7 @@ type gitProxy struct {
 	dial     func(ctx context.Context, network, address string) (net.Conn, error)
 	password string // other users of this machine do not know it
 	url      string // for git
+	guard    *connections.Guard
 	server   *http.Server
 	forward  *httputil.ReverseProxy // of requests for http URLs
 
@@ -43,15 +46,20 @@ func newGitProxy(ctx context.Context, private outbound.Places, reserve func(int6
 	if err != nil {
 		return nil, err
 	}
-	p := &gitProxy{dial: private.DialContext, reserve: reserve, password: rand.Text()}
+	// Other users of this machine may connect, too. Git has a few connections at a time.
+	guard := connections.New(listener, connections.Limits{All: 16, Spare: 1, RetryAfter: time.Second})
+	p := &gitProxy{dial: private.DialContext, reserve: reserve, password: rand.Text(), guard: guard}
 	p.url = (&url.URL{Scheme: "http", User: url.UserPassword("git", p.password), Host: listener.Addr().String()}).String()
 	quiet := slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug) // git tells what fails
 	p.forward = &httputil.ReverseProxy{
 		Transport: &http.Transport{DialContext: p.connect, DisableCompression: true, DisableKeepAlives: true},
 		Rewrite:   func(*httputil.ProxyRequest) {}, ErrorLog: quiet,
 	}
-	p.server = &http.Server{Handler: p, ErrorLog: quiet, ReadHeaderTimeout: answerTimeout, BaseContext: func(net.Listener) context.Context { return ctx }}
-	p.ended = background.Go(func() { _ = p.server.Serve(listener) }) // until close
+	p.server = &http.Server{
+		Handler: guard.Handler(p, func(*http.Request) bool { return false }), ConnContext: guard.ConnContext,
+		ErrorLog: quiet, ReadHeaderTimeout: answerTimeout, BaseContext: func(net.Listener) context.Context { return ctx },
+	}
+	p.ended = background.Go(func() { _ = p.server.Serve(guard) }) // until close
 	return p, nil
 }
 

@@ -3,6 +3,7 @@ package contents
 import (
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -67,5 +68,38 @@ func TestGitProxy(t *testing.T) {
 				t.Error("the closed proxy serves")
 			}
 		}
+	}
+}
+
+// Another user of the server's machine may open connections to git's proxy, which would use up the server's descriptors.
+func TestIdleConnectionsToGitsProxyAreFew(t *testing.T) {
+	t.Parallel()
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "text") }))
+	defer web.Close()
+	proxy, err := newGitProxy(t.Context(), outbound.Places{Hosts: []string{"127.0.0.1"}}, func(int64) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	through, err := url.Parse(proxy.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		c, err := new(net.Dialer).DialContext(t.Context(), "tcp", through.Host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	a, err := (&http.Client{Transport: &http.Transport{Proxy: http.ProxyURL(through), DisableKeepAlives: true}}).Get(web.URL)
+	if err != nil || a.StatusCode != http.StatusOK {
+		t.Fatalf("git's request: %v, %v", a, err)
+	}
+	_ = a.Body.Close()
+	if n := proxy.guard.Counts(); n.All > 16 || n.Spare > 1 {
+		t.Errorf("the proxy has %+v", n)
+	}
+	if err := proxy.close(); err != nil {
+		t.Error(err)
 	}
 }
