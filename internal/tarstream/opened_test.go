@@ -14,8 +14,10 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
 )
 
-// deepest has nearly as many directories as a path may have.
-var deepest = strings.Repeat("d/", 1900)
+// levels is the number of directories in a path of these tests. A path may have three times as many.
+const levels = 600
+
+var deepest = strings.Repeat("d/", levels)
 
 // emptyRoot is a new directory. A test's own directory cannot be removed with so many levels in it.
 func emptyRoot(t *testing.T) *os.Root {
@@ -83,7 +85,7 @@ func TestEntriesOfADeepDirectoryOpenItOnce(t *testing.T) {
 			t.Errorf("%s: %.300v", name, err)
 		}
 		const search = 12 // for the directories that are there
-		if u.tree.opened > 1900+search {
+		if u.tree.opened > levels+search {
 			t.Errorf("%s: %d directories were opened", name, u.tree.opened)
 		}
 	}
@@ -97,13 +99,13 @@ func unsupported(*os.Root, string) (*os.Root, error) { return nil, errors.ErrUns
 func TestArchiveInTheOrderOfAWalkMayHaveAnyDepth(t *testing.T) {
 	t.Parallel()
 	var headers []tar.Header
-	for depth := 1900; depth >= 0; depth-- {
+	for depth := levels; depth >= 0; depth-- {
 		headers = append(headers, tar.Header{Name: strings.Repeat("d/", depth) + "file"})
 	}
 	for name, test := range map[string]struct {
 		beneath func(*os.Root, string) (*os.Root, error)
 		most    int64 // for each entry
-	}{"in one call": {openBeneath, 2}, "by a walk": {unsupported, 17}} {
+	}{"in one call": {openBeneath, 2}, "by a walk": {unsupported, 6}} {
 		u := newUnpacker(t.Context(), emptyRoot(t), Limits{})
 		u.tree.beneath = test.beneath
 		if err := errors.Join(add(u, headers...), u.tree.close()); err != nil {
@@ -132,6 +134,29 @@ func TestArchiveThatLeadsFromDepthToDepthIsCheap(t *testing.T) {
 	}
 	if err := u.tree.close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Each entry makes one more directory, in another deep place than the one before.
+func TestNewDirectoriesInDeepPlacesAreCheap(t *testing.T) {
+	t.Parallel()
+	u := newUnpacker(t.Context(), emptyRoot(t), Limits{})
+	u.must(t, add(u, tar.Header{Name: "a/" + deepest + "file"}, tar.Header{Name: "a/b/" + deepest + "file"}))
+	before, made := u.tree.opened, u.made
+	for i := range 50 {
+		u.must(t, add(u, tar.Header{Name: fmt.Sprintf("a/%snew%d/file", deepest, i)}, tar.Header{Name: fmt.Sprintf("a/b/%snew%d/file", deepest, i)}))
+	}
+	const search = 14
+	if opened := u.tree.opened - before; opened > 100*search+u.made-made {
+		t.Errorf("%d directories were opened for 100 entries", opened)
+	}
+	u.must(t, u.tree.close())
+}
+
+func (*unpacker) must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%.300v", err)
 	}
 }
 

@@ -123,30 +123,47 @@ func (t *tree) jump(parts []string) error {
 	if closed == 0 && len(parts)-at <= manySteps {
 		return nil
 	}
-	// Of the n first ones of these, low are known to be there, and high are the most that may be.
-	steps, dir := parts[at:], t.levels[at].dir
-	low, high := 0, len(steps)
-	for n := high; low < high; n = (low + high + 1) / 2 {
+	steps := parts[at:]
+	there, n, err := t.deepest(t.levels[at].dir, steps)
+	switch {
+	case err != nil:
+		return err
+	case n < closed: // it cannot be said, or another process has removed some; a walk goes on
+		return errors.Join(t.leaveTo(at), closeRoot(there))
+	case there == nil:
+		return nil
+	}
+	return t.reach(at, steps[:n], there)
+}
+
+// deepest opens the deepest directory on the way from dir by these steps, and returns its number of steps; 0 if none is
+// there, or if the system has no call for that.
+func (t *tree) deepest(dir *os.Root, steps []string) (found *os.Root, low int, err error) {
+	for n, high := len(steps), len(steps); low < high; n = (low + high + 1) / 2 {
 		if err := t.open(); err != nil {
-			return err
+			return nil, 0, errors.Join(err, closeRoot(found))
 		}
 		there, err := t.beneath(dir, strings.Join(steps[:n], "/"))
-		switch {
-		case errors.Is(err, errors.ErrUnsupported):
-			return t.leaveTo(at)
-		case err != nil:
+		if errors.Is(err, errors.ErrUnsupported) {
+			return nil, 0, closeRoot(found)
+		}
+		if err != nil {
 			high = n - 1
 			continue
 		}
-		if err := t.reach(at, steps[:n], there); err != nil {
-			return err
+		if err := closeRoot(found); err != nil {
+			return nil, 0, errors.Join(err, there.Close())
 		}
-		low = n
+		found, low = there, n
 	}
-	if low < closed {
-		return t.leaveTo(at) // a walk finds the reason
+	return found, low, nil
+}
+
+func closeRoot(dir *os.Root) error {
+	if dir == nil {
+		return nil
 	}
-	return nil
+	return dir.Close()
 }
 
 // reach makes an open directory the last level, which is steps away from the level at.
