@@ -136,3 +136,14 @@ func TestDeeplyNestedBodiesAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// A name with wildcards is compared with all bundles of a worksheet.
+func TestSpecsOfOneRequestAreBounded(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	uuid := s.upload("data", "x")
+	for _, path := range []string{"/bundles?worksheet=" + s.home("alice"), "/worksheets?x=y"} {
+		s.get("alice", path+strings.Repeat("&specs=%25a", 2001)).says(http.StatusRequestEntityTooLarge, "may have 2000 specs")
+	}
+	s.get("alice", "/bundles?x=y"+strings.Repeat("&specs="+uuid, 3000)).ok()
+}

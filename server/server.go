@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"runtime"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -100,11 +101,15 @@ type Server struct {
 	shares *rest.Shares
 }
 
+// searchPlaces is the number of searches at a time: half of the connections of the database (sqldb), so that other
+// requests, sign-ins and check-ins among them, find free ones.
+func searchPlaces() int { return max(2, runtime.GOMAXPROCS(0)/2) }
+
 // New returns a server. It does nothing before Run.
 func New(c Config) *Server {
 	c = c.withDefaults()
 	h, changes := hub.New(c.WorkerTimeout, c.Now()), schedule.NewChanges()
-	permitted := access.Access{Store: c.Store, Now: c.Now}
+	permitted := access.Access{Store: c.Store, Now: c.Now, Searches: turns.New(searchPlaces())}
 	s := &Server{
 		Config: c, hub: h, metrics: newMetrics(h, c.Now), writes: turns.New(32),
 		shares: &rest.Shares{MaxRequests: c.MaxRequestsOfUser, MaxBytes: c.MaxBodyMemory, MaxBytesOfOwner: c.MaxBodyMemory / 4},

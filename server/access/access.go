@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/turns"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
@@ -17,6 +18,18 @@ type Access struct {
 	Store *store.Store
 	// Now is the clock.
 	Now func() time.Time
+	// Searches shares the places for searches among users; nil means no bound. Each search keeps a connection of the
+	// database busy, for up to 20 seconds, and there are few of those.
+	Searches *turns.Turns
+}
+
+// TakeSearch waits for a user's turn to search, and returns the function that ends it. Users who have not signed in have
+// their turns together.
+func (a Access) TakeSearch(ctx context.Context, u store.User) (leave func(), err error) {
+	if a.Searches == nil {
+		return func() {}, nil
+	}
+	return a.Searches.Take(ctx, turns.Party{Owner: u.ID})
 }
 
 // Permission returns a user's permission on an object: all for its owner and root, and for others what

@@ -78,6 +78,13 @@ func (a Access) resolveName(ctx context.Context, u store.User, worksheetUUID, sp
 	if err != nil {
 		return "", err
 	}
+	if strings.Contains(name, "%") {
+		leave, err := a.TakeSearch(ctx, u)
+		if err != nil {
+			return "", err
+		}
+		defer leave()
+	}
 	uuids, err := a.Store.BundlesOnWorksheet(ctx, u, worksheetUUID, name, max(n, 1))
 	switch {
 	case err != nil:
@@ -154,8 +161,29 @@ func (a Access) makeHome(ctx context.Context, u store.User) (store.Worksheet, er
 	return w, err
 }
 
+// mostSpecs bounds the specs of one request that have to be looked up, because a name with wildcards is compared with all
+// of a worksheet. A request of 256 KiB could have 26,000 of them.
+const mostSpecs = 2000
+
+// CheckSpecs refuses too many specs.
+func CheckSpecs(specs []string) error {
+	n := 0
+	for _, spec := range specs {
+		if !codalab.IsUUID(strings.TrimSpace(spec)) {
+			n++
+		}
+	}
+	if n > mostSpecs {
+		return rest.Refuse(http.StatusRequestEntityTooLarge, "A request may have %d specs that are not whole uuids, not %d", mostSpecs, n)
+	}
+	return nil
+}
+
 // ResolveBundles returns the uuids of the bundles that specs name.
 func (a Access) ResolveBundles(ctx context.Context, u store.User, worksheet string, specs []string) ([]string, error) {
+	if err := CheckSpecs(specs); err != nil {
+		return nil, err
+	}
 	var uuids []string
 	for _, spec := range specs {
 		uuid, err := a.ResolveBundle(ctx, u, worksheet, spec)

@@ -23,8 +23,14 @@ func (s *Accounts) searchUsers(w http.ResponseWriter, r *http.Request, u store.U
 	if err := checkUserKeys(u, q); err != nil {
 		return err
 	}
+	leave, err := s.config.Access.TakeSearch(ctx, u)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	if q.Aggregate() {
 		n, err := s.config.Store.CountUsers(ctx, q)
+		leave()
 		if err != nil {
 			return search.Error(err)
 		}
@@ -32,6 +38,7 @@ func (s *Accounts) searchUsers(w http.ResponseWriter, r *http.Request, u store.U
 	}
 	q.Limit = min(q.Limit, store.MaxFound+1)
 	found, err := s.config.Store.SearchUsers(ctx, q)
+	leave() // a slow client keeps no place
 	if err == nil {
 		err = search.CheckFound(len(found))
 	}

@@ -56,6 +56,11 @@ func Read(ctx context.Context, a access.Access, u store.User, words []string) (k
 // Bundles returns the bundles that a search finds; or the number that it asks for, which is nil for the total of
 // nothing.
 func Bundles(ctx context.Context, a access.Access, u store.User, q keywords.Query) (uuids []string, number any, err error) {
+	leave, err := a.TakeSearch(ctx, u)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer leave()
 	if q.Aggregate() {
 		number, err = a.Store.MeasureBundles(ctx, u, q)
 		return nil, number, Error(err)
@@ -73,6 +78,11 @@ func Worksheets(ctx context.Context, a access.Access, u store.User, words []stri
 	if err != nil {
 		return nil, err
 	}
+	leave, err := a.TakeSearch(ctx, u)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	found, err := a.Store.SearchWorksheets(ctx, u, q)
 	if err == nil {
 		err = CheckFound(len(found))

@@ -38,7 +38,7 @@ func (s *Worksheets) Routes() []rest.Route {
 
 func (s *Worksheets) worksheetRoutes() []rest.Route {
 	return []rest.Route{
-		{Pattern: "GET /worksheets", Serve: s.findWorksheets, Public: true, Differs: "searches do not tell the owner of an anonymous worksheet; .count and .sum are refused, since cl cannot show them"},
+		{Pattern: "GET /worksheets", Serve: s.findWorksheets, Public: true, Differs: "searches do not tell the owner of an anonymous worksheet; .count and .sum are refused, since cl cannot show them; so are more than 2,000 specs that are not whole uuids"},
 		{Pattern: "POST /worksheets", Serve: s.createWorksheets},
 		{Pattern: "PATCH /worksheets", Serve: s.patchWorksheets},
 		{Pattern: "DELETE /worksheets", Serve: s.deleteWorksheets},
@@ -87,6 +87,9 @@ func (s *Worksheets) findWorksheets(w http.ResponseWriter, r *http.Request, u st
 	q := r.URL.Query()
 	if len(q["specs"]) == 0 {
 		return search.Bounded(s.searchWorksheets)(w, r, u)
+	}
+	if err := access.CheckSpecs(q["specs"]); err != nil {
+		return err
 	}
 	var found []store.Worksheet
 	for _, spec := range q["specs"] {
