@@ -38,7 +38,7 @@ type MetadataKey struct {
 }
 
 // MetadataKeys lists the keys that a bundle of this type may have, in the order in which
-// commands print them. It is nil for an unknown type.
+// commands print them, without SecretsKey. It is nil for an unknown type.
 func MetadataKeys(bundleType string) []MetadataKey {
 	keys := []MetadataKey{
 		{Key: "name", Type: TypeString, Default: "", Help: "short name"},
@@ -128,6 +128,9 @@ func CheckMetadata(bundleType string, m Metadata, whole bool) error {
 	for _, k := range MetadataKeys(bundleType) {
 		known[k.Key] = k
 	}
+	if bundleType == TypeRun {
+		known[SecretsKey] = MetadataKey{Key: SecretsKey, Type: TypeList, Default: []string{}}
+	}
 	for key, value := range m {
 		spec, ok := known[key]
 		if !ok {
@@ -138,6 +141,9 @@ func CheckMetadata(bundleType string, m Metadata, whole bool) error {
 			return err
 		}
 		m[key] = v
+	}
+	if err := checkSecretNames(m.Strings(SecretsKey)); err != nil {
+		return err
 	}
 	if !whole {
 		return nil

@@ -36,6 +36,9 @@ type CheckIn struct {
 	// is empty if the worker is one machine. CodaLab's own worker sends none, and CodaLab's own server
 	// ignores them.
 	Nodes []NodeSize `json:"nodes,omitempty"`
+	// Secrets is set by a worker that gives a run its secrets. Others get no run that names one. CodaLab's own
+	// worker sends none, and CodaLab's own server ignores it.
+	Secrets bool `json:"secrets,omitempty"`
 }
 
 // NodeSize is the resources of one machine that one run may use.

@@ -6,11 +6,11 @@
 // who have not signed in, worker accounts and worker tokens (rest.Route). The rooms check the objects
 // (package access).
 //
-//	bundles  worksheets  accounts  checkin  signin  schedule    rooms, which do not know each other
-//	contents                                                   the contents of bundles
-//	hub      plan                                              connected workers; decisions
-//	sharing  search  present  stored  access  rest             what several rooms need
-//	store    failures                                          the data; a log of errors that no caller gets
+//	bundles  worksheets  accounts  checkin  signin  secrets  schedule    rooms, which do not know each other
+//	contents                                                            the contents of bundles
+//	hub      plan                                                       connected workers; decisions
+//	sharing  search  present  stored  access  rest                      what several rooms need
+//	store    vault  failures                                            the data, encryption; a log of errors that no caller gets
 //
 // Imports run downwards. A handler changes a bundle in one transaction of the store and then names it to
 // the scheduler, which alone acts on changes.

@@ -64,6 +64,7 @@ func tokenStatuses() map[string]int {
 		"PUT /bundles/{uuid}/contents/blob/{$}": no,
 		"POST /workers/{worker}/checkin":        ok, "POST /workers/{worker}/start_bundle/{uuid}": ok, // the answer is false
 		"POST /workers/{worker}/token":          http.StatusBadRequest, // a renewal has no seconds
+		"POST /workers/{worker}/secrets/{uuid}": no,
 		"POST /workers/{worker}/reply/{socket}": no, "POST /workers/{worker}/reply_data/{socket}": no,
 	}
 }
@@ -221,6 +222,11 @@ func routeRows() []row {
 		{"POST /worksheets/{uuid}/raw", [5]int{login, no, no, none, none}, func(s subject) (string, any) { return "/worksheets/" + s.sheet + "/raw", "x" }},
 		{"PUT /worksheets/{uuid}/raw", [5]int{login, no, no, none, none}, func(s subject) (string, any) { return "/worksheets/" + s.sheet + "/raw", "x" }},
 
+		{"GET /secrets", users, at("/secrets", nil)},
+		{"POST /secrets", users, at("/secrets", setSecret("x", "A"))},
+		{"DELETE /secrets", [5]int{login, missing, missing, missing, missing}, at("/secrets", deletion("secrets", "B"))},                                             // see TestSecret…
+		{"POST /workers/{worker}/secrets/{uuid}", [5]int{login, no, no, no, no}, func(s subject) (string, any) { return "/workers/w/secrets/" + s.run, struct{}{} }}, // no worker has it
+
 		{"GET /workers/info", users, at("/workers/info", nil)},
 		{"GET /workers/code.tar.gz", [5]int{missing, missing, missing, missing, missing}, at("/workers/code.tar.gz", nil)}, // there is none
 		{"GET /worker/code.tar.gz", [5]int{missing, missing, missing, missing, missing}, at("/worker/code.tar.gz", nil)},
@@ -261,7 +267,7 @@ func (s *site) subject() subject {
 		return s.call("alice", "POST", "/bundles?worksheet="+sheet, object("bundles", attributes)).ok().text("data", 0, "id")
 	}
 	x := subject{site: s, sheet: sheet, data: create("dataset"), open: create("dataset"), run: create("run")}
-	s.put(x.data, "filename=x&unpack=0", "secret").ok()
+	s.put(x.data, "filename=x&unpack=0", "confidential").ok()
 	x.group = s.call("alice", "POST", "/groups", object("groups", map[string]string{"name": "g" + codalab.NewUUID()})).ok().text("data", 0, "id")
 	return x
 }
@@ -289,7 +295,7 @@ func TestEveryRouteChecksPermissions(t *testing.T) {
 		if a.status != want {
 			t.Errorf("%s as %q: %d %q, want %d", row.pattern, role, a.status, a.body, want)
 		}
-		if strings.Contains(a.body, "secret") && a.status != http.StatusOK {
+		if strings.Contains(a.body, "confidential") && a.status != http.StatusOK {
 			t.Errorf("%s as %q tells %q", row.pattern, role, a.body)
 		}
 	}

@@ -22,8 +22,10 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/schedule"
+	"github.com/cl-slurm/cl-slurm/server/secrets"
 	"github.com/cl-slurm/cl-slurm/server/signin"
 	"github.com/cl-slurm/cl-slurm/server/store"
+	"github.com/cl-slurm/cl-slurm/server/vault"
 	"github.com/cl-slurm/cl-slurm/server/worksheets"
 )
 
@@ -65,6 +67,9 @@ type Config struct {
 	MaxBodyMemory int64
 	// WorkerProgram is the path of the cl-worker that the server hands out; empty for none.
 	WorkerProgram string
+	// SecretsKey is the path of the file with the key of users' secrets, which the first secret makes. Default: a file
+	// in the store's directory.
+	SecretsKey string
 }
 
 func (c Config) withDefaults() Config {
@@ -73,6 +78,7 @@ func (c Config) withDefaults() Config {
 	c.PasswordCost = cmp.Or(c.PasswordCost, DefaultPasswordCost())
 	c.MaxBodyMemory = cmp.Or(c.MaxBodyMemory, 256<<20)
 	c.TransferTimeout = cmp.Or(c.TransferTimeout, 5*time.Minute)
+	c.SecretsKey = cmp.Or(c.SecretsKey, c.Store.SecretsKeyPath())
 	c.Site.DefaultCPUImage = cmp.Or(c.Site.DefaultCPUImage, "codalab/default-cpu")
 	c.Site.DefaultGPUImage = cmp.Or(c.Site.DefaultGPUImage, "codalab/default-gpu")
 	if c.Log == nil {
@@ -91,6 +97,7 @@ type Server struct {
 	accounts   *accounts.Accounts
 	checkIns   *checkin.CheckIns
 	signIns    *signin.SignIns
+	secrets    *secrets.Secrets
 	scheduler  *schedule.Scheduler
 	metrics    *metrics
 	// workerCode has the archive of WorkerProgram that clients download.
@@ -128,8 +135,10 @@ func New(c Config) *Server {
 		SharedDisk: c.SharedDisk, Hold: c.Hold, WorkerTimeout: c.WorkerTimeout, Address: address,
 		SignedIn: s.signIns.StillSignedIn,
 	})
+	s.secrets = secrets.New(secrets.Config{Now: c.Now, Store: c.Store, Vault: &vault.Vault{Path: c.SecretsKey}})
 	s.bundles = bundles.New(bundles.Config{
 		Now: c.Now, Store: c.Store, Access: permitted, Contents: s.contents, Changed: changes.Add, TakeTurn: s.takeTurn,
+		CheckSecrets: s.secrets.Check,
 	})
 	s.worksheets = worksheets.New(worksheets.Config{Log: c.Log, Now: c.Now, Store: c.Store, Access: permitted, Files: s.contents.Files})
 	s.accounts = accounts.New(accounts.Config{Store: c.Store, Access: permitted, Quotas: s.contents.Quotas})

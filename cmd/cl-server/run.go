@@ -64,6 +64,7 @@ GET /metrics for Prometheus on an address of its own, without a login.`,
 	}
 	at.flags(cmd)
 	web.flags(cmd)
+	secretsKeyFlag(cmd, &config.SecretsKey)
 	f := cmd.Flags()
 	f.StringVar(&format, "log-format", "text", "the `form` of the log's lines on standard error: text or json")
 	f.BoolVar(&config.BehindProxy, "behind-proxy", false, "a proxy is in front of the server: take the clients' addresses from its X-Forwarded-For")
@@ -157,7 +158,10 @@ func serve(ctx context.Context, config server.Config, web web) error {
 	if err != nil {
 		return err
 	}
-	removed, err := config.Store.Sweep(ctx)
+	removed := 0
+	if err = checkSecretsKey(ctx, config.Store, config.SecretsKey, config.Log); err == nil {
+		removed, err = config.Store.Sweep(ctx)
+	}
 	if err == nil {
 		err = web.serve(ctx, config, removed)
 	}

@@ -89,7 +89,8 @@ func backupCommand(ctx context.Context, p program.Process) *cobra.Command {
 		Long: `Write a backup to the directory DEST, which must not exist. The server may keep
 running. The backup has the database of one moment, as a SQLite file even if the
 database is in PostgreSQL, and the contents of its bundles. It does not have
-unfinished uploads, nor the files of running bundles.
+unfinished uploads, the files of running bundles, nor the key of users' secrets:
+keep a copy of that elsewhere.
 
 On the file system of the data directory, files of contents are hard links to
 those of the server, which never changes them: that needs hardly any room, and
@@ -121,6 +122,12 @@ func backUp(ctx context.Context, p program.Process, data *store.Store, dest stri
 	text := fmt.Sprintf("%s: %d bundles, %d with contents\n", dest, made.Bundles, made.Contents-len(made.Missing))
 	if err := p.Print(false, nil, text); err != nil {
 		return err
+	}
+	switch n, err := data.OtherSecrets(ctx, ""); {
+	case err != nil:
+		return err
+	case n > 0:
+		fmt.Fprintf(p.Stderr, "cl-server: the backup has %d secrets of users, and not the key (cl-server run --secrets-key): without a copy of that their owners have to set them again\n", n)
 	}
 	if len(made.Missing) > 0 {
 		return fmt.Errorf("%s lacks contents that the data directory has lost: %s", dest, strings.Join(made.Missing, ", "))

@@ -153,7 +153,7 @@ func (c *cli) commandGroups() []group {
 		{"Commands for bundles", []*cobra.Command{
 			c.uploadCommand(), c.makeCommand(), c.runCommand(), c.editCommand(), c.detachCommand(), c.rmCommand(), c.searchCommand(),
 			c.lsCommand(), c.infoCommand(), c.catCommand(), c.waitCommand(), c.downloadCommand(), c.mimicCommand(), c.macroCommand(),
-			c.killCommand(), c.writeCommand(), c.netcatCommand(), c.storeCommand(),
+			c.killCommand(), c.writeCommand(), c.netcatCommand(), c.storeCommand(), c.secretCommand(),
 		}},
 		{"Commands for worksheets", []*cobra.Command{
 			c.newCommand(), c.addCommand(), c.waddCommand(), c.workCommand(), c.printCommand(), c.weditCommand(), c.wrmCommand(), c.wlsCommand(),

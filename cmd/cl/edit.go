@@ -131,6 +131,9 @@ func (c *cli) editBundle(ctx context.Context, worksheet, spec string, edit codal
 
 // readField reads the value of a field that a user may change, in the field's type.
 func readField(key, text string) (any, error) {
+	if key == codalab.SecretsKey {
+		return nil, usagef("secrets cannot be edited: cl mimic --secret makes a run again with others")
+	}
 	for _, kind := range []string{codalab.TypeRun, codalab.TypeDataset, codalab.TypeMake} {
 		for _, k := range codalab.MetadataKeys(kind) {
 			switch {
@@ -146,7 +149,7 @@ func readField(key, text string) (any, error) {
 
 // metadataFields are the keys of all bundles' metadata.
 func metadataFields() []string {
-	var keys []string
+	keys := []string{codalab.SecretsKey}
 	for _, kind := range []string{codalab.TypeRun, codalab.TypeDataset, codalab.TypeMake} {
 		for _, k := range codalab.MetadataKeys(kind) {
 			if !slices.Contains(keys, k.Key) {

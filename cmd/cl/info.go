@@ -167,7 +167,10 @@ func (c *cli) printInfo(ctx context.Context, at *workspace, b client.BundleInfo,
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(b.Metadata)) {
-		if !known[key] {
+		switch {
+		case key == codalab.SecretsKey:
+			add(key, infoText(key, b.Metadata[key]))
+		case !known[key]:
 			add(key, orNone(b.Metadata[key]))
 		}
 	}

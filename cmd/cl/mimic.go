@@ -78,6 +78,7 @@ func (c *cli) mimicFlags(cmd *cobra.Command) func() mimicOptions {
 	var o mimicOptions
 	worksheet := c.worksheetFlag(cmd)
 	read := metadataOverrides(cmd.Flags(), codalab.TypeRun)
+	secrets := c.secretFlag(cmd, "give runs your secret of this `name`, in place of the old runs' secrets; may be repeated")
 	cmd.Flags().IntVar(&o.depth, "depth", 10, "the most steps between the old output and the old inputs")
 	cmd.Flags().BoolVarP(&o.shadow, "shadow", "s", false, "put each new bundle right after the old one on the worksheet")
 	cmd.Flags().BoolVarP(&o.dryRun, "dry-run", "i", false, "make nothing, and print the bundles that would be made")
@@ -85,6 +86,7 @@ func (c *cli) mimicFlags(cmd *cobra.Command) func() mimicOptions {
 	o.addWaitFlags(cmd.Flags())
 	return func() mimicOptions {
 		o.worksheet, o.metadata = *worksheet, read()
+		secrets(o.metadata)
 		return o
 	}
 }

@@ -189,6 +189,9 @@ func (m *mimicry) metadata(old client.BundleInfo) codalab.Metadata {
 			metadata[k.Key] = v
 		}
 	}
+	if names, ok := m.options.metadata[codalab.SecretsKey]; ok && old.Type == codalab.TypeRun {
+		metadata[codalab.SecretsKey] = names
+	}
 	return metadata
 }
 

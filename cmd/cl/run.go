@@ -38,6 +38,7 @@ func (c *cli) runCommand() *cobra.Command {
 	var o runOptions
 	worksheet := c.worksheetFlag(cmd)
 	metadata := metadataFlags(cmd.Flags(), codalab.TypeRun)
+	secrets := c.secretFlag(cmd, "give the command your secret of this `name` as a variable; may be repeated (cl help secret)")
 	cmd.Flags().BoolVarP(&o.memoize, "memoize", "m", false, "use an existing run of the same command on the same inputs")
 	cmd.Flags().StringVarP(&o.afterSortKey, "after_sort_key", "a", "", "put the run after the item with this sort key")
 	cmd.Flags().BoolVarP(&o.edit, "edit", "e", false, "edit the metadata in $EDITOR first")
@@ -46,8 +47,9 @@ func (c *cli) runCommand() *cobra.Command {
 	_ = cmd.Flags().MarkHidden("interactive")
 	o.addWaitFlags(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		last := len(args) - 1
-		return c.createRun(cmd.Context(), *worksheet, args[:last], args[last], metadata(), o)
+		last, m := len(args)-1, metadata()
+		secrets(m)
+		return c.createRun(cmd.Context(), *worksheet, args[:last], args[last], m, o)
 	}
 	cmd.ValidArgsFunction = c.completeBundles
 	return cmd

@@ -39,6 +39,7 @@ const fieldsHelp = `The fields of bundles, for -f of cl info, cl ls and cl searc
                     its use of resources
   docker_image      its image, by digest
   request_...       its requests; args: the command line that makes it
+  secrets           the names of its secrets
   dependencies dependencies/<key>     its inputs, one input
   summary description tags frozen is_anonymous license source_url
   permission group_permissions host_worksheets children

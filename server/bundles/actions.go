@@ -53,6 +53,9 @@ func (s *Bundles) bundleActions(w http.ResponseWriter, r *http.Request, u store.
 		if err := checkTakesActions(b); err != nil {
 			return err
 		}
+		if err := checkWrite(actions[i], u, b); err != nil {
+			return err
+		}
 	}
 	data := []any{}
 	for _, a := range actions {

@@ -28,6 +28,8 @@ type Config struct {
 	// TakeTurn waits for a user's turn to change something, and returns the function that ends it, which
 	// may be called again.
 	TakeTurn func(ctx context.Context, u store.User) (leave func(), err error)
+	// CheckSecrets refuses a new run of a user that names secrets which the user does not have.
+	CheckSecrets func(ctx context.Context, userID string, names []string) error
 }
 
 // Bundles serves bundles, without their contents.
@@ -40,8 +42,8 @@ func New(c Config) *Bundles { return &Bundles{c} }
 func (s *Bundles) Routes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "GET /bundles", Serve: search.Bounded(s.findBundles), Public: true, Manager: true, Differs: "names and states of parents that the user may not read are hidden; results are ordered by age; a search tells and counts only what the user may read; .shared and group= work for every user; _ is no wildcard; a search ends after 20 seconds, and one with more than 10,000 results, or with more than 2,000 specs that are not whole uuids, is refused"},
-		{Pattern: "POST /bundles", Serve: s.createBundles, Differs: "a run without inputs is staged in the answer already; shadow concerns the named worksheet only, and its end if the other bundle is not there; a uuid that a deleted bundle had is refused, because caches know contents by it; a dependency key that leads out of the bundle, CPUs below 1 and time limits that cannot be counted are refused at once"},
-		{Pattern: "PATCH /bundles", Serve: s.patchBundles, Differs: "clients cannot change data_size"},
+		{Pattern: "POST /bundles", Serve: s.createBundles, Differs: "a run without inputs is staged in the answer already; shadow concerns the named worksheet only, and its end if the other bundle is not there; a uuid that a deleted bundle had is refused, because caches know contents by it; a dependency key that leads out of the bundle, CPUs below 1 and time limits that cannot be counted are refused at once; a run may name secrets of its owner (metadata key secrets)"},
+		{Pattern: "PATCH /bundles", Serve: s.patchBundles, Differs: "clients cannot change data_size, nor the secrets of a run; of a run with secrets that has not ended nobody can change the owner, and only its owner and root its requests"},
 		{Pattern: "DELETE /bundles", Serve: s.deleteBundles, Differs: "a uuid is never given out again; a frozen worksheet of another user yields to force; worksheets that the user may not read are not named"},
 		{Pattern: "GET /bundles/{uuid}", Serve: s.bundle, Public: true, Worker: true, WorkerToken: true, Differs: "names and states of parents that the user may not read are hidden"},
 		{Pattern: "POST /bundle-permissions", Serve: s.setPermissions},

@@ -150,6 +150,9 @@ func (s *Bundles) checkNewRun(ctx context.Context, u store.User, in codalab.NewB
 	if strings.TrimSpace(rest.Deref(in.Command)) == "" {
 		return b, rest.Refuse(http.StatusBadRequest, "A run needs a command")
 	}
+	if err := s.config.CheckSecrets(ctx, u.ID, b.Metadata.Strings(codalab.SecretsKey)); err != nil {
+		return b, err
+	}
 	b.Command = in.Command
 	for _, key := range []string{"actions", "remote_history"} {
 		if !b.Metadata.Has(key) {

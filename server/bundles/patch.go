@@ -18,6 +18,7 @@ type edit struct {
 	codalab.BundleEdit
 	owner string // empty to keep it
 	root  bool   // root makes the change
+	by    string // the id of the user who makes it
 }
 
 // patchBundles changes bundles. Metadata is merged key by key (codalab/rest/bundles.py:
@@ -39,7 +40,7 @@ func (s *Bundles) patchBundles(w http.ResponseWriter, r *http.Request, u store.U
 		if edits[i].owner, err = s.config.Access.NewOwner(r.Context(), o); err != nil {
 			return err
 		}
-		edits[i].root = u.Root()
+		edits[i].root, edits[i].by = u.Root(), u.ID
 		if err := edits[i].apply(&b); err != nil {
 			return err
 		}
@@ -85,6 +86,9 @@ func (e edit) apply(b *store.Bundle) error {
 		}
 	}
 	if err := e.checkUnfinished(*b); err != nil {
+		return err
+	}
+	if err := e.checkSecrets(*b); err != nil {
 		return err
 	}
 	maps.Copy(b.Metadata, e.Metadata)

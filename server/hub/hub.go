@@ -190,7 +190,7 @@ func (w *worker) abandon(reports []codalab.RunReport) {
 // all the time.
 func sameCapacity(a, b codalab.CheckIn) bool {
 	return a.Tag == b.Tag && a.TagExclusive == b.TagExclusive && a.CPUs == b.CPUs && a.GPUs == b.GPUs &&
-		a.MemoryBytes == b.MemoryBytes && a.IsTerminating == b.IsTerminating && a.ExitAfterNumRuns == b.ExitAfterNumRuns && a.Closed == b.Closed && slices.Equal(a.Nodes, b.Nodes)
+		a.MemoryBytes == b.MemoryBytes && a.IsTerminating == b.IsTerminating && a.ExitAfterNumRuns == b.ExitAfterNumRuns && a.Closed == b.Closed && a.Secrets == b.Secrets && slices.Equal(a.Nodes, b.Nodes)
 }
 
 // Stop ends all held check-ins and doorbells, also those that begin later. Bells.Wait waits for the doorbells.

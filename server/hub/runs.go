@@ -140,6 +140,7 @@ func (w *worker) capacity() plan.Capacity {
 		Total:    codalab.Resources{CPUs: w.last.CPUs, GPUs: w.last.GPUs, Memory: w.last.MemoryBytes, Disk: w.last.FreeDiskBytes},
 		RunsLeft: w.last.ExitAfterNumRuns, SecondsLeft: w.last.SecondsLeft, Running: len(w.runs),
 		Closed: w.last.ExitAfterNumRuns <= 0, WhyClosed: w.last.Closed, Dependencies: map[[2]string]bool{},
+		Secrets: w.last.Secrets,
 	}
 	if c.RunsLeft >= codalab.UnlimitedRuns {
 		c.RunsLeft = math.MaxInt64

@@ -34,6 +34,8 @@ type Capacity struct {
 	// Dependencies has the uuid and the path of each dependency on the worker's disk.
 	Dependencies map[[2]string]bool
 	SharedDisk   bool
+	// Secrets is set for a worker that gives a run its secrets.
+	Secrets bool
 }
 
 // Clientele decides whose runs a worker takes. Every worker takes the runs of its user. Also
@@ -52,7 +54,14 @@ type Clientele struct {
 
 // takes reports whether the worker takes a run.
 func (c *Capacity) takes(run *Waiting) bool {
-	return c.Worker.User == run.OwnerID || c.Serves.Everybody || c.Serves.Owners[run.OwnerID] || c.Serves.Permitted[run.UUID]
+	switch {
+	case run.Secrets && !c.Secrets:
+		return false
+	case c.Worker.User == run.OwnerID || c.Serves.Everybody || c.Serves.Owners[run.OwnerID]:
+		return true
+	}
+	// Another user's worker never gets secrets (package secrets).
+	return c.Serves.Permitted[run.UUID] && !run.Secrets
 }
 
 // sizes returns the most that one run can get of the worker.

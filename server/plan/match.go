@@ -19,6 +19,8 @@ type Waiting struct {
 	Created  time.Time
 	// Status is the present staged_status.
 	Status string
+	// Secrets is set if the run names secrets.
+	Secrets bool
 }
 
 // NewWaiting returns a staged run that waits for a worker with these resources.
@@ -27,6 +29,7 @@ func NewWaiting(b Bundle, resources codalab.Resources) *Waiting {
 		UUID: b.UUID, OwnerID: b.OwnerID, Resources: resources, Parents: map[[2]string]bool{},
 		AsksDisk: b.Metadata.String("request_disk") != "", AsksTime: b.Metadata.String("request_time") != "",
 		Priority: b.Metadata.Int("request_priority"), Created: b.Created, Status: b.Metadata.String("staged_status"),
+		Secrets: len(b.Metadata.Strings(codalab.SecretsKey)) > 0,
 	}
 	for _, d := range b.Dependencies {
 		w.Parents[[2]string{d.ParentUUID, d.ParentPath}] = true

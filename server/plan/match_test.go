@@ -94,6 +94,43 @@ func TestChoose(t *testing.T) {
 	}
 }
 
+// TestRunWithSecretsGoesToOwnersAndTheSitesWorkers: to those that give a run its secrets.
+func TestRunWithSecretsGoesToOwnersAndTheSitesWorkers(t *testing.T) {
+	t.Parallel()
+	const sentence = "No worker of queue q may have secrets: a run with secrets needs a worker of yours or of the site, and not CodaLab's own."
+	room := codalab.Resources{CPUs: 4, Memory: 8 << 30, Disk: 1 << 40}
+	for name, test := range map[string]struct {
+		user   string
+		serves Clientele
+		gives  bool
+		open   bool   // takes a run without secrets
+		why    string // empty if it takes the run with secrets
+	}{
+		"own":                     {"me", Clientele{}, true, true, ""},
+		"own, of CodaLab":         {"me", Clientele{}, false, true, sentence},
+		"root's":                  {root, Clientele{Everybody: true}, true, true, ""},
+		"root's, of CodaLab":      {root, Clientele{Everybody: true}, false, true, sentence},
+		"worker account's":        {"site", Clientele{Owners: map[string]bool{"me": true}}, true, true, ""},
+		"another user's, a group": {"you", Clientele{Permitted: map[string]bool{"0x1": true}}, true, true, sentence},
+		"another user's":          {"you", Clientele{}, true, false, "No worker serves queue q (queues now served: none)."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			worker := Capacity{Worker: Worker{User: test.user, ID: "w"}, Serves: test.serves, Secrets: test.gives, Tag: "q", Total: room, Free: room, RunsLeft: 9}
+			places := newPlaces([]Capacity{worker}, nil, map[string]Quota{"me": {ParallelRuns: 9}})
+			run := Waiting{UUID: "0x1", OwnerID: "me", Resources: codalab.Resources{CPUs: 1, Tag: "q"}, Secrets: true}
+			c, why := places.choose(&run)
+			if (c != nil) != (test.why == "") || why != test.why {
+				t.Errorf("with secrets: %v, %q", c, why)
+			}
+			run.Secrets = false // no answer about the other run stands for this one
+			if c, why := places.choose(&run); (c != nil) != test.open {
+				t.Errorf("without: %v, %q", c, why)
+			}
+		})
+	}
+}
+
 // TestTooLargeRunIsToldWhatTheBestWorkersHave: of those that its owner may use.
 func TestTooLargeRunIsToldWhatTheBestWorkersHave(t *testing.T) {
 	t.Parallel()

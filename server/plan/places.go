@@ -27,7 +27,8 @@ type places struct {
 type request struct {
 	ownerID string
 	codalab.Resources
-	uuid string
+	uuid    string
+	secrets bool
 }
 
 // newPlaces copies what Match changes.
@@ -98,7 +99,7 @@ func (v *places) choose(run *Waiting) (*Capacity, string) {
 
 // request returns a run's key in refused.
 func (v *places) request(run *Waiting) request {
-	key := request{ownerID: run.OwnerID, Resources: run.Resources}
+	key := request{ownerID: run.OwnerID, Resources: run.Resources, secrets: run.Secrets}
 	key.Resources.ImageReference = ""
 	if !run.AsksTime {
 		key.Resources.Time = 0

@@ -18,6 +18,13 @@ const (
 // whyWaiting explains to the owner why no worker takes a run. It tells only of workers that the owner
 // may use.
 func (v *places) whyWaiting(run *Waiting, tag string, served []*Capacity) string {
+	if len(served) == 0 && v.lacksSecrets(run, tag) {
+		of := ""
+		if tag != "" {
+			of = " of queue " + tag
+		}
+		return fmt.Sprintf("No worker%s may have secrets: a run with secrets needs a worker of yours or of the site, and not CodaLab's own.", of)
+	}
 	if len(served) == 0 {
 		now := cmp.Or(v.queues(run, func(*Capacity) bool { return true }), "none")
 		if tag != "" {
@@ -48,6 +55,13 @@ func (v *places) whyWaiting(run *Waiting, tag string, served []*Capacity) string
 		why += " Queues with larger workers: " + others + "."
 	}
 	return why
+}
+
+// lacksSecrets reports whether there would be workers for a run if it named no secrets.
+func (v *places) lacksSecrets(run *Waiting, tag string) bool {
+	open := *run
+	open.Secrets = false
+	return run.Secrets && len(v.serving(&open, tag)) > 0
 }
 
 // whyClosed returns why some of these workers, which may be large enough for a run, take no runs now; empty if none says

@@ -102,11 +102,18 @@ func NoteObject(ctx context.Context, id string) {
 
 // noteObjects adds the objects that a request names to the audit log's line.
 func noteObjects(ctx context.Context, objects []codalab.Object) {
+	for _, o := range objects {
+		NoteObjects(ctx, o.ID)
+	}
+}
+
+// NoteObjects adds objects that a request is about to the audit log's line. It leaves out empty ids.
+func NoteObjects(ctx context.Context, ids ...string) {
 	noted, ok := ctx.Value(objectsKey{}).(*[]string)
 	const most, longest = 100, 64
-	for _, o := range objects {
-		if ok && o.ID != "" && len(*noted) < most {
-			*noted = append(*noted, o.ID[:min(len(o.ID), longest)])
+	for _, id := range ids {
+		if ok && id != "" && len(*noted) < most {
+			*noted = append(*noted, id[:min(len(id), longest)])
 		}
 	}
 }

@@ -98,6 +98,7 @@ func populate(t *testing.T, s *store.Store) store.Bundle {
 	must(t, s.AddProgramToken(ctx, store.ProgramToken{ID: "p", Token: "u", UserID: me, Workers: "w"}, 1))
 	program := "p"
 	must(t, s.AddWorkerToken(ctx, store.WorkerToken{Token: "t", UserID: me, WorkerID: "w", Expires: store.Time{Time: now}, MadeBy: &program}, now, 1))
+	must(t, s.SetSecret(ctx, store.Secret{UserID: me, Name: "A", Sealed: "x", KeyID: "k", Set: store.Time{Time: now}}, 9))
 	parent, child, gone := stored(t, s, "text"), bundle("child"), stored(t, s, "gone")
 	child.Dependencies = []codalab.Dependency{{ChildUUID: child.UUID, ChildPath: "in", ParentUUID: parent.UUID}}
 	must(t, s.CreateBundle(ctx, child, "0xw"))

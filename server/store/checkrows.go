@@ -30,6 +30,7 @@ func references() []reference {
 		{"program_tokens", "user_id", "users", "id", true},
 		{"worker_tokens", "user_id", "users", "id", true},
 		{"worker_scopes", "user_id", "users", "id", true},
+		{"secrets", "user_id", "users", "id", true},
 		{"dependencies", "child_uuid", "bundles", "uuid", true},
 		{"worksheet_items", "worksheet_uuid", "worksheets", "uuid", true},
 		{"group_members", "user_id", "users", "id", true},

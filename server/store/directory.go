@@ -23,7 +23,12 @@ const (
 	restoringFile = "restoring"
 	importingFile = "importing"
 	backupFile    = "backup.json"
+	secretsFile   = "secrets-key"
 )
+
+// SecretsKeyPath returns the path of the file for the key of users' secrets, if it has no other place. A backup does not
+// have the file.
+func (s *Store) SecretsKeyPath() string { return filepath.Join(s.dir, secretsFile) }
 
 // exists reports whether the directory has a file of this name.
 func exists(dir, name string) (bool, error) {

@@ -6,6 +6,7 @@
 //	lock            held by the one server that runs
 //	codalab.db      the database (SQLite), unless it is in PostgreSQL
 //	database-id     names the database in PostgreSQL
+//	secrets-key     the key of users' secrets, unless cl-server was given another file; not in a backup
 //	bundles/UUID-XXXXXXXX/contents
 //	                one bundle's contents, a file or a directory
 //	restoring       an unfinished restore; nothing opens the directory
