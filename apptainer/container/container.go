@@ -62,6 +62,9 @@ type Container struct {
 	// Env is added to the image's own environment, "NAME=value", and overrides it. The host's
 	// environment is not passed on.
 	Env []string
+	// Masked are texts that Stdout and Stderr must not have, such as secrets in Env. Where the command writes one as it is,
+	// the file gets *** in its place.
+	Masked []string
 	// Binds are host files and directories to show in the container.
 	Binds []Bind
 	// Devices are host device files, below /dev, to show at the same path.

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -41,6 +42,22 @@ echo third >/proc/self/fd/2
 echo fourth >/dev/fd/2`
 		if got := w.shell(t, c); !strings.HasSuffix(got, "first\nsecond\nthird\nfourth\n") {
 			t.Errorf("standard error %q", got)
+		}
+	})
+}
+
+func TestFidelityMaskedTextsDoNotReachTheOutput(t *testing.T) {
+	t.Parallel()
+	onEachRuntime(t, func(t *testing.T, w testRuntime) {
+		c := w.shellImage(t)
+		c.Env, c.Masked = []string{"KEY=correct horse"}, []string{"correct horse", "battery\nstaple"}
+		c.ShellCommand = `echo "a $KEY b"; printf 'correct '; printf "horse\n"; printf 'battery\n'; printf 'staple\n'; printf 'correct hors'; echo "$KEY!" >&2; echo "$KEY" >/made; cat /made >&2`
+		r := w.start(t, c)
+		answer, got := r.wait(), r.output()
+		lines := strings.Split(got, "\n")
+		if answer.Error != "" || answer.Exit.Code != 0 || strings.Contains(got, "horse\n") || strings.Count(got, "***") != 5 ||
+			!slices.Contains(lines, "a *** b") || !strings.Contains(got, "correct hors") || !strings.Contains(got, "***!") {
+			t.Errorf("%+v, output %q", answer, got)
 		}
 	})
 }

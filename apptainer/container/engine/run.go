@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,6 +28,7 @@ type client struct {
 	grace   time.Duration
 	cmd     *exec.Cmd
 	control *os.File
+	stdout  *maskedStdout // nil without masked texts
 	stderr  *clientStderr
 	onStart func(pid int)
 }
@@ -38,12 +40,13 @@ func (e Runtime) start(c container.Container, options []string, report, helper s
 	}
 	defer func() { _ = in.Close() }()
 	name := containerName()
-	r := &client{engine: e, name: name, report: report, grace: c.KillGraceOrDefault(), control: control, stderr: newClientStderr(c.Stderr)}
+	r := &client{engine: e, name: name, report: report, grace: c.KillGraceOrDefault(), control: control, stderr: newClientStderr(c.Stderr, c.Masked)}
 	if c.OnStart != nil {
 		r.onStart = func(pid int) { c.OnStart(c.RunningAs(pid, name)) }
 	}
 	r.cmd = initproc.NewCmd(e.args(e.runArgs(c, options, name, report, helper)...), e.Env)
-	r.cmd.Stdin, r.cmd.Stdout, r.cmd.Stderr = in, initproc.WriterOrNil(c.Stdout), r.stderr
+	r.cmd.Stdin, r.cmd.Stderr = in, r.stderr
+	r.cmd.Stdout, r.stdout = newStdout(c.Stdout, c.Masked)
 	r.cmd.WaitDelay = outputWait
 	if err := r.cmd.Start(); err != nil {
 		_ = control.Close()
@@ -135,7 +138,8 @@ func (r *client) outcome(ctx context.Context, waitErr error, killed bool) (exit 
 	if report.Began && !r.stderr.marked { // package enter could not write the mark
 		r.stderr.pass(r.stderr.own)
 	}
-	exit.OutputError = r.stderr.err
+	r.stderr.end()
+	exit.OutputError = cmp.Or(r.stdout.end(), r.stderr.err)
 	if report.Code == nil {
 		r.remove(ctx) // perhaps only the client was killed
 	}

@@ -137,6 +137,7 @@ func (p *podRun) noteBegin() {
 		return
 	}
 	p.began = true
+	p.order.Taken()
 	if p.onStart != nil {
 		p.onStart(container.Running{Name: p.pod.Name})
 	}

@@ -115,7 +115,7 @@ func (r Runtime) prepare(c container.Container) (*podRun, error) {
 	}
 	spec := enter.SpecFor(c, nil)
 	spec.Env, spec.AddsImageEnv, spec.Patience = c.Env, true, r.Silence
-	spec.Stdout, spec.Stderr = stdout != "", stderr != ""
+	spec.Stdout, spec.Stderr, spec.Masked = stdout != "", stderr != "", c.Masked
 	order, err := enter.Give(filepath.Join(dir, "control"), spec)
 	if err != nil {
 		return nil, err

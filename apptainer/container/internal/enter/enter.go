@@ -55,6 +55,8 @@ type Spec struct {
 	Stdout, Stderr bool `json:",omitempty"`
 	// Patience is the time without a beat after which the caller counts as gone.
 	Patience time.Duration `json:",omitempty"`
+	// Masked is the container's, for output that Main copies to files.
+	Masked []string `json:",omitempty"`
 }
 
 // SpecFor returns the order to run a container's command in an image with this environment.

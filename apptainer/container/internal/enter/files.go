@@ -120,6 +120,10 @@ func keepUsage() {
 	}
 }
 
+// Taken removes the order once Main has read it, because it may have secrets. If that fails, the caller's private directory
+// still keeps it from others.
+func (o *OrderFiles) Taken() { _ = os.Remove(filepath.Join(o.dir, orderName)) }
+
 // Close ends the beats.
 func (o *OrderFiles) Close() error { return o.beat.Close() }
 
@@ -218,7 +222,7 @@ func openOutputFiles(spec Spec) (*outputFiles, error) {
 		o.files = append(o.files, f)
 	}
 	var err error
-	if o.copied, err = initproc.OpenOutput(o.files[0], o.files[1]); err != nil {
+	if o.copied, err = initproc.OpenOutput(o.files[0], o.files[1], spec.Masked); err != nil {
 		return nil, err
 	}
 	stdout, stderr := o.copied.Descriptors()

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/mask"
 	"github.com/cl-slurm/cl-slurm/internal/background"
 )
 
@@ -27,13 +28,14 @@ type stream struct {
 	to  int // the file; every write appends
 
 	mu   sync.Mutex
+	mask *mask.Mask
 	buf  []byte
 	head []byte        // the first bytes
 	err  syscall.Errno // of the first failed write
 }
 
-// newStream makes the stream to a file, and copies in the background.
-func newStream(to int) (*stream, error) {
+// newStream makes the stream to a file without masked texts, and copies in the background.
+func newStream(to int, masked []string) (*stream, error) {
 	ends := make([]int, 2)
 	if err := unix.Pipe2(ends, unix.O_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("make a pipe for its output: %w", err)
@@ -41,7 +43,7 @@ func newStream(to int) (*stream, error) {
 	if err := unix.SetNonblock(ends[0], true); err != nil {
 		return nil, fmt.Errorf("make a pipe for its output: %w", err)
 	}
-	s := &stream{in: ends[1], out: ends[0], to: to, buf: make([]byte, pipeBytes)}
+	s := &stream{in: ends[1], out: ends[0], to: to, mask: mask.New(masked), buf: make([]byte, pipeBytes)}
 	background.Detach(s.copy) // ends with this process
 	return s, nil
 }
@@ -77,10 +79,18 @@ func (s *stream) flush() (copied int) {
 		case err != nil || n == 0: // EAGAIN: the pipe is empty
 			return copied
 		default:
-			s.write(s.buf[:n])
+			s.write(s.mask.Next(s.buf[:n]))
 			copied += n
 		}
 	}
+}
+
+// end copies the output that is in the pipe, and what a mask has kept back.
+func (s *stream) end() {
+	s.flush()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.write(s.mask.Rest())
 }
 
 // write appends to the file. It drops output that the file does not take, so that a full disk does not
@@ -113,8 +123,8 @@ type output struct {
 }
 
 // openOutput replaces the files among two outputs for the container. If both outputs are one
-// file, they share a stream, which keeps the order of the texts.
-func openOutput(stdout, stderr int) (o output, err error) {
+// file, they share a stream, which keeps the order of the texts. Masked texts do not reach a file.
+func openOutput(stdout, stderr int, masked []string) (o output, err error) {
 	o.fds = [2]int{stdout, stderr}
 	var files [2]unix.Stat_t
 	for i, fd := range o.fds {
@@ -128,7 +138,7 @@ func openOutput(stdout, stderr int) (o output, err error) {
 			o.fds[1], o.stderr = o.fds[0], o.streams[0]
 			continue
 		}
-		s, err := newStream(fd)
+		s, err := newStream(fd, masked)
 		if err != nil {
 			return o, err
 		}
@@ -141,10 +151,10 @@ func openOutput(stdout, stderr int) (o output, err error) {
 	return o, nil
 }
 
-// flush copies all output, and returns the error of the first write that failed, or 0.
+// flush copies all output at its end, and returns the error of the first write that failed, or 0.
 func (o output) flush() (failed syscall.Errno) {
 	for _, s := range o.streams {
-		s.flush()
+		s.end()
 		if failed == 0 {
 			failed = s.err
 		}
@@ -172,15 +182,15 @@ func (p *Process) StderrHead() string {
 // Output copies the output of a command to files, as an init does for the command of its container.
 type Output struct{ output }
 
-// OpenOutput returns the Output to two files, which may be one file.
-func OpenOutput(stdout, stderr *os.File) (Output, error) {
-	o, err := openOutput(int(stdout.Fd()), int(stderr.Fd()))
+// OpenOutput returns the Output to two files, which may be one file. Masked texts do not reach them.
+func OpenOutput(stdout, stderr *os.File, masked []string) (Output, error) {
+	o, err := openOutput(int(stdout.Fd()), int(stderr.Fd()), masked)
 	return Output{o}, err
 }
 
 // Descriptors returns the command's standard output and standard error.
 func (o Output) Descriptors() (stdout, stderr uintptr) { return uintptr(o.fds[0]), uintptr(o.fds[1]) }
 
-// Flush copies all output that the command has written, and returns the error of the first write that failed,
+// Flush copies all output that the command has written, at its end, and returns the error of the first write that failed,
 // or 0.
 func (o Output) Flush() syscall.Errno { return o.flush() }

@@ -41,7 +41,7 @@ func Main(works map[string]Work) int {
 	background.Detach(func() { p.listen(control) }) // ends with this process
 	code := 0
 	var err error
-	if p.output, err = openOutput(unix.Stdout, unix.Stderr); err == nil {
+	if p.output, err = openOutput(unix.Stdout, unix.Stderr, spec.Masked); err == nil {
 		code, err = p.work(works[spec.Work])
 	}
 	p.killAll()

@@ -47,6 +47,8 @@ type Spec struct {
 	KillGrace  time.Duration
 	// MaxProcesses is the container's; see StartBounded.
 	MaxProcesses int64 `json:",omitempty"`
+	// Masked is the container's.
+	Masked []string `json:",omitempty"`
 	// Ranged is set for an init whose namespace has the user's subordinate ids. Written are the
 	// host's directories that its command may write to. At the end, everything in them is given
 	// back to the user.
@@ -105,7 +107,7 @@ func For(c container.Container, program, work string, details any) (Init, error)
 	}
 	return Init{
 		Program: program, Details: details, Stdout: c.Stdout, Stderr: c.Stderr, OnUnpack: c.OnUnpack, OnStart: onStart,
-		Spec: Spec{Work: work, PrivateDir: dir, KillGrace: c.KillGraceOrDefault(), MaxProcesses: c.MaxProcesses},
+		Spec: Spec{Work: work, PrivateDir: dir, KillGrace: c.KillGraceOrDefault(), MaxProcesses: c.MaxProcesses, Masked: c.Masked},
 	}, nil
 }
 
