@@ -27,7 +27,9 @@ type Config struct {
 	// sbatch.Observer's do.
 	Scheduler sbatch.Scheduler
 	Service   BundleService
-	Spool     Spool
+	// Secrets gives bundles their secrets; nil if the bridge takes no bundle that names any.
+	Secrets *Secrets
+	Spool   Spool
 	// Gauge measures the shared disk; nil for no measurement.
 	Gauge     Gauge
 	Stager    Stager
@@ -68,7 +70,7 @@ func (c *Config) WorkerID(queue string) string {
 // Bridge is one bridge.
 //
 // Run does everything. Its parts, Open, Step, Do, Enter, Observe, AskSettings, Listen, ReadTurn, Measure,
-// Changes, CheckIn, Prove, NoteAnswer and NoteUnanswered, are exported for a caller that drives a bridge through
+// WithdrawSecrets, Changes, CheckIn, Prove, NoteAnswer and NoteUnanswered, are exported for a caller that drives a bridge through
 // simulated time.
 //
 // Data flows in a circle. The watchers put news into the inbox. The decider reads it, decides rows, shows
@@ -91,6 +93,7 @@ type Bridge struct {
 	nodes        nodeWatch
 	disk         diskWatch
 	records      recordReader
+	secrets      secretWatch
 	queueWorkers queueWorkers
 }
 
@@ -122,10 +125,11 @@ func (b *Bridge) assemble() {
 	b.disk = diskWatch{gauge: b.Gauge, lowWater: b.Policy.LowWater, board: &b.board, inbox: &b.inbox, condition: &b.condition, log: b.Log, now: b.Now}
 	b.doer = doer{
 		policy: &b.Policy, workerID: b.Config.WorkerID, hostname: b.Hostname, remote: b.remote(),
-		service: b.Service, scheduler: b.Scheduler, spool: b.Spool, stager: b.Stager, collector: b.Collector,
+		service: b.Service, secrets: b.Secrets, scheduler: b.Scheduler, spool: b.Spool, stager: b.Stager, collector: b.Collector,
 		trials:  trials{scheduler: b.Scheduler, queues: b.Policy.Queues, capacity: &b.board.capacity, now: b.Now},
 		records: &b.records, reports: &b.board.reports, inbox: &b.inbox, log: b.Log, now: b.Now,
 	}
+	b.secrets = secretWatch{secrets: b.Secrets, policy: &b.Policy, view: &b.board.view, now: b.Now, log: b.Log}
 	b.queueWorkers = queueWorkers{config: &b.Config, board: &b.board, life: &b.life, condition: &b.condition, inbox: &b.inbox}
 	b.decider = newDecider(&b.Config, &b.inbox, &b.board, &b.contact, &b.life, &b.condition)
 }

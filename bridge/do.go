@@ -21,6 +21,7 @@ type doer struct {
 	hostname  string
 	remote    string // the name that reports give to the place of a run; empty for the worker id
 	service   BundleService
+	secrets   *Secrets
 	scheduler sbatch.Scheduler
 	spool     Spool
 	stager    Stager
@@ -76,7 +77,7 @@ func (d *doer) doForRow(ctx context.Context, k plan.Kind, r plan.Row) func(*plan
 		end := d.stage(ctx, r)
 		return func(n *plan.News) { n.Staged, n.Progress = &end, "" }
 	case plan.Prepare:
-		o := d.prepare(r)
+		o := d.prepare(ctx, r)
 		return func(n *plan.News) { n.Prepared = &o }
 	case plan.Submit:
 		s := d.submit(ctx, r)
@@ -156,11 +157,14 @@ func (d *doer) stage(ctx context.Context, r plan.Row) plan.StageEnd {
 	return plan.StageEnd{Outcome: outcome(err), Inputs: inputs}
 }
 
-// prepare writes the job's specification. A full disk gives the same sentence each time,
-// without the names of temporary files.
-func (d *doer) prepare(r plan.Row) plan.Outcome {
-	err := d.spool.Prepare(r.OnDisk, d.policy.Spec(r))
-	o := outcome(err)
+// prepare writes what the job reads: the values of its secrets and its specification. A full disk gives the same
+// sentence each time, without the names of temporary files.
+func (d *doer) prepare(ctx context.Context, r plan.Row) plan.Outcome {
+	o, err := d.giveSecrets(ctx, r)
+	if o.Failure == "" {
+		err = d.spool.Prepare(r.OnDisk, d.policy.Spec(r))
+		o = outcome(err)
+	}
 	if errno, ok := full(err); ok {
 		o.Failure = "the site's disk has no room for what the job reads: " + errno.Error()
 	}

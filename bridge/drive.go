@@ -44,6 +44,9 @@ func (b *Bridge) ReadTurn(now time.Time) { b.records.readTurn(now) }
 // answer takes no new work.
 func (b *Bridge) Measure(ctx context.Context, now time.Time) error { return b.disk.measure(ctx, now) }
 
+// WithdrawSecrets removes the files with values of secrets that no job needs any more.
+func (b *Bridge) WithdrawSecrets() error { return b.secrets.withdraw() }
+
 // Changes returns two channels of a queue. The first receives when a run has entered
 // another state of CodaLab's, the second when something else is worth a check-in.
 func (b *Bridge) Changes(q plan.Queue) (urgent, other <-chan struct{}) {

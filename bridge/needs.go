@@ -21,6 +21,25 @@ type BundleService interface {
 	ReplyData(ctx context.Context, worker string, socket int64, body io.Reader) error
 }
 
+// SecretService gives a worker the values of the secrets of a run that it has claimed. *client.Client of package
+// codalab/client is one. The error's status is 404 if the owner has removed one.
+type SecretService interface {
+	RunSecrets(ctx context.Context, worker, bundle string) (map[string]string, error)
+}
+
+// SecretFiles are the files with these values on the shared disk. spool.Disk is one, and documents the methods.
+type SecretFiles interface {
+	GiveSecrets(bundle, submission string, values map[string]string) error
+	GivenSecrets() ([]spool.SecretsFile, error)
+	WithdrawSecrets(f spool.SecretsFile) error
+}
+
+// Secrets gives bundles their secrets.
+type Secrets struct {
+	Service SecretService
+	Files   SecretFiles
+}
+
 // Ledger keeps the rows. *ledger.Ledger is one, and documents the methods.
 type Ledger interface {
 	LedgerReader

@@ -30,7 +30,7 @@ func (w *queueWorkers) checkIn(q plan.Queue) (codalab.CheckIn, int64) {
 		Tag: q.Tag, TagExclusive: !q.Default, Hostname: c.Hostname, Reports: told.Reports,
 		CPUs: capacity.CPUs, GPUs: capacity.GPUs, MemoryBytes: capacity.Memory, FreeDiskBytes: w.board.capacity.freeDisk(),
 		Dependencies: [][2]string{}, ExitAfterNumRuns: codalab.UnlimitedRuns,
-		SharedFileSystem: c.SharedDisk, Instance: c.Policy.Bridge,
+		SharedFileSystem: c.SharedDisk, Instance: c.Policy.Bridge, Secrets: c.Secrets != nil,
 	}
 	if !w.life.local() {
 		in.Nodes = requestableSizes(q, w.board.capacity.nodeSizes(q.Name))

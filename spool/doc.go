@@ -8,6 +8,7 @@
 //	    exit.json     worker → bridge   the attempt's end; written once
 //	    slurm.out     Slurm → people    the output of the batch script
 //	<shared>/spool/bell/                the doorbell (see Bell)
+//	<shared>/spool/secrets/             values of secrets, from just before sbatch to the start of the attempt (see GiveSecrets)
 //	<shared>/runs/<uuid>/<attempt>/     the run directory: the bundle's working directory, or a copy of it (see WorkingDirDisk)
 //	<shared>/kept/<uuid>/               results that stay on this disk (see ResultsMode)
 //	<shared>/links/<uuid>.json          the fingerprints of a link's data

@@ -73,6 +73,9 @@ type Spec struct {
 	Scratch string `json:"scratch"`
 	// Runtime is the runtime of the container; empty means Auto.
 	Runtime runtimes.Name `json:"runtime,omitempty"`
+	// Secrets names the secrets of the bundle. The worker takes their values from a file of their own
+	// (Layout.TakeSecrets).
+	Secrets []string `json:"secrets,omitempty"`
 }
 
 // Ran names the runtime of a container, and the reason for its choice.

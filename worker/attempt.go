@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,6 +31,7 @@ type attemptRun struct {
 	gpus       gpuAllocation
 	private    *privateDir // nil until it exists
 	workingDir string      // the working directory; empty until it exists
+	secrets    secrets
 }
 
 // runBundle runs the bundle and records its end. It cleans up after that, because people and the
@@ -187,6 +189,9 @@ func (r *attemptRun) prepare() (c container.Container, err error) {
 		return c, onShared(fmt.Errorf("open the run directory: %w", err))
 	}
 	defer func() { err = errors.Join(err, root.Close()) }()
+	if r.secrets.err != nil {
+		return c, r.secrets.err
+	}
 	links, binds, err := planDependencies(r.spec.Bundle, r.spec.Dependencies)
 	if err != nil {
 		return c, err
@@ -213,7 +218,8 @@ func (r *attemptRun) prepare() (c container.Container, err error) {
 		PinnedReference: r.spec.PinnedReference,
 		Runtime:         r.spec.Runtime,
 		ShellCommand:    r.spec.Command,
-		Env:             append([]string{"CODALAB=true", "HOME=" + home, "TMPDIR=" + tempDir(r.spec.Bundle)}, r.gpus.env()...),
+		Env:             slices.Concat(r.secrets.env(), []string{"CODALAB=true", "HOME=" + home, "TMPDIR=" + tempDir(r.spec.Bundle)}, r.gpus.env()),
+		Masked:          r.secrets.masked(),
 		Binds:           append(own, binds...),
 		Devices:         r.gpus.devices,
 		GPUVendor:       r.gpus.vendor,

@@ -97,6 +97,7 @@ func (w Worker) begin(ctx context.Context, specPath string) (*attemptRun, error)
 		return nil, fmt.Errorf("%w: attempt %d of %s was begun on %s by job %s", ErrTaken, spec.Attempt, spec.Bundle, standing.Node, standing.Job)
 	}
 	w.Log = w.Log.With(slog.String("bundle", spec.Bundle), slog.Int("attempt", spec.Attempt))
+	given := takeSecrets(attempt, spec)
 	w.Log.InfoContext(ctx, "begun", slog.String("node", w.Node), slog.String("reference", spec.PinnedReference))
 	return &attemptRun{
 		Worker:  w,
@@ -104,6 +105,7 @@ func (w Worker) begin(ctx context.Context, specPath string) (*attemptRun, error)
 		attempt: attempt,
 		bell:    attempt.Layout().Bell(),
 		usage:   newUsage(token),
+		secrets: given,
 	}, nil
 }
 

@@ -53,7 +53,7 @@ func (p Policy) Request(r Row) sbatch.Request {
 	req.CPUs = max(res.CPUs, 1)
 	req.Nice = max(-r.Run.Metadata.Int("request_priority"), 0)
 	req.Dir, req.Output = attempt.Dir, attempt.OutputPath()
-	req.Script = fmt.Sprintf("#!/bin/sh\nexec %s exec --submission=%s %s\n", sbatch.Quote(cmp.Or(q.Worker, p.Worker)), p.submission(r), sbatch.Quote(attempt.SpecPath()))
+	req.Script = fmt.Sprintf("#!/bin/sh\nexec %s exec --submission=%s %s\n", sbatch.Quote(cmp.Or(q.Worker, p.Worker)), p.Submission(r), sbatch.Quote(attempt.SpecPath()))
 	if res.Memory > 0 {
 		const mib = 1 << 20
 		req.MemoryMiB = (res.Memory + q.MemoryOverhead + mib - 1) / mib
@@ -67,8 +67,8 @@ func (p Policy) Request(r Row) sbatch.Request {
 	return req
 }
 
-// submission returns text that tells a row's submission from all others, of this bridge and of others.
-func (p Policy) submission(r Row) string { return fmt.Sprintf("%s.%d", p.Bridge, r.Generation) }
+// Submission returns text that tells a row's submission from all others, of this bridge and of others.
+func (p Policy) Submission(r Row) string { return fmt.Sprintf("%s.%d", p.Bridge, r.Generation) }
 
 // The references for bundles that name no image, if neither the site nor the server names one
 // (codalab/lib/codalab_manager.py: init_config, "workers").
@@ -102,7 +102,7 @@ func (p Policy) Spec(r Row) spool.Spec {
 		Bundle:           r.Bundle,
 		Attempt:          r.Attempt.Number,
 		SubmissionName:   string(r.SubmissionName),
-		Submission:       p.submission(r),
+		Submission:       p.Submission(r),
 		Command:          r.Run.Command,
 		RunDir:           p.Layout.RunDir(r.Bundle, r.OnDisk),
 		WorkingDirDisk:   q.WorkingDirDisk,
@@ -118,6 +118,7 @@ func (p Policy) Spec(r Row) spool.Spec {
 		ShmBytes:         q.ShmBytes,
 		Scratch:          q.Scratch,
 		Runtime:          q.Runtime,
+		Secrets:          r.SecretNames(),
 	}
 	if r.Staged != nil {
 		s.Inputs = *r.Staged

@@ -248,13 +248,26 @@ func NewRow(now time.Time, queue string, m codalab.Message) Row {
 	}
 	if m.Bundle != nil {
 		run := *m.Bundle
-		run.Metadata = run.Metadata.Only("created", "exclude_patterns", "request_docker_image", "request_priority")
+		run.Metadata = run.Metadata.Only("created", "exclude_patterns", "request_docker_image", "request_priority", codalab.SecretsKey)
 		r.Bundle, r.Run = run.UUID, &run
 	}
 	if m.Resources != nil {
 		r.Resources = *m.Resources
 	}
 	return r
+}
+
+// SecretNames returns the names of the bundle's secrets; none for most bundles.
+func (r Row) SecretNames() []string { return r.Run.Metadata.Strings(codalab.SecretsKey) }
+
+// NeedsSecrets reports whether the job of the row's submission may still begin, and so needs the values of the secrets.
+func (r Row) NeedsSecrets() bool {
+	switch r.Phase {
+	case Submitting, Queued, Running:
+		return true
+	case Claiming, Staging, Stopping, Collecting, Finalizing, Done:
+	}
+	return false
 }
 
 // InFlight reports whether the row has, or may have, a job in Slurm that can still run the bundle or

@@ -67,6 +67,8 @@ func (d *decision) prepare() {
 	switch {
 	case p == nil:
 		d.wantUnlessFailed(Prepare, "")
+	case p.Final: // the owner has removed a secret since
+		d.endWithoutResults(Verdict{Cause: spool.CauseUser, Failure: codalab.Sentence(p.Failure)}, "the server does not give the bundle's secrets")
 	case p.Failure != "":
 		d.tryLater(p.Failure)
 	default:
