@@ -28,5 +28,5 @@ func (s *Site) PasswordFile() string { return s.path("login") }
 // writeLogin writes PasswordFile.
 func (s *Site) writeLogin() error {
 	path := filepath.Clean(s.PasswordFile())
-	return errors.Join(os.WriteFile(path, []byte(User+"\n"+password+"\n"), 0o600), os.Chown(path, int(s.credential.Uid), int(s.credential.Gid)))
+	return errors.Join(os.WriteFile(path, []byte(User+"\n"+s.password+"\n"), 0o600), os.Chown(path, int(s.credential.Uid), int(s.credential.Gid)))
 }

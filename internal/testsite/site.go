@@ -10,6 +10,7 @@ package testsite
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -33,9 +34,6 @@ const (
 	Base = slurmcluster.Base
 	// User runs the server, the bridge and the jobs.
 	User = "researcher"
-	// password is the password of User on the site's server, which listens on
-	// loopback and ends with the site.
-	password = "a password of the test site"
 )
 
 // Options are the differences between a site and the ordinary one.
@@ -73,6 +71,8 @@ type Site struct {
 	// Server is the server's address, Image the default image.
 	Server, Image string
 
+	// password is that of User on the site's server. No other site has the same, so that a test can look for it.
+	password   string
 	env        []string
 	credential *syscall.Credential
 	options    Options
@@ -115,7 +115,7 @@ max_time = "10m"
 
 // Start starts a site. If it fails, nothing is left running.
 func Start(ctx context.Context, o Options) (*Site, error) {
-	s := &Site{options: o}
+	s := &Site{options: o, password: "a password of the test site " + rand.Text()}
 	err := s.start(ctx)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start site: %w", err), s.Close())
@@ -210,7 +210,7 @@ func (s *Site) prepare() error {
 			return err
 		}
 	}
-	for name, text := range map[string]string{"password": password + "\n", "bridge.toml": ""} {
+	for name, text := range map[string]string{"password": s.password + "\n", "bridge.toml": ""} {
 		if err := errors.Join(os.WriteFile(s.path(name), []byte(text), 0o600), os.Chown(s.path(name), int(uid), int(gid))); err != nil {
 			return err
 		}
@@ -258,7 +258,7 @@ func (s *Site) Stream(ctx context.Context, w io.Writer, args ...string) error {
 func (s *Site) command(args ...string) command.Command {
 	env := append([]string{
 		"CODALAB_HOME=" + s.path("home/.codalab"), "CL_SERVER=" + s.Server,
-		"CODALAB_USERNAME=" + User, "CODALAB_PASSWORD=" + password,
+		"CODALAB_USERNAME=" + User, "CODALAB_PASSWORD=" + s.password,
 	}, s.env...)
 	args = slices.Clone(args)
 	args[0] = slurmcluster.Chosen().Program(args[0])
@@ -278,7 +278,7 @@ func (s *Site) WriteExports(w io.Writer) error {
 	slurm := slurmcluster.Chosen()
 	_, err := fmt.Fprintf(w, `export PATH=%q:%q:"$PATH" SLURM_CONF=%q
 export CL_SERVER=%q CODALAB_USERNAME=%q CODALAB_PASSWORD=%q CODALAB_HOME=%q/"$(id -un)"
-`, filepath.Join(Base, "bin"), slurm.Bin, slurm.Conf, s.Server, User, password, states)
+`, filepath.Join(Base, "bin"), slurm.Bin, slurm.Conf, s.Server, User, s.password, states)
 	return err
 }
 
