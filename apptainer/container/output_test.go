@@ -1,6 +1,8 @@
 package container_test
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 // The wall is the pipe: with the file itself as its output, the command empties the file whenever it
@@ -60,6 +63,54 @@ func TestFidelityMaskedTextsDoNotReachTheOutput(t *testing.T) {
 			t.Errorf("%+v, output %q", answer, got)
 		}
 	})
+}
+
+// TestFidelityEnvironmentIsInNoFileOnceTheCommandHasBegun looks for a variable's value in the private directory, and then
+// lets the command write it there.
+func TestFidelityEnvironmentIsInNoFileOnceTheCommandHasBegun(t *testing.T) {
+	t.Parallel()
+	onEachRuntime(t, func(t *testing.T, w testRuntime) {
+		work := userDir(t)
+		c := w.shellImage(t)
+		c.Env, c.Binds = []string{"KEY=correct-horse"}, []container.Bind{{Source: work, Target: "/work"}}
+		c.ShellCommand = `echo begun; while ! test -e /work/go; do sleep 0.01; done; echo "$KEY" >/work/made`
+		r := w.start(t, c)
+		r.awaitBegun()
+		var found []string
+		testenv.Await(t, "no file has the variable", func() bool {
+			found = filesWith(t, r.req.Container.PrivateDir, "correct-horse")
+			return len(found) == 0
+		}, &found)
+		must(t, os.WriteFile(filepath.Join(work, "go"), nil, 0o644))
+		if answer := r.wait(); answer.Error != "" || answer.Exit.Code != 0 {
+			t.Errorf("%+v, output %q", answer, r.output())
+		}
+		if found = filesWith(t, work, "correct-horse"); len(found) != 1 {
+			t.Errorf("the search finds %q, want the command's file", found)
+		}
+	})
+}
+
+// filesWith returns the files below a directory that have a text.
+func filesWith(t *testing.T, dir, text string) (found []string) {
+	t.Helper()
+	must(t, filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) || err == nil && !e.Type().IsRegular() {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if strings.Contains(string(data), text) {
+			found = append(found, path)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}))
+	return found
 }
 
 // isSubsequence reports whether a list has all of these, in their order.

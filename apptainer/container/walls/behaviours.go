@@ -46,7 +46,7 @@ func Behaviours() []Behaviour {
 		{"the shell is bash, else sh; an image without one is named", []string{"TestFidelityBashIsPreferred", "TestFidelityImageWithoutShellSaysSo"}, nil, false},
 		{"the exit status is the command's", []string{"TestFidelityExitStatusAndSignalAreTheCommands", "TestFidelityExitStatusIsKeptHoweverQuickTheEnd"}, nil, false},
 		{"nothing erases the output, and a kill loses none", []string{"TestFidelityNothingErasesTheOutput", "TestFidelityAllOutputBeforeAKillIsKept"}, nil, false},
-		{"secrets do not reach the output as they are", []string{"TestFidelityMaskedTextsDoNotReachTheOutput"}, nil, false},
+		{"secrets do not reach the output as they are, nor files", []string{"TestFidelityMaskedTextsDoNotReachTheOutput", "TestFidelityEnvironmentIsInNoFileOnceTheCommandHasBegun"}, nil, false},
 		{"binds show the host's files, and no more", []string{"TestFidelityBindsShowTheHostsFilesAndNoMoreThanAsked", "TestFidelityExactBindsFollowNoSymbolicLink"}, nil, false},
 		{"only the requested devices are there", []string{"TestFidelityDevicesAreThoseAskedForAlone"}, nil, false},
 		{"`/sys` is read-only", []string{"TestFidelitySysIsReadOnly"}, nil, false},
