@@ -66,10 +66,13 @@ func TestOwnersAreToldWhyNoWorkerTakesTheirBundles(t *testing.T) {
 	api := connectAnn(t, web.URL)
 	small := stage(t, api, 1, nil)[0]
 	large := stage(t, api, 1, codalab.Metadata{"request_cpus": int64(8)})[0]
+	testenv.Must(t, api.SetSecret(t.Context(), "A", "a"))
+	secret := stage(t, api, 1, codalab.Metadata{codalab.SecretsKey: []string{"A"}})[0]
 	loop, _ := newManager(t, web.URL, t.TempDir(), refusingSlurm{slurmtest.NewCluster(t, slurmtest.NewSite())})
 	stop := shown(t, api, loop, "one")
 	awaitStatus(t, api, small, "The workers take no new bundles now: no worker can be started: ")
 	awaitStatus(t, api, small, "Invalid account or account/partition combination specified")
+	awaitStatus(t, api, secret, "The workers take no new bundles now: no worker can be started: ") // its workers may have secrets
 	awaitStatus(t, api, large, "No worker is large enough for 8 CPUs, 0 GPUs, 2g memory. Available resources: 1 CPUs, 0 GPUs, 2g memory.")
 	stop()
 	awaitStatus(t, api, small, "No worker takes bundles that name no queue")

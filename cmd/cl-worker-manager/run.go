@@ -33,7 +33,7 @@ func (m *manager) present(api *client.Client, loop *pilot.Manager, name string) 
 		return fmt.Errorf("find the host's name: %w", err)
 	}
 	shape := loop.Shape
-	report := codalab.CheckIn{Hostname: host, Tag: shape.Tag, TagExclusive: shape.Exclusive, CPUs: shape.CPUs, GPUs: shape.GPUs, MemoryBytes: shape.Memory}
+	report := codalab.CheckIn{Hostname: host, Tag: shape.Tag, TagExclusive: shape.Exclusive, CPUs: shape.CPUs, GPUs: shape.GPUs, MemoryBytes: shape.Memory, Secrets: true}
 	if m.worker.group != "" {
 		report.GroupName = &m.worker.group
 	}
