@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/cl-slurm/cl-slurm/internal/procstat"
@@ -75,7 +76,7 @@ func (s *search) inFile(path string) (names []string, err error) {
 		text = text[:len(text)+n]
 		names = append(names, s.in(text)...)
 		switch {
-		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.EINVAL): // a namespace, which has no text
 			return names, nil
 		case err != nil:
 			return names, err
