@@ -33,7 +33,7 @@ func TestWaitingRequestsOfOneUserLeaveRoomForOthers(t *testing.T) {
 	if a := sheet("alice"); a.header.Get("Retry-After") == "" {
 		t.Errorf("alice's third request: %d %v", a.status, a.header)
 	} else {
-		a.says(http.StatusTooManyRequests, "Your requests under way are as large as those of one user may be")
+		a.says(http.StatusServiceUnavailable, "Your requests under way are as large as those of one user may be")
 	}
 	sheet("bob").ok()
 	s.get("alice", "/user").ok()

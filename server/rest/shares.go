@@ -28,12 +28,13 @@ type share struct {
 	bytes    int64
 }
 
-// laterAfter is the time after which a client may repeat a request that was too much. CodaLab's worker repeats its
-// requests by itself.
+// laterAfter is the time after which a client may repeat a request that was too much.
 const laterAfter = 5 * time.Second
 
-func later(status int, message string) error {
-	return &RefusalError{Status: status, Message: message, RetryAfter: laterAfter}
+// later refuses a request that may be repeated. The status is 503 also if only the owner's share is used up: CodaLab's worker
+// repeats the upload of a run's results after that, and not after 429 (codalab/worker/bundle_service_client.py).
+func later(message string) error {
+	return &RefusalError{Status: http.StatusServiceUnavailable, Message: message, RetryAfter: laterAfter}
 }
 
 // Enter counts a request of an owner until leave is called. ReadBody counts the body of the returned request. Enter refuses
@@ -46,7 +47,7 @@ func (s *Shares) Enter(r *http.Request, owner string) (entered *http.Request, le
 		held = &share{}
 	}
 	if s.MaxRequests > 0 && held.requests >= s.MaxRequests {
-		return r, func() {}, later(http.StatusTooManyRequests, "You have as many requests under way as one user may have. Try again later.")
+		return r, func() {}, later("You have as many requests under way as one user may have. Try again later.")
 	}
 	if s.owners == nil {
 		s.owners = map[string]*share{}
@@ -74,9 +75,9 @@ func (h *heldBody) take(n int64) error {
 	defer s.mu.Unlock()
 	switch {
 	case h.of.bytes+n > s.MaxBytesOfOwner:
-		return later(http.StatusTooManyRequests, "Your requests under way are as large as those of one user may be. Try again later.")
+		return later("Your requests under way are as large as those of one user may be. Try again later.")
 	case s.bytes+n > s.MaxBytes:
-		return later(http.StatusServiceUnavailable, "The server has as many large requests as it can hold. Try again later.")
+		return later("The server has as many large requests as it can hold. Try again later.")
 	}
 	h.bytes += n
 	h.of.bytes += n
