@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -230,6 +231,37 @@ func TestReleasedConnectionsMakeRoom(t *testing.T) {
 	if status, _, _ := ask(s.dial("192.0.2.9"), "/quick"); status != http.StatusOK {
 		t.Errorf("a request: %d", status)
 	}
+}
+
+func TestConnectionsWithTLSAreBounded(t *testing.T) {
+	t.Parallel()
+	held, end := make(chan struct{}), make(chan struct{})
+	web := httptest.NewUnstartedServer(nil)
+	guard := connections.New(web.Listener, connections.Limits{All: 1, Spare: 1, RetryAfter: time.Second})
+	web.Listener, web.Config.ConnContext = guard, guard.ConnContext
+	web.Config.Handler = guard.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		held <- struct{}{}
+		<-end
+	}), func(*http.Request) bool { return false })
+	web.StartTLS()
+	defer web.Close()
+	first := make(chan error, 1)
+	client := web.Client() // a held connection is not used again
+	go func() {
+		a, err := client.Get(web.URL)
+		if err == nil {
+			err = a.Body.Close()
+		}
+		first <- err
+	}()
+	testenv.Receive(t, "the first request is held", held)
+	a, err := client.Get(web.URL)
+	testenv.Must(t, err)
+	if err := a.Body.Close(); err != nil || a.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("the second request: %d, %v", a.StatusCode, err)
+	}
+	close(end)
+	testenv.Must(t, <-first)
 }
 
 // Connections of others, as in tests, are served without bounds.
