@@ -105,7 +105,7 @@ func TestEndlessBodiesDoNotKeepTheServerFromAnswering(t *testing.T) {
 func TestDoorbellsDoNotKeepTheServerFromAnswering(t *testing.T) {
 	t.Parallel()
 	host, _ := startNarrow(t)
-	for i := range 200 {
+	for i := range 400 {
 		_, _ = fmt.Fprintf(dialTo(t, host), "GET /ws/worker/%d HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", i)
 	}
 	if status := statusOf(t.Context(), t, "http://"+host+"/rest/bundles?keywords="+url.QueryEscape(".limit=1")); status != http.StatusOK {
