@@ -214,12 +214,9 @@ func searchSite(t *testing.T, s *testsite.Site) *search {
 	cl(t, s, "work") // signs in
 	home := filepath.Join(s.Dir, "home", ".codalab")
 	tokens := one(t, filepath.Join(home, "cl-tokens", "*.json"))
-	var token struct {
-		Access  string `json:"access"`
-		Refresh string `json:"refresh"`
-	}
+	var token map[string]any
 	text, err := os.ReadFile(tokens)
-	if err = errors.Join(err, json.Unmarshal(text, &token)); err != nil || token.Access == "" || token.Refresh == "" {
+	if err = errors.Join(err, json.Unmarshal(text, &token)); err != nil {
 		t.Fatalf("%s: %v", text, err)
 	}
 	login, err := os.ReadFile(s.PasswordFile())
@@ -227,15 +224,24 @@ func searchSite(t *testing.T, s *testsite.Site) *search {
 		t.Fatal(err)
 	}
 	_, password, _ := strings.Cut(strings.TrimSpace(string(login)), "\n")
-	return &search{
+	look := &search{
 		T:      t,
-		values: map[string]string{"secret": "correct-horse-" + rand.Text(), "password": password, "access token": token.Access, "refresh token": token.Refresh},
+		values: map[string]string{"secret": "correct-horse-" + rand.Text(), "password": password},
 		dirs:   []string{s.Dir, filepath.Join(slurmcluster.Base, "cluster")},
 		allowed: map[string]string{
 			s.PasswordFile(): "password", filepath.Join(s.Dir, "password"): "password",
-			tokens: "access token, refresh token",
+			tokens: "access token, refresh token, device token",
 		},
 	}
+	for _, kind := range []string{"access", "refresh", "device"} {
+		if value, ok := token[kind].(string); ok {
+			look.values[kind+" token"] = value
+		}
+	}
+	if look.values["access token"] == "" || look.values["refresh token"] == "" {
+		t.Fatalf("no tokens in %s", text)
+	}
+	return look
 }
 
 // setSecret sets a secret of the researcher.
