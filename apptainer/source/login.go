@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/authn"
 
 	"github.com/cl-slurm/cl-slurm/internal/command"
+	"github.com/cl-slurm/cl-slurm/internal/strictmodes"
 )
 
 // dockerHub is the host of references without one. dockerHubKey is its name in the files of docker
@@ -43,7 +44,7 @@ type LoginFile struct {
 	Path string
 	// Owner names the owner of the logins in errors.
 	Owner string
-	// Secret refuses a file that other users may read.
+	// Secret refuses a file that other users may read, even if it has no login in it.
 	Secret bool
 }
 
@@ -105,12 +106,8 @@ func (f LoginFile) read() (loginConfig, error) {
 		return config, err
 	}
 	defer func() { _ = file.Close() }()
-	info, err := file.Stat()
-	if err != nil {
-		return config, err
-	}
 	if f.Secret {
-		if err := checkSecret(f.Path, info); err != nil {
+		if err := strictmodes.CheckSecret("login", file); err != nil {
 			return config, err
 		}
 	}
@@ -121,7 +118,20 @@ func (f LoginFile) read() (loginConfig, error) {
 	if err := json.Unmarshal(data, &config); err != nil {
 		return config, fmt.Errorf("%s is not a Docker configuration: %s", f.Path, plainJSON(err))
 	}
+	if config.hasSecrets() {
+		return config, strictmodes.CheckSecret("login", file)
+	}
 	return config, nil
+}
+
+// hasSecrets reports whether the configuration has logins itself, and not only the names of helpers.
+func (c loginConfig) hasSecrets() bool {
+	for _, entry := range c.Auths {
+		if entry != (authn.AuthConfig{}) {
+			return true
+		}
+	}
+	return false
 }
 
 // plainJSON describes an error in a file without quoting the file.
@@ -136,17 +146,6 @@ func plainJSON(err error) string {
 	default:
 		return "it cannot be decoded"
 	}
-}
-
-// checkSecret refuses a file that other users may read, or that another user owns.
-func checkSecret(path string, info fs.FileInfo) error {
-	if info.Mode().Perm()&0o077 != 0 {
-		return fmt.Errorf("%s may be read by others: chmod 600 it", path)
-	}
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok && int(stat.Uid) != os.Geteuid() {
-		return fmt.Errorf("%s belongs to another user", path)
-	}
-	return nil
 }
 
 // lookUp finds a login in a configuration. It asks the helper for the host, or else takes the

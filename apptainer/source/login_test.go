@@ -13,11 +13,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// logins returns those of one configuration, which everybody may read.
+// logins returns those of one configuration.
 func logins(tb testing.TB, config string) source.Logins {
 	tb.Helper()
 	path := filepath.Join(tb.TempDir(), "config.json")
-	must(tb, os.WriteFile(path, []byte(config), 0o644))
+	must(tb, os.WriteFile(path, []byte(config), 0o600))
 	return source.Logins{Files: []source.LoginFile{{Path: path, Owner: "the site"}}}
 }
 
@@ -70,7 +70,7 @@ func TestOwnersLoginsCountBeforeTheSites(t *testing.T) {
 		{"../alice", "a.site", "site", "the site", ""},
 		{"..", "a.site", "site", "the site", ""},
 		{"", "a.site", "site", "the site", ""},
-		{"carol", "a.site", "", "", "the logins of carol cannot be used: " + dir + "/carol.json may be read by others: chmod 600 it"},
+		{"carol", "a.site", "", "", "the logins of carol cannot be used: the login file " + dir + "/carol.json may be read by others: chmod 600 it"},
 		{"dave", "a.site", "", "", "the logins of dave cannot be used: " + dir + "/dave.json is not a Docker configuration: it cannot be decoded"},
 		{"erin", "a.site", "", "", "is not a Docker configuration: wrong at byte 1"},
 	} {

@@ -3,10 +3,10 @@ package config
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/strictmodes"
 )
 
 // Login returns the functions by which a client signs in: credentials with password_file, or token with token_file.
@@ -33,35 +33,19 @@ func (c Config) CheckLogin(ctx context.Context) error {
 // the password can be changed while the bridge runs, and refuses a file that others may
 // read.
 func (c Config) Credentials(context.Context) (user, password string, err error) {
-	text, err := readPrivate("password_file", c.PasswordFile)
-	return c.User, strings.TrimRight(text, "\r\n"), err
+	text, err := strictmodes.ReadSecret("password", c.PasswordFile)
+	return c.User, strings.TrimRight(string(text), "\r\n"), err
 }
 
 // token returns the program token. It reads the file at each call, as Credentials does.
 func (c Config) token(context.Context) (string, error) {
-	text, err := readPrivate("token_file", c.TokenFile)
+	text, err := strictmodes.ReadSecret("token", c.TokenFile)
 	if err != nil {
 		return "", err
 	}
-	token := strings.TrimSpace(text)
+	token := strings.TrimSpace(string(text))
 	if _, err := codalab.ProgramTokenID(token); err != nil {
 		return "", fmt.Errorf("token_file %s: %w", c.TokenFile, err)
 	}
 	return token, nil
-}
-
-// readPrivate reads the file that a key names. It refuses one that others may read.
-func readPrivate(key, path string) (string, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return "", fmt.Errorf("read %s: %w", key, err)
-	}
-	if info.Mode().Perm()&0o077 != 0 {
-		return "", fmt.Errorf("%s %s may be read by others: chmod 600 it", key, path)
-	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return "", fmt.Errorf("read %s: %w", key, err)
-	}
-	return string(data), nil
 }

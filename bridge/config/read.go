@@ -15,6 +15,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
+	"github.com/cl-slurm/cl-slurm/internal/strictmodes"
 )
 
 // Read reads and checks a configuration file. Its errors name the file, and the line of
@@ -31,12 +32,11 @@ func Read(path string) (Config, error) {
 	if c.Path, err = filepath.Abs(path); err != nil {
 		return Config{}, fmt.Errorf("read configuration: %w", err)
 	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return Config{}, fmt.Errorf("read configuration: %w", err)
+	if !sqldb.HasPassword(c.Ledger) {
+		return c, nil
 	}
-	if sqldb.HasPassword(c.Ledger) && info.Mode().Perm()&0o077 != 0 {
-		return Config{}, fmt.Errorf("%s has the ledger's password in it and may be read by others: chmod 600 it, or put the password into ~/.pgpass", path)
+	if err := strictmodes.CheckSecretFile("ledger's password", path); err != nil {
+		return Config{}, fmt.Errorf("%w, or put the password into ~/.pgpass", err)
 	}
 	return c, nil
 }

@@ -96,7 +96,7 @@ func TestBadCommandLines(t *testing.T) {
 		{"user add a --worker-for group=x --data " + data, "correct horse", program.ExitFailure, "scope group=x: there is no such group"},
 		{"user add a --hashed --data " + data, "correct horse", program.ExitFailure, "not a hash of a password"},
 		{"user rm a --data " + data, "", program.ExitFailure, "there is no user a"},
-		{"user add a --password-file " + data + "/no --data " + data, "", program.ExitFailure, "read password: open "},
+		{"user add a --password-file " + data + "/no --data " + data, "", program.ExitFailure, "read password file: open "},
 	} {
 		_, stderr, code := start(t.Context(), test.stdin, strings.Fields(test.args)...)
 		if got := code(); got != test.code || !strings.Contains(stderr.String(), test.says) || strings.Contains(stderr.String(), "\n") {

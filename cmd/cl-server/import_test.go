@@ -83,7 +83,7 @@ func TestBadImports(t *testing.T) {
 		{"--data " + data + " --mysql " + url, program.ExitUsage, "--store is needed"},
 		{"--data " + data + " --mysql " + url + " --store " + store + " x", program.ExitUsage, "unknown command"},
 		{"--data " + data + " --mysql " + url + " --store " + store + " --dry-run --contents-only", program.ExitUsage, "--dry-run copies nothing"},
-		{"--data " + data + " --mysql " + url + " --store " + store + " --mysql-password-file " + data, program.ExitFailure, "read password: open "},
+		{"--data " + data + " --mysql " + url + " --store " + store + " --mysql-password-file " + data, program.ExitFailure, "read password file: open "},
 		{"--data " + data + " --mysql " + url + " --store " + store, program.ExitTransient, "open database mysql://u@127.0.0.1:1/x: the database does not answer"},
 	} {
 		_, stderr, code := start(t.Context(), "", append([]string{"import"}, strings.Fields(test.args)...)...)

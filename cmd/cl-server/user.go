@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/strictmodes"
 	"github.com/cl-slurm/cl-slurm/server"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
@@ -141,12 +143,11 @@ func parseScopes(ctx context.Context, data *store.Store, words []string) ([]stor
 func readPassword(p program.Process, file string) (string, error) {
 	in, from := p.Stdin, "standard input"
 	if file != "" {
-		f, err := os.Open(file)
+		text, err := strictmodes.ReadSecret("password", file)
 		if err != nil {
-			return "", fmt.Errorf("read password: %w", err)
+			return "", err
 		}
-		defer func() { _ = f.Close() }() // only read
-		in, from = f, file
+		in, from = bytes.NewReader(text), file
 	} else if f, ok := p.Stdin.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		return askPassword(f, p.Stderr)
 	}

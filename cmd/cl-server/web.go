@@ -17,6 +17,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/cl-slurm/cl-slurm/internal/connections"
+	"github.com/cl-slurm/cl-slurm/internal/strictmodes"
 	"github.com/cl-slurm/cl-slurm/server"
 	"github.com/cl-slurm/cl-slurm/server/failures"
 )
@@ -87,7 +88,7 @@ func (w *web) check() error {
 	if w.cert == "" {
 		return nil
 	}
-	if _, err := tls.LoadX509KeyPair(w.cert, w.key); err != nil {
+	if _, err := loadPair(w.cert, w.key); err != nil {
 		return fmt.Errorf("--tls-cert: %w", err)
 	}
 	return nil
@@ -217,6 +218,23 @@ type keyPair struct {
 	loaded *tls.Certificate
 }
 
+// loadPair reads a certificate and its key. It refuses a key that others can read.
+func loadPair(cert, key string) (tls.Certificate, error) {
+	chain, err := os.ReadFile(cert)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	secret, err := strictmodes.ReadSecret("TLS key", key)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	pair, err := tls.X509KeyPair(chain, secret)
+	if err != nil {
+		return pair, fmt.Errorf("read certificate and key: %w", err)
+	}
+	return pair, nil
+}
+
 // current returns the certificate in the files, or the last good one.
 func (k *keyPair) current(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	k.mu.Lock()
@@ -224,7 +242,7 @@ func (k *keyPair) current(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	info, err := os.Stat(k.cert)
 	if err == nil && !info.ModTime().Equal(k.read) {
 		var pair tls.Certificate
-		if pair, err = tls.LoadX509KeyPair(k.cert, k.key); err == nil {
+		if pair, err = loadPair(k.cert, k.key); err == nil {
 			k.loaded, k.read = &pair, info.ModTime()
 		}
 	}

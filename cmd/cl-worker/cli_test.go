@@ -120,7 +120,7 @@ func TestMisuseIsSaidInALine(t *testing.T) {
 		"--max-image-size and --max-image-cache-size: with --bundle-runtime kubernetes, the nodes pull and remove images by the cluster's own limits":  {"--bundle-runtime", "kubernetes", "--max-image-size", "1g"},
 		"no server: name it with --server http://HOST:PORT, or set CODALAB_SERVER, or choose one with cl work":                                         {},
 		"no user name and password: name a file that has them with --password-file, set CODALAB_USERNAME and CODALAB_PASSWORD, or start on a terminal": {addressed},
-		"read password file: stat /nowhere: no such file or directory":                                                                                 {addressed, "--password", "/nowhere"},
+		"read password file: open /nowhere: no such file or directory":                                                                                 {addressed, "--password", "/nowhere"},
 	} {
 		if _, code, err := call(t, args...); code != program.ExitUsage || err.Error() != want {
 			t.Errorf("%q: %d, %v; want %s", args, code, err, want)

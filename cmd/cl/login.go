@@ -7,13 +7,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"golang.org/x/term"
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/account"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/strictmodes"
 )
 
 // errNoCredentials is the error of a call that needs a login when cl cannot prompt.
@@ -81,11 +81,7 @@ func (l *login) Load() client.Token {
 	if path == "" {
 		return t
 	}
-	info, err := os.Stat(path)
-	if err != nil || info.Mode().Perm()&0o077 != 0 {
-		return t // other users might have written it
-	}
-	data, err := os.ReadFile(path)
+	data, err := strictmodes.ReadSecret("login", path) // else other users might have written it
 	if err != nil || json.Unmarshal(data, &t) != nil {
 		return client.Token{}
 	}

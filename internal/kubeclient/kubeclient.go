@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -18,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/cl-slurm/cl-slurm/internal/strictmodes"
 )
 
 // Access names a cluster and a login there. The zero value means the cluster of kubectl: the current context of
@@ -63,6 +66,11 @@ func (a Access) check() error {
 		return fmt.Errorf("%w: the address of the cluster excludes a kubeconfig and a context", ErrAccess)
 	case a.Token != "" && a.TokenFile != "":
 		return fmt.Errorf("%w: a token excludes a file with a token", ErrAccess)
+	}
+	if a.TokenFile != "" {
+		if err := strictmodes.CheckSecretFile("token", a.TokenFile); err != nil {
+			return fmt.Errorf("%w: %w", ErrAccess, err)
+		}
 	}
 	return a.checkCertificate()
 }
@@ -122,11 +130,29 @@ func (a Access) ofKubectl() (*rest.Config, string, error) {
 	case err != nil:
 		return nil, "", fmt.Errorf("%w: %w", ErrAccess, err)
 	}
+	if err := checkLogin(config, rules.GetLoadingPrecedence()); err != nil {
+		return nil, "", err
+	}
 	namespace, _, err := loaded.Namespace()
 	if err != nil {
 		return nil, "", fmt.Errorf("%w: find the namespace: %w", ErrAccess, err)
 	}
 	return config, namespace, nil
+}
+
+// checkLogin refuses a login that others can read in one of these kubeconfigs. A login may also be elsewhere: in the files
+// that a kubeconfig names, or with the program that it starts.
+func checkLogin(config *rest.Config, kubeconfigs []string) error {
+	inline := config.BearerToken != "" && config.BearerTokenFile == ""
+	if !inline && config.Password == "" && len(config.KeyData) == 0 {
+		return nil
+	}
+	for _, path := range kubeconfigs {
+		if err := strictmodes.CheckSecretFile("cluster's login", path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%w: %w", ErrAccess, err)
+		}
+	}
+	return nil
 }
 
 // direct returns the configuration of CodaLab's flags.

@@ -94,3 +94,29 @@ current-context: x
 		t.Errorf("namespace %s, %v", namespace, err)
 	}
 }
+
+func TestLoginsThatOthersCanReadAreRefused(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	token, config := filepath.Join(dir, "token"), filepath.Join(dir, "config")
+	write := func(path, text string) {
+		t.Helper()
+		testenv.Must(t, errors.Join(os.WriteFile(path, []byte(text), 0o600), os.Chmod(path, 0o644)))
+	}
+	kubeconfig := func(user string) string {
+		return "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: \"https://h\"}}]\n" +
+			"contexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {" + user + "}}]\n"
+	}
+	write(token, "secret\n")
+	for user, refused := range map[string]bool{"token: secret": true, "username: ann, password: secret": true, "client-key-data: c2VjcmV0, client-certificate-data: eA==": true, "tokenFile: " + token: false, "": false} {
+		write(config, kubeconfig(user))
+		_, _, err := Access{Kubeconfig: config}.Config()
+		if want := "access to the cluster: the cluster's login file " + config + " may be read by others: chmod 600 it"; refused != (err != nil && err.Error() == want) {
+			t.Errorf("%s: %v", user, err)
+		}
+	}
+	_, _, err := Access{Host: "h", TokenFile: token}.Config()
+	if want := "access to the cluster: the token file " + token + " may be read by others: chmod 600 it"; err == nil || err.Error() != want {
+		t.Error(err)
+	}
+}

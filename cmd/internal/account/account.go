@@ -18,6 +18,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/background"
+	"github.com/cl-slurm/cl-slurm/internal/strictmodes"
 )
 
 // Server returns the server's address: that of the flag --server, else CODALAB_SERVER, else the one that cl
@@ -121,18 +122,8 @@ func ReadSecret(kind, path string) (string, error) {
 
 // readPrivate reads a file with a secret of some kind. It refuses one that others may read.
 func readPrivate(kind, path string) (string, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return "", fmt.Errorf("read %s file: %w", kind, err)
-	}
-	if info.Mode().Perm()&0o077 != 0 {
-		return "", fmt.Errorf("the %s file %s may be read by others: chmod 600 it", kind, path)
-	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return "", fmt.Errorf("read %s file: %w", kind, err)
-	}
-	return string(data), nil
+	data, err := strictmodes.ReadSecret(kind, path)
+	return string(data), err
 }
 
 // Find returns the login: that of passwordFile unless it is empty, else of CODALAB_USERNAME and

@@ -1,0 +1,88 @@
+package strictmodes
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+)
+
+// SecretError says that others can read a secret.
+type SecretError struct {
+	// Kind is the kind of the secret, such as "password".
+	Kind, Path string
+	// Owner is set if the file belongs to another user, else others may read it by its mode.
+	Owner bool
+	cure  string
+}
+
+// Error returns a sentence with the cure.
+func (e *SecretError) Error() string {
+	if e.Owner {
+		return fmt.Sprintf("the %s file %s belongs to another user: %s", e.Kind, e.Path, e.cure)
+	}
+	return fmt.Sprintf("the %s file %s may be read by others: %s", e.Kind, e.Path, e.cure)
+}
+
+// maxSecret bounds the size of a file with a secret.
+const maxSecret = 1 << 20
+
+// ReadSecret reads a file with a secret of a kind, such as "password". It refuses a file that others can read
+// ([CheckSecret]). It reads the file that it has checked, also if another one is put in its place.
+func ReadSecret(kind, path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read %s file: %w", kind, err)
+	}
+	defer func() { _ = f.Close() }() // it is only read
+	if err := CheckSecret(kind, f); err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxSecret))
+	if err != nil {
+		return nil, fmt.Errorf("read %s file: %w", kind, err)
+	}
+	return data, nil
+}
+
+// CheckSecretFile is CheckSecret for a file that another package reads.
+func CheckSecretFile(kind, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("read %s file: %w", kind, err)
+	}
+	return errors.Join(CheckSecret(kind, f), f.Close())
+}
+
+// CheckSecret returns a *SecretError for an open file with a secret of a kind if others can read it. The file has to
+// belong to this process's user, with no permission of the group and of others, or to root, who may let a group read it.
+// An access control list shows in the permissions of the group (acl(5)).
+//
+// CodaLab's own worker refuses its password file so (codalab/worker/main.py: connect_to_codalab_server). The rule for
+// root's files is PostgreSQL's for its TLS key (src/backend/libpq/be-secure-common.c: check_ssl_key_file_permissions):
+// systems keep keys that several services share in such files.
+func CheckSecret(kind string, f *os.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("read %s file: %w", kind, err)
+	}
+	uid, known := owner(info)
+	if !known {
+		uid = os.Geteuid()
+	}
+	return checkSecret(kind, f.Name(), info.Mode(), uid, os.Geteuid())
+}
+
+// checkSecret is CheckSecret for the user of an id.
+func checkSecret(kind, path string, mode fs.FileMode, owner, user int) error {
+	switch foreign := owner != user && owner != 0; {
+	case foreign && user != 0:
+		return &SecretError{Kind: kind, Path: path, Owner: true, cure: "give a file of your own"}
+	case owner == 0 && user != 0 && mode.Perm()&0o037 != 0:
+		return &SecretError{Kind: kind, Path: path, cure: "chmod 600 it, or, as it is root's, 640 for a group"}
+	case (owner != 0 || user == 0) && mode.Perm()&0o077 != 0:
+		return &SecretError{Kind: kind, Path: path, cure: "chmod 600 it"}
+	}
+	return nil
+}
