@@ -150,7 +150,7 @@ func (db *DB) migrate(ctx context.Context, migrations fs.FS) error {
 			return db.checkForm(ctx, migrations)
 		}
 		if try == tries || backOff(ctx, try) != nil {
-			return fmt.Errorf("migrate database %s: %w", db.name, err)
+			return fmt.Errorf("migrate database %s: %w", db.name, nameFull(err))
 		}
 	}
 }
@@ -250,11 +250,17 @@ func (db *DB) retry(ctx context.Context, fn func() error) error {
 		if broken {
 			return fmt.Errorf("%w (%w)", ErrUnavailable, err)
 		}
-		if isSQLite(err, sqlite3.SQLITE_FULL) { // a full PostgreSQL is unavailable
-			return fmt.Errorf("%w (%w)", ErrFull, err)
-		}
-		return err
+		return nameFull(err)
 	}
+}
+
+// nameFull gives ErrFull to an error of SQLite on a full disk, also to that of its file of shared memory, which cannot
+// grow. A full PostgreSQL is unavailable.
+func nameFull(err error) error {
+	if isSQLite(err, sqlite3.SQLITE_FULL) || isSQLite(err, sqlite3.SQLITE_IOERR_SHMSIZE) {
+		return fmt.Errorf("%w (%w)", ErrFull, err)
+	}
+	return err
 }
 
 // tryTx runs fn in one transaction. Unless the error is ErrInDoubt, the transaction
