@@ -75,7 +75,7 @@ func newSite(t *testing.T, dir string) *site {
 
 func (s *site) policy() plan.Policy {
 	return plan.Policy{
-		Bridge: s.book.ID, Owner: "ann", Layout: s.shared, Worker: "/bin/cl-worker",
+		Bridge: s.book.ID, Owner: "ann", Layout: s.shared, Worker: sbatch.Program{Path: "/bin/cl-worker"},
 		Queues:      map[string]plan.Queue{"cpu": s.queue},
 		SubmitGrace: 90 * time.Second, OrphanGrace: 3 * time.Minute, CancelOrphans: !s.dryRun, RecordAge: 5 * time.Minute, Accounting: true, Settle: 10 * time.Second,
 		StuckFor: 5 * time.Second, StagePatience: 5 * time.Minute, OutagePatience: 24 * time.Hour, CollectPatience: 72 * time.Hour, QuotaPatience: 7 * 24 * time.Hour, MaxAttempts: 3,

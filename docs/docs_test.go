@@ -272,7 +272,7 @@ func TestReliabilityIsComplete(t *testing.T) {
 func TestRunbookQuotesTheProgram(t *testing.T) {
 	t.Parallel()
 	var code strings.Builder
-	for _, dir := range []string{"bridge", "cmd", "staging", "worker", "server", "spool", "internal", "apptainer"} {
+	for _, dir := range []string{"bridge", "cmd", "staging", "worker", "server", "spool", "internal", "apptainer", "sbatch"} {
 		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, entry fs.DirEntry, err error) error {
 			if err == nil && !entry.IsDir() && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
 				code.WriteString(read(t, path))

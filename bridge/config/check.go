@@ -35,6 +35,8 @@ func (c Config) check() error {
 		return errors.New("password_file and token_file are both there: the bridge signs in with one of them")
 	case !filepath.IsAbs(c.Shared):
 		return fmt.Errorf("shared = %q: want the absolute path of a directory that compute nodes see too", c.Shared)
+	case slices.ContainsFunc(c.Trust, func(name string) bool { return strings.Trim(name, "@ ") == "" }):
+		return errors.New("trust has an empty name: want a user, or a group such as \"@lab\"")
 	case c.ServerStore != "" && (!filepath.IsAbs(c.ServerStore) || filepath.Clean(c.ServerStore) == "/"):
 		return fmt.Errorf("server_store = %q: want the absolute path of the server's store, as the server and compute nodes see it too", c.ServerStore)
 	case c.ServerStore != "" && subpath.Within(c.Shared, c.ServerStore):

@@ -35,6 +35,8 @@ type Config struct {
 	Ledger       string `toml:"ledger"`
 	Worker       string `toml:"worker"`
 
+	Trust []string `toml:"trust"`
+
 	DiskSettle      Duration `toml:"disk_settle"`
 	KeepAfterAck    Duration `toml:"keep_after_ack"`
 	KeepHistory     Duration `toml:"keep_history"`

@@ -67,7 +67,7 @@ func convertPulled(ctx context.Context, s imagejob.Settings, img source.Image, d
 func newJobs(t *testing.T) imagejob.Jobs {
 	t.Helper()
 	slurm, self := newSlurm(t)
-	return imagejob.Jobs{Slurm: observed(slurm, 50*time.Millisecond), Now: time.Now, Program: self, Settle: 50 * time.Millisecond}
+	return imagejob.Jobs{Slurm: observed(slurm, 50*time.Millisecond), Now: time.Now, Program: sbatch.Program{Path: self}, Settle: 50 * time.Millisecond}
 }
 
 // newSlurm returns a cluster with short times, and the path of this program.
@@ -139,7 +139,7 @@ func TestImageThatAJobCannotConvertIsRefusedInItsWords(t *testing.T) {
 func TestJobThatLeavesNoResultIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	jobs := newJobs(t)
-	jobs.Program = "/bin/false"
+	jobs.Program.Path = "/bin/false"
 	img := push(t, imagetest.GzipLayer(t, imagetest.TarStream(t)))
 	err := jobs.Convert(t.Context(), puller{}, img, filepath.Join(t.TempDir(), "x.sif"), nil)
 	var refused *source.ImageError
@@ -153,7 +153,7 @@ func TestJobIsCancelledWhenNobodyWaits(t *testing.T) {
 	jobs := newJobs(t)
 	forever := filepath.Join(t.TempDir(), "worker")
 	testenv.WriteProgram(t, forever, []byte("#!/bin/sh\nexec sleep 1000\n"))
-	jobs.Program = forever
+	jobs.Program.Path = forever
 	img := push(t, imagetest.GzipLayer(t, imagetest.TarStream(t)))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -181,7 +181,7 @@ func TestJobOfABridgeThatWasKilledIsCancelledByTheNext(t *testing.T) {
 	forever := filepath.Join(t.TempDir(), "worker")
 	testenv.WriteProgram(t, forever, []byte("#!/bin/sh\nexec sleep 1000\n"))
 	first := jobs
-	first.Program = forever
+	first.Program.Path = forever
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	first.Slurm = killed{cancelling{jobs.Slurm, cancel}}
@@ -229,7 +229,7 @@ func TestThreeWaitingConversionsAskSlurmAsOftenAsOne(t *testing.T) {
 	defer cancel()
 	const every = 200 * time.Millisecond
 	slurm, _ := newSlurm(t)
-	jobs := imagejob.Jobs{Slurm: observed(counted{slurm, cancel, new(atomic.Int64)}, every), Now: time.Now, Program: forever}
+	jobs := imagejob.Jobs{Slurm: observed(counted{slurm, cancel, new(atomic.Int64)}, every), Now: time.Now, Program: sbatch.Program{Path: forever}}
 	began := time.Now()
 	var conversions sync.WaitGroup
 	for range 3 {
@@ -253,7 +253,7 @@ func TestJobThatSlurmEndsLeavesNoResult(t *testing.T) {
 	copied := filepath.Join(t.TempDir(), "spec.json")
 	script := filepath.Join(t.TempDir(), "worker")
 	testenv.WriteProgram(t, script, []byte("#!/bin/sh\ncp \"$3\" '"+copied+"'\nexit 1\n"))
-	jobs.Program = script
+	jobs.Program.Path = script
 	dst := filepath.Join(t.TempDir(), "x.sif")
 	if err := jobs.Convert(t.Context(), puller{}, push(t, imagetest.GzipLayer(t, imagetest.TarStream(t))), dst, nil); err == nil {
 		t.Fatal("the job has failed")

@@ -41,9 +41,9 @@ type Jobs struct {
 	// writer of the file system. If Slurm ends the job for want of memory, the next job requests the next
 	// of these amounts. Empty means a gibibyte, and then four.
 	MemoryMiB []int64
-	// Program is the path, on the shared disk, of a program that calls Run with the
-	// last of its arguments after "image convert".
-	Program string
+	// Program is a program, on the shared disk, that calls Run with the last of its arguments
+	// after "image convert".
+	Program sbatch.Program
 	// Now reads the clock of Slurm's snapshots.
 	Now func() time.Time
 	// Settle is the longest time until the shared disk shows the files of an ended job; 0 means fifteen
@@ -148,7 +148,7 @@ func (j Jobs) request(s Settings, img source.Image, dir string) sbatch.Request {
 	r.Name = "cl-image-" + hex[:min(12, len(hex))] + "-" + strings.TrimPrefix(filepath.Base(dir), workPrefix)
 	r.CPUs, r.MemoryMiB = int64(s.Processors), int64(s.MemoryMiB)
 	r.Dir, r.Output = dir, filepath.Join(dir, outputName)
-	r.Script = fmt.Sprintf("#!/bin/sh\nexec %s image convert %s\n", sbatch.Quote(j.Program), sbatch.Quote(filepath.Join(dir, specName)))
+	r.Script = "#!/bin/sh\n" + j.Program.Exec("image", "convert", sbatch.Quote(filepath.Join(dir, specName)))
 	return r
 }
 

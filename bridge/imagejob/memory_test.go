@@ -28,7 +28,7 @@ func realJobs(t *testing.T) imagejob.Jobs {
 		t.Fatal(err)
 	}
 	return imagejob.Jobs{
-		Slurm: observed(&sbatch.Client{Bin: cluster.Bin, Conf: cluster.Conf}, 200*time.Millisecond), Now: time.Now, Program: self,
+		Slurm: observed(&sbatch.Client{Bin: cluster.Bin, Conf: cluster.Conf}, 200*time.Millisecond), Now: time.Now, Program: sbatch.Program{Path: self},
 		Request: sbatch.Request{Partition: "cpu", Account: "lab", Time: 5 * time.Minute, Comment: "codalab image"},
 		Settle:  time.Second,
 	}
@@ -111,12 +111,12 @@ func TestToolThatWasKilledForMemoryIsSlurmsToExplain(t *testing.T) {
 	}
 	jobs := realJobs(t)
 	jobs.MemoryMiB = []int64{8}
-	jobs.Program = filepath.Join(t.TempDir(), "killed")
+	jobs.Program.Path = filepath.Join(t.TempDir(), "killed")
 	said := `{"error": "mksquashfs: signal: killed", "transient": true, "killed": true}`
 	// One process takes the memory. The other end of a pipe would need some in the
 	// same moment, and the kernel might kill slurmstepd for it: NODE_FAIL.
 	script := fmt.Sprintf("#!/bin/sh\necho '%s' > \"${3%%/*}/result.json\"\ndd if=/dev/zero of=/dev/null bs=100M count=1\nexit 1\n", said)
-	if err := os.WriteFile(jobs.Program, []byte(script), 0o700); err != nil {
+	if err := os.WriteFile(jobs.Program.Path, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	err := jobs.Convert(t.Context(), puller{MemoryMiB: 24}, push(t, imagetest.GzipLayer(t, imagetest.TarStream(t))), filepath.Join(t.TempDir(), "x.sif"), nil)
@@ -131,9 +131,9 @@ func TestToolThatSomebodyKilledIsToldOf(t *testing.T) {
 	jobs := newJobs(t)
 	tools, dst := t.TempDir(), filepath.Join(t.TempDir(), "x.sif")
 	mksquashfs := "#!/bin/sh\n[ \"$1\" = -version ] && echo 'mksquashfs version 4.5.1' && exit 1\nkill -KILL $$\n"
-	program := fmt.Sprintf("#!/bin/sh\nPATH='%s':$PATH exec '%s' \"$@\"\n", tools, jobs.Program)
-	jobs.Program = filepath.Join(tools, "program")
-	for path, script := range map[string]string{filepath.Join(tools, "mksquashfs"): mksquashfs, jobs.Program: program} {
+	program := fmt.Sprintf("#!/bin/sh\nPATH='%s':$PATH exec '%s' \"$@\"\n", tools, jobs.Program.Path)
+	jobs.Program.Path = filepath.Join(tools, "program")
+	for path, script := range map[string]string{filepath.Join(tools, "mksquashfs"): mksquashfs, jobs.Program.Path: program} {
 		if err := os.WriteFile(path, []byte(script), 0o700); err != nil {
 			t.Fatal(err)
 		}

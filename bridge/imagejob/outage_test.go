@@ -56,7 +56,7 @@ func TestStagingBundlesWaitWhileSlurmIsUnreachable(t *testing.T) {
 	var down atomic.Bool
 	down.Store(true)
 	watched := observed(unreachable{slurm, &down}, 10*time.Millisecond)
-	jobs := imagejob.Jobs{Slurm: watched, Now: time.Now, Program: self, Settle: 50 * time.Millisecond}
+	jobs := imagejob.Jobs{Slurm: watched, Now: time.Now, Program: sbatch.Program{Path: self}, Settle: 50 * time.Millisecond}
 	content, err := cache.Open(t.TempDir(), cache.Options{Settle: -1})
 	if err != nil {
 		t.Fatal(err)

@@ -27,7 +27,7 @@ var epoch = time.Unix(1_800_000_000, 0).UTC()
 
 func policy() plan.Policy {
 	return plan.Policy{
-		Bridge: "b1b2b3", Owner: "ann", Layout: "/shared", Worker: "/shared/bin/0123456789ab/cl-worker",
+		Bridge: "b1b2b3", Owner: "ann", Layout: "/shared", Worker: sbatch.Program{Path: "/shared/bin/0123456789ab/cl-worker"},
 		Queues: map[string]plan.Queue{"cpu": {
 			Name: "cpu", Tag: "cpu", Partition: "batch", DefaultTime: time.Hour, MaxTime: 10 * time.Hour,
 			TimeGrace: 2 * time.Minute, MemoryOverhead: 64 << 20, RetryBegun: plan.RetryNever,

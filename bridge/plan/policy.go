@@ -20,8 +20,8 @@ type Policy struct {
 	Owner string
 	// Layout is the shared directory.
 	Layout spool.Layout
-	// Worker is the path of the cl-worker that jobs run.
-	Worker string
+	// Worker is the cl-worker that jobs run.
+	Worker sbatch.Program
 	// Queues are the queues by name.
 	Queues map[string]Queue
 
@@ -150,9 +150,8 @@ type Queue struct {
 	DefaultGPUImage string `json:"GPUImage"`
 	// Architecture is that of the queue's nodes, in Go's spelling; empty for the bridge's own.
 	Architecture string
-	// Worker is the path of the cl-worker for nodes of another architecture; empty for the
-	// Policy's.
-	Worker string
+	// Worker is the cl-worker for nodes of another architecture; zero for the Policy's.
+	Worker sbatch.Program
 	// Extra has further options of sbatch.
 	Extra []string
 }

@@ -53,7 +53,7 @@ func (p Policy) Request(r Row) sbatch.Request {
 	req.CPUs = max(res.CPUs, 1)
 	req.Nice = max(-r.Run.Metadata.Int("request_priority"), 0)
 	req.Dir, req.Output = attempt.Dir, attempt.OutputPath()
-	req.Script = fmt.Sprintf("#!/bin/sh\nexec %s exec --submission=%s %s\n", sbatch.Quote(cmp.Or(q.Worker, p.Worker)), p.Submission(r), sbatch.Quote(attempt.SpecPath()))
+	req.Script = "#!/bin/sh\n" + cmp.Or(q.Worker, p.Worker).Exec("exec", "--submission="+p.Submission(r), sbatch.Quote(attempt.SpecPath()))
 	if res.Memory > 0 {
 		const mib = 1 << 20
 		req.MemoryMiB = (res.Memory + q.MemoryOverhead + mib - 1) / mib

@@ -20,8 +20,8 @@ import (
 func TestJobRunsTheWorkerOfItsQueue(t *testing.T) {
 	t.Parallel()
 	r := plan.Row{Bundle: uuid, Attempt: plan.Attempt{Number: 1}, Run: &codalab.RunBundle{}}
-	for want, q := range map[string]plan.Queue{"exec '/bin/own'": {}, "exec '/bin/arm'": {Worker: "/bin/arm"}} {
-		p := plan.Policy{Worker: "/bin/own", Queues: map[string]plan.Queue{"": q}}
+	for want, q := range map[string]plan.Queue{"exec '/bin/own'": {}, "exec '/bin/arm'": {Worker: sbatch.Program{Path: "/bin/arm"}}} {
+		p := plan.Policy{Worker: sbatch.Program{Path: "/bin/own"}, Queues: map[string]plan.Queue{"": q}}
 		if got := p.Request(r).Script; !strings.Contains(got, want+" exec --submission=.0 '") {
 			t.Errorf("%q, want %s", got, want)
 		}
@@ -174,7 +174,7 @@ func TestJobsLookForProgramsInTheQueuesPathFirst(t *testing.T) {
 func TestScriptIsConstantAndEndsInExec(t *testing.T) {
 	t.Parallel()
 	p, r := policy(), rowIn(plan.Submitting)
-	p.Layout, p.Worker = "/data/ann's lab", "/data/ann's lab/bin/x/cl-worker"
+	p.Layout, p.Worker = "/data/ann's lab", sbatch.Program{Path: "/data/ann's lab/bin/x/cl-worker"}
 	r.Run.Command = "echo $(rm -rf /)"
 	want := "#!/bin/sh\nexec '/data/ann'\\''s lab/bin/x/cl-worker' exec --submission=b1b2b3.1 '/data/ann'\\''s lab/spool/" + uuid + "/1-b1b2b3/spec.json'\n"
 	if got := p.Request(r).Script; got != want {

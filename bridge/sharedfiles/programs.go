@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,33 +15,34 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// Programs are the paths of the programs that jobs run, on the shared disk. Each lies in a directory
-// that is named for its content, so that a job goes on with its program when the bridge is replaced.
+// Programs are the programs that jobs run, on the shared disk. Each lies in a directory that is named for its
+// content, so that a job goes on with its program when the bridge is replaced.
 type Programs struct {
 	// Workers are the cl-workers of the nodes' architectures and of this host's.
-	Workers map[config.Architecture]string
-	// Converter is this program, cl-bridge; empty where no jobs convert images.
-	Converter string
+	Workers map[config.Architecture]sbatch.Program
+	// Converter is this program, cl-bridge; zero where no jobs convert images.
+	Converter sbatch.Program
 }
 
 // InstallPrograms copies the programs that jobs of a configuration need: cl-worker for the nodes'
 // architectures and, where jobs convert images, cl-bridge itself.
 func InstallPrograms(c config.Config, layout spool.Layout) (Programs, error) {
-	installed := Programs{Workers: map[config.Architecture]string{}}
+	installed := Programs{Workers: map[config.Architecture]sbatch.Program{}}
 	own := config.Architecture("").Canonical()
 	for _, a := range append(c.Architectures(), own) {
 		source := c.WorkerFor(a)
 		if source == "" {
 			source = c.Worker
 		}
-		path, err := installWorker(source, a, layout)
+		worker, err := installWorker(source, a, layout)
 		if err != nil {
 			return installed, err
 		}
-		installed.Workers[a] = path
+		installed.Workers[a] = worker
 	}
 	if c.Image.Queue == "" {
 		return installed, nil
@@ -57,14 +57,27 @@ func InstallPrograms(c config.Config, layout spool.Layout) (Programs, error) {
 	return installed, nil
 }
 
+// Unchecked returns the programs for jobs that do not check them.
+func (p Programs) Unchecked() Programs {
+	plain := Programs{Workers: map[config.Architecture]sbatch.Program{}, Converter: sbatch.Program{Path: p.Converter.Path}}
+	for a, worker := range p.Workers {
+		plain.Workers[a] = sbatch.Program{Path: worker.Path}
+	}
+	return plain
+}
+
 // Worker returns the cl-worker for nodes of this host's architecture.
-func (p Programs) Worker() string { return p.Workers[config.Architecture("").Canonical()] }
+func (p Programs) Worker() sbatch.Program { return p.Workers[config.Architecture("").Canonical()] }
 
 // Paths returns the paths of all programs.
 func (p Programs) Paths() []string {
-	paths := slices.Sorted(maps.Values(p.Workers))
-	if p.Converter != "" {
-		paths = append(paths, p.Converter)
+	var paths []string
+	for _, worker := range p.Workers {
+		paths = append(paths, worker.Path)
+	}
+	slices.Sort(paths)
+	if p.Converter.Path != "" {
+		paths = append(paths, p.Converter.Path)
 	}
 	return paths
 }
@@ -82,49 +95,58 @@ func (p Programs) Queues(c config.Config) map[string]plan.Queue {
 }
 
 // installWorker copies a cl-worker. An empty source means the cl-worker in the directory of this program.
-func installWorker(source string, a config.Architecture, layout spool.Layout) (string, error) {
+func installWorker(source string, a config.Architecture, layout spool.Layout) (sbatch.Program, error) {
 	if source == "" {
 		self, err := os.Executable()
 		if err != nil {
-			return "", fmt.Errorf("find cl-worker: %w; set worker in the configuration", err)
+			return sbatch.Program{}, fmt.Errorf("find cl-worker: %w; set worker in the configuration", err)
 		}
 		source = filepath.Join(filepath.Dir(self), spool.WorkerName)
 	}
-	path, err := install(source, spool.WorkerName, a, layout)
+	worker, err := install(source, spool.WorkerName, a, layout)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("%w; set worker in the configuration", err)
 	}
-	return path, err
+	return worker, err
 }
 
-// install copies a program into the directory of its content's digest.
-func install(source, name string, a config.Architecture, layout spool.Layout) (string, error) {
+// install copies a program into the directory of its content's digest. A file that is there is only used if it has
+// that content.
+func install(source, name string, a config.Architecture, layout spool.Layout) (sbatch.Program, error) {
 	f, err := os.Open(source)
 	if err != nil {
-		return "", fmt.Errorf("find %s: %w", name, err)
+		return sbatch.Program{}, fmt.Errorf("find %s: %w", name, err)
 	}
 	data, err := io.ReadAll(f)
 	if err == nil {
 		err = builtFor(f, a)
 	}
 	if err := errors.Join(err, f.Close()); err != nil {
-		return "", fmt.Errorf("read %s %s: %w", name, source, err)
+		return sbatch.Program{}, fmt.Errorf("read %s %s: %w", name, source, err)
 	}
 	sum := sha256.Sum256(data)
-	path := filepath.Join(layout.Bin(hex.EncodeToString(sum[:])), name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return "", fmt.Errorf("install %s: %w", name, err)
+	digest := hex.EncodeToString(sum[:])
+	p := sbatch.Program{Path: filepath.Join(layout.Bin(digest), name), SHA256: digest}
+	if err := os.MkdirAll(filepath.Dir(p.Path), 0o700); err != nil {
+		return p, fmt.Errorf("install %s: %w", name, err)
 	}
 	// The program may have been there for long, unused. A fresh time keeps sweeps of other
 	// bridges from removing it now.
-	_ = (spool.Disk{Layout: layout}).Touch(path)
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
+	_ = (spool.Disk{Layout: layout}).Touch(p.Path)
+	there, err := sbatch.Identify(p.Path, sbatch.Program{})
+	if err == nil && there.SHA256 == digest {
+		return there, nil
 	}
-	if err := atomicfile.Write(path, data, 0o700); err != nil {
-		return "", fmt.Errorf("install %s: %w", name, err)
+	if err := atomicfile.Write(p.Path, data, 0o700); err != nil {
+		return p, fmt.Errorf("install %s: %w", name, err)
 	}
-	return path, nil
+	if there, err = sbatch.Identify(p.Path, sbatch.Program{}); err == nil && there.SHA256 != digest {
+		err = fmt.Errorf("somebody else has written %s", p.Path)
+	}
+	if err != nil {
+		return p, fmt.Errorf("install %s: %w", name, err)
+	}
+	return there, nil
 }
 
 // builtFor refuses a program of another architecture. It accepts what is no ELF file,
@@ -146,5 +168,5 @@ func builtFor(program io.ReaderAt, a config.Architecture) error {
 // InPlace returns the programs of a site whose jobs run on this host, with a cl-worker that lies on its
 // own disk.
 func InPlace(worker string) Programs {
-	return Programs{Workers: map[config.Architecture]string{config.Architecture("").Canonical(): worker}}
+	return Programs{Workers: map[config.Architecture]sbatch.Program{config.Architecture("").Canonical(): {Path: worker}}}
 }

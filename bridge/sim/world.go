@@ -190,7 +190,7 @@ func (w *world) newPolicy() plan.Policy {
 		keep = 12 * time.Minute // longer than the server takes to offer a bundle again
 	}
 	return plan.Policy{
-		Bridge: firstBridge, Owner: "ann", Layout: "/shared", Worker: "/shared/bin/0/cl-worker",
+		Bridge: firstBridge, Owner: "ann", Layout: "/shared", Worker: sbatch.Program{Path: "/shared/bin/0/cl-worker"},
 		Queues: queues, SubmitGrace: submitBound + 20*time.Second, OrphanGrace: 4 * time.Minute,
 		CancelOrphans: true, RecordAge: slurmSite.MinJobAge, Accounting: w.dice.below(ofUsers, 4) > 0, Settle: settle, StuckFor: 30 * time.Second,
 		StagePatience: time.Hour, OutagePatience: 2 * time.Hour, CollectPatience: 72 * time.Hour, QuotaPatience: 2 * time.Hour, LongestAckPause: 3 * time.Minute, MaxAttempts: 3,

@@ -31,7 +31,7 @@ import (
 )
 
 // Format is the version of the file. A reader refuses other versions.
-const Format = 2
+const Format = 3
 
 // Header describes the bridge that made the decisions after it.
 type Header struct {

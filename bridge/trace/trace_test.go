@@ -295,8 +295,8 @@ func TestWhatIsNoTraceIsRefused(t *testing.T) {
 		"hello\n":                          "no trace",
 		`{"header":{"format":9}}` + "\n":   "format 9",
 		string(headless) + "\n":            "before any header",
-		`{"header":{"format":2}}` + "\n{}": "neither header nor decision",
-		`{"header":{"format":2}}` + "\nhello\n" + string(headless): "cannot be read",
+		`{"header":{"format":3}}` + "\n{}": "neither header nor decision",
+		`{"header":{"format":3}}` + "\nhello\n" + string(headless): "cannot be read",
 	} {
 		_, err := Replay(strings.NewReader(text), "", func(Decision) error { return nil })
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -50,6 +50,7 @@ func initCommand(p program.Process) *cobra.Command {
 	f.StringVar(&o.PasswordFile, "password-file", "", "a `file` with the password, mode 0600; the bridge reads it there")
 	f.StringVar(&o.TokenFile, "token-file", "", "a `file` with a token of the server, mode 0600, in place of a password; the bridge reads it there")
 	f.StringVar(&o.Shared, "shared", "", "a `directory` that this host and the compute nodes share; it is made if need be")
+	f.StringSliceVar(&o.Trust, "trust", nil, "`names` of users, and of groups after an @, who may write above the shared directory and so act as you")
 	f.StringSliceVar(&o.Partitions, "partitions", nil, "`names` of the partitions that get a queue, instead of all that you may use")
 	f.StringVar(&o.DefaultPartition, "default", "", "the `partition` for runs that name no queue, if not Slurm's default one")
 	f.StringVar(&o.SlurmBin, "slurm-bin", "", "the `directory` of Slurm's commands, if it is not in PATH")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
+	"github.com/cl-slurm/cl-slurm/internal/strictmodes"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -79,6 +80,21 @@ func (at *dataLocation) withStore(ctx context.Context, do func(*store.Store) err
 		return coded(err)
 	}
 	return coded(errors.Join(do(data), data.Close()))
+}
+
+// checkOwn refuses a data directory in which others can write, or that they can replace. p is the process that is going to
+// serve it.
+func (at *dataLocation) checkOwn(p program.Process) error {
+	if p.Alone() {
+		return nil
+	}
+	account := strictmodes.Current()
+	for _, path := range []string{at.dir, filepath.Join(at.dir, "bundles"), filepath.Join(at.dir, "codalab.db")} {
+		if err := account.Check(path); err != nil {
+			return program.Usage(fmt.Errorf("--data: %w", err))
+		}
+	}
+	return nil
 }
 
 // withExisting is withStore for a data directory that must exist.

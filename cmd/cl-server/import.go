@@ -103,6 +103,9 @@ func (in *importFlags) check() error {
 }
 
 func (in *importFlags) run(ctx context.Context, p program.Process) error {
+	if err := in.at.checkOwn(p); err != nil {
+		return err
+	}
 	password := p.Getenv(passwordVariable)
 	if in.passwordFile != "" {
 		var err error

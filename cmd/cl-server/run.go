@@ -43,7 +43,10 @@ GET /metrics for Prometheus on an address of its own, without a login.`,
 				return program.Usage(err)
 			}
 			var err error
-			if config.Log, err = newLog(p, format); err != nil {
+			if config.Log, err = newLog(p, format); err == nil {
+				err = at.checkOwn(p)
+			}
+			if err != nil {
 				return program.Usage(err)
 			}
 			return at.withStore(ctx, func(data *store.Store) error {

@@ -151,6 +151,9 @@ directory and empty the database before the next try.
 Exit codes: 0 done; 1 refused or failed, or something is wrong with the restored
 data; 2 the command line is wrong; 3 the database does not answer.`,
 		RunE: func(_ *cobra.Command, args []string) error {
+			if err := at.checkOwn(p); err != nil {
+				return err
+			}
 			if err := store.Restore(ctx, args[0], at.dir, at.database); err != nil {
 				return coded(err)
 			}

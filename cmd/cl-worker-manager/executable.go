@@ -8,10 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/internal/command"
+	"github.com/cl-slurm/cl-slurm/internal/strictmodes"
 )
 
 // executable finds the worker's program, and reports whether it is a script.
@@ -33,6 +35,24 @@ func (s *slurmBatch) executable() (path string, scripted bool, err error) {
 	var start [2]byte
 	_, err = file.Read(start[:])
 	return path, string(start[:]) == "#!", err
+}
+
+// checkProgram refuses a worker's program that others can write or replace. It reports whether jobs have to check the
+// program's content: one of the user's own lies on a disk that the nodes share. Root's may be installed on each node
+// apart, and a program of another user is that user's to change.
+func checkProgram(path string) (checked bool, err error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return false, program.Usage(fmt.Errorf("--worker-executable: %w", err))
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if own := ok && int(stat.Uid) == os.Geteuid(); own || ok && stat.Uid == 0 {
+		if err := strictmodes.Current().Check(path); err != nil {
+			return false, program.Usage(fmt.Errorf("--worker-executable: %w", err))
+		}
+		return own, nil
+	}
+	return false, nil
 }
 
 // tokenFlag is the flag of a worker that logs in with a token.

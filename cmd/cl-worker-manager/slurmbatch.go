@@ -16,6 +16,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/internal/backoff"
+	"github.com/cl-slurm/cl-slurm/internal/strictmodes"
 	"github.com/cl-slurm/cl-slurm/pilot"
 	"github.com/cl-slurm/cl-slurm/pilot/slurmbatch"
 	"github.com/cl-slurm/cl-slurm/sbatch"
@@ -101,6 +102,9 @@ func (s *slurmBatch) manageWorkers(ctx context.Context) error {
 	}
 	if err := os.MkdirAll(backend.WorkDir, 0o700); err != nil {
 		return fmt.Errorf("make --slurm-work-dir: %w", err)
+	}
+	if err := strictmodes.Current().Check(backend.WorkDir); err != nil { // it has the workers' tokens
+		return program.Usage(fmt.Errorf("--slurm-work-dir: %w", err))
 	}
 	login, err := s.login.find(ctx, s.Process, server, backend.WorkDir)
 	if err != nil {
@@ -192,6 +196,9 @@ func (s *slurmBatch) backend(ctx context.Context, slurm slurmbatch.Slurm, server
 	}
 	worker := slurmbatch.Worker{Worker: pilot.Worker{Server: server, IdleSeconds: s.worker.idleSeconds, Arguments: s.worker.arguments()}}
 	if worker.Executable, worker.Scripted, err = s.executable(); err != nil {
+		return nil, err
+	}
+	if worker.Checked, err = checkProgram(worker.Executable); err != nil {
 		return nil, err
 	}
 	// slurm_batch_worker_manager.py: setup_codalab_worker

@@ -19,6 +19,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/lease"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
+	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
 	"github.com/cl-slurm/cl-slurm/bridge/workdir"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/account"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/assembly"
@@ -176,7 +177,10 @@ func (w *standalone) explain(err error) error {
 	var refused *codalab.Error
 	var held *lease.HeldError
 	var left *workdir.LeftRunsError
+	var open *sharedfiles.OpenError
 	switch {
+	case errors.As(err, &open):
+		return program.Usage(fmt.Errorf("--work-dir: %s: %s", open.Found(), open.Cure()))
 	case errors.As(err, &left):
 		return program.Usage(err)
 	case errors.Is(err, ledger.ErrLocked):
@@ -215,6 +219,7 @@ func (w *standalone) serve(ctx context.Context) error {
 	a := assembly.Assembly{
 		Process: w.Process, Config: w.config, Log: w.log, Client: w.client, LedgerLocked: true,
 		ImageCache: w.dirs.Images(), ImageCacheSize: w.maxImages.bytes, Neighbours: workdir.Workers(w.dirs.WorkDir),
+		Alone:  w.Alone(),
 		Adjust: func(made assembly.Parts) { w.adjust(made, giveBack) },
 	}
 	if w.engine != nil {

@@ -174,6 +174,16 @@ func Researcher(tb testing.TB) User {
 	return u
 }
 
+// Nobody returns the credential of a user of this host who has no rights: another user than researcher. The test runs as
+// root.
+func Nobody(tb testing.TB) *syscall.Credential {
+	tb.Helper()
+	Root(tb)
+	u, err := lookUp("nobody")
+	need(tb, researcher, err)
+	return u.Credential
+}
+
 // lookUp returns a user if this process can start programs as that user.
 func lookUp(name string) (User, error) {
 	found, err := user.Lookup(name)

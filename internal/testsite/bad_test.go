@@ -169,14 +169,14 @@ func TestBridgeThatCannotStartSaysWhy(t *testing.T) {
 		return regexp.MustCompile(`(?m)^`+key+` = .*$`).ReplaceAllString(string(text), key+` = "`+value+`"`)
 	}
 	const ledger = "a ledger of its own"
-	base := replace("ledger", ledger)
+	base := "trust = [\"researcher\"]\n" + replace("ledger", ledger) // root runs these bridges
 	for name, test := range map[string]struct {
 		config, want string
 		code         int
 	}{
 		"wrong password":       {strings.ReplaceAll(strings.ReplaceAll(base, s.Shared, shared), filepath.Join(s.Dir, "password"), wrong), "wrong user name or password", 4},
 		"unknown key":          {"colour = \"red\"\n" + base, "line 1: unknown key colour", 2},
-		"another's ledger":     {string(text), "belongs to another user", 1},
+		"another's ledger":     {"trust = [\"researcher\"]\n" + string(text), "belongs to another user", 1},
 		"shared in use":        {base, "is held by bridge", 1},
 		"no shared":            {strings.ReplaceAll(base, s.Shared, "/proc/nosuch"), "shared directory", 1},
 		"no file of that name": {"", "no such file", 2},

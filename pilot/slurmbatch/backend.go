@@ -54,6 +54,8 @@ type Backend struct {
 	Logger *slog.Logger
 	Now    func() time.Time
 
+	program sbatch.Program // the worker's, as it was at the last submission, if it is checked
+
 	shown  map[string]pilot.Phase // the last answer, by name; nil before the first
 	issued map[string]time.Time   // the times of the pilots' token files, by name; nil before they are read
 	said   string                 // the last logged reason for which pilots have no tokens
@@ -75,13 +77,18 @@ func (b *Backend) IsPilot(name string) bool {
 // jobFile returns the path of the file with the number of a pilot's job.
 func (b *Backend) jobFile(name string) string { return filepath.Join(b.WorkDir, name, "job") }
 
-// Request returns the submission of a pilot; login are the arguments by which it logs in.
+// Request returns the submission of a pilot; login are the arguments by which it logs in. Its script does not check the
+// program.
 func (b *Backend) Request(name string, login []string) sbatch.Request {
+	return b.request(name, login, sbatch.Program{Path: b.Worker.Executable})
+}
+
+func (b *Backend) request(name string, login []string, program sbatch.Program) sbatch.Request {
 	j := b.Job
 	r := sbatch.Request{
 		Name: name, Partition: j.Partition, Account: j.Account, Constraint: j.Constraint, Exclude: j.Exclude,
 		CPUs: j.CPUs, GPUs: j.GPUs, GPUType: j.GPUType, MemoryMiB: j.MemoryMB, Time: j.Time,
-		Dir: j.Dir, Output: b.LogFile(name), Script: b.Worker.script(name, j, login),
+		Dir: j.Dir, Output: b.LogFile(name), Script: b.Worker.script(name, j, login, program),
 		Env: b.Env, LoginEnvironment: b.Worker.Scripted,
 	}
 	if j.NodeList != "" {
@@ -140,7 +147,14 @@ func (b *Backend) prepare(ctx context.Context, name, token string) (sbatch.Reque
 	if err != nil {
 		return sbatch.Request{}, err
 	}
-	r := b.Request(name, login)
+	program := sbatch.Program{Path: b.Worker.Executable}
+	if b.Worker.Checked {
+		if program, err = sbatch.Identify(program.Path, b.program); err != nil {
+			return sbatch.Request{}, err
+		}
+		b.program = program
+	}
+	r := b.request(name, login, program)
 	return r, os.WriteFile(filepath.Join(dir, name+".slurm"), []byte(r.Script), 0o600)
 }
 

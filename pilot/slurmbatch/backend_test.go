@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -324,5 +325,43 @@ func TestBannersHideNoJob(t *testing.T) {
 	b := newBackend(t, &sbatch.Client{Bin: bin})
 	if p, err := b.Start(t.Context(), b.NewName(), ""); err != nil || p.Job != "42" {
 		t.Errorf("%+v, %v", p, err)
+	}
+}
+
+// A job may wait for days, on a disk that somebody else can write to.
+func TestPilotStartsOnlyTheProgramOfItsSubmission(t *testing.T) {
+	t.Parallel()
+	testenv.UsesMachine()
+	s := &slurm{}
+	b := newBackend(t, s)
+	b.Worker.Checked = true
+	start := func() (script string) {
+		t.Helper()
+		if _, err := b.Start(t.Context(), b.NewName(), ""); err != nil {
+			t.Fatal(err)
+		}
+		return s.requests[len(s.requests)-1].Script
+	}
+	run := func(script string) (int, string) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), "/bin/sh")
+		cmd.Stdin = strings.NewReader(script)
+		out, err := cmd.CombinedOutput()
+		if cmd.ProcessState == nil {
+			t.Fatal(err)
+		}
+		return cmd.ProcessState.ExitCode(), string(out)
+	}
+	testenv.WriteProgram(t, b.Worker.Executable, []byte("#!/bin/sh\necho the first\n"))
+	first := start()
+	if code, out := run(first); code != 0 || !strings.Contains(out, "the first\n") {
+		t.Errorf("exit %d: %s", code, out)
+	}
+	testenv.WriteProgram(t, b.Worker.Executable, []byte("#!/bin/sh\necho another\n"))
+	if code, out := run(first); code != sbatch.MismatchStatus || strings.Contains(out, "another\n") || !strings.Contains(out, "is not the program that was put there") {
+		t.Errorf("exit %d: %s", code, out)
+	}
+	if code, out := run(start()); code != 0 || !strings.Contains(out, "another\n") {
+		t.Errorf("a job that is submitted later: exit %d: %s", code, out)
 	}
 }

@@ -16,6 +16,8 @@ type Worker struct {
 	// Scripted is set for a program that is a script, like CodaLab's own cl-worker: it cannot find out by
 	// itself which GPUs Slurm has given it.
 	Scripted bool
+	// Checked is set for a program that jobs start only if it has the content that it has at their submission.
+	Checked bool
 	// TakesToken is set for a program that has the flag --token-file, like our cl-worker.
 	TakesToken bool
 }
@@ -40,8 +42,8 @@ func Longest(limit time.Duration) time.Duration {
 
 func warnBefore(limit time.Duration) time.Duration { return min(termBeforeLimit, limit/8) }
 
-// script returns the batch script of a pilot.
-func (w Worker) script(name string, j Job, login []string) string {
+// script returns the batch script of a pilot. The program is the worker's Executable.
+func (w Worker) script(name string, j Job, login []string, program sbatch.Program) string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "#!/bin/sh\n# A worker of CodaLab. cl-worker-manager has submitted it.\n")
 	fmt.Fprintf(&s, "export PATH=%s\n", sbatch.Quote(sbatch.DefaultPath+":"+filepath.Dir(w.Executable)))
@@ -58,10 +60,10 @@ func (w Worker) script(name string, j Job, login []string) string {
 		s.WriteString("gpus=$(nvidia-smi -L 2>/dev/null | sed -n 's/.*UUID: \\([^)]*\\).*/\\1/p' | tr '\\n' ',')\ngpus=${gpus%,}\n")
 		gpus = "${gpus:-NONE}"
 	}
-	s.WriteString("exec")
-	for _, word := range w.Command(name, login...) {
-		s.WriteString(" " + sbatch.Quote(word))
+	var words []string
+	for _, word := range w.Command(name, login...)[1:] {
+		words = append(words, sbatch.Quote(word))
 	}
-	fmt.Fprintf(&s, " --gpuset \"%s\"\n", gpus)
+	s.WriteString(program.Exec(append(words, "--gpuset", `"`+gpus+`"`)...))
 	return s.String()
 }

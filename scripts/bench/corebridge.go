@@ -127,7 +127,7 @@ func (b *coreBridge) run(ctx context.Context) {
 func (b *coreBridge) policy() plan.Policy {
 	c := b.config
 	return plan.Policy{
-		Bridge: b.book.ID, Owner: c.User, Layout: b.layout(), Worker: b.worker(), Queues: c.Plan(),
+		Bridge: b.book.ID, Owner: c.User, Layout: b.layout(), Worker: sbatch.Program{Path: b.worker()}, Queues: c.Plan(),
 		SubmitGrace: 90 * time.Second, OrphanGrace: 10 * time.Minute, CancelOrphans: *c.CancelStrays,
 		RecordAge: c.Slurm.MinJobAge.Duration, Accounting: *c.Slurm.Accounting, Settle: c.DiskSettle.Duration, StuckFor: 5 * time.Second,
 		StagePatience: c.StagePatience.Duration, OutagePatience: c.OutagePatience.Duration, CollectPatience: c.CollectPatience.Duration, QuotaPatience: c.QuotaPatience.Duration,

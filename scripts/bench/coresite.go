@@ -152,7 +152,8 @@ func (s *coreSlurm) end() {
 
 // begin begins a job as cl-worker exec does.
 func (s *coreSlurm) begin(l slurmtest.Launch) error {
-	attempt := spool.AttemptOf(strings.Split(l.Request.Script, "'")[3])
+	words := strings.Split(l.Request.Script, "'")
+	attempt := spool.AttemptOf(words[len(words)-2])
 	spec, err := attempt.ReadSpec()
 	if err != nil {
 		return err

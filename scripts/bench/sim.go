@@ -141,7 +141,7 @@ func benchRow(i int, phase plan.Phase) plan.Row {
 func benchBridge(book *ledger.Ledger, disk *ringingDisk) *bridge.Bridge {
 	return &bridge.Bridge{Config: bridge.Config{
 		Policy: plan.Policy{
-			Bridge: "b1b2b3", Owner: "ann", Layout: "/shared", Worker: "/shared/bin/cl-worker",
+			Bridge: "b1b2b3", Owner: "ann", Layout: "/shared", Worker: sbatch.Program{Path: "/shared/bin/cl-worker"},
 			Queues:      map[string]plan.Queue{"cpu": {Name: "cpu", Tag: "cpu"}},
 			SubmitGrace: 90 * time.Second, RecordAge: 300 * time.Second, Accounting: true, Settle: 10 * time.Second,
 			LongestAckPause: 10 * time.Minute, MaxAttempts: 3, KeepAfterAck: 24 * time.Hour,

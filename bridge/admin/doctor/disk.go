@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
+	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
@@ -34,6 +36,23 @@ func Shared(path string, trouble error, space spool.Space, lowWater plan.LowWate
 		return append(checks, failed("low_water", lack+": no bundle would be claimed", "make room, or write a lower low_water"))
 	}
 	return append(checks, ok("low_water", "%s are free, and %s have to stay free", codalab.FormatSize(space.Free), codalab.FormatSize(lowWater.Of(space.Total))))
+}
+
+// Own judges the owners of the bridge's own directories and files on this host, and who may write there.
+func Own(c config.Config) []Check {
+	open := sharedfiles.CheckOwn(c)
+	if len(open) == 0 {
+		who := "only you and root"
+		if len(c.Trust) > 0 {
+			who += " and, as trust says, " + strings.Join(c.Trust, ", ")
+		}
+		return []Check{ok("owners", "%s can write to %s, to the ledger's directory and to the configuration, or replace them", who, c.Shared)}
+	}
+	var checks []Check
+	for _, o := range open {
+		checks = append(checks, failed(o.Key, o.Found(), o.Cure()))
+	}
+	return checks
 }
 
 // Password judges the password's file.

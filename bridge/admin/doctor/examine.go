@@ -49,6 +49,7 @@ func (e *Examination) Run(ctx context.Context) []Check {
 	site := e.askSlurm(ctx)
 	e.disks(ctx)
 	if !e.silent {
+		e.add(Own(c)...)
 		e.images(ctx)
 	}
 	if site == nil {
@@ -221,7 +222,7 @@ func (e *Examination) sendJobs(ctx context.Context, gpus map[string]int64) {
 		return
 	}
 	names := slices.Sorted(maps.Keys(gpus))
-	e.add(Host(ctx, installed.Worker(), hostWithin))
+	e.add(Host(ctx, installed.Worker().Path, hostWithin))
 	e.Sending(names)
 	jobs := Jobs{Slurm: e.Slurm, Shared: c.Shared, Settle: c.DiskSettle.Duration, BeginWithin: e.Wait, Now: e.Now}
 	queues, found := installed.Queues(c), make([][]Check, len(names))

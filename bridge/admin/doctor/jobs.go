@@ -72,7 +72,7 @@ const (
 // Run submits a job that asks for this number of GPUs, and waits for its outcome. The
 // job runs the queue's own worker, or this one where the queue has none. Run leaves
 // neither the job nor its directory behind.
-func (j Jobs) Run(ctx context.Context, q plan.Queue, gpus int64, worker string) (out Outcome) {
+func (j Jobs) Run(ctx context.Context, q plan.Queue, gpus int64, worker sbatch.Program) (out Outcome) {
 	meeting, err := probe.Call(j.Shared)
 	if err != nil {
 		return Outcome{Err: err}
@@ -100,7 +100,7 @@ func (j Jobs) Run(ctx context.Context, q plan.Queue, gpus int64, worker string) 
 func (j Jobs) within() time.Duration { return cmp.Or(j.BeginWithin, defaultBeginWithin) }
 
 // request returns a job of the queue that runs the worker's probe.
-func (j Jobs) request(q plan.Queue, gpus int64, worker string, m probe.Meeting) sbatch.Request {
+func (j Jobs) request(q plan.Queue, gpus int64, worker sbatch.Program, m probe.Meeting) sbatch.Request {
 	within := j.within() + meetingTime
 	if q.MaxTime > 0 {
 		within = min(within, q.MaxTime)
@@ -110,8 +110,8 @@ func (j Jobs) request(q plan.Queue, gpus int64, worker string, m probe.Meeting) 
 	// A node that does not see the directory cannot write there either. Only the
 	// job's state, FAILED, tells of that.
 	r.Dir, r.Output = "/", "/dev/null"
-	r.Script = fmt.Sprintf("#!/bin/sh\ncd %s || exit 3\nuname -m >%s\n%s probe --meet %s --runtime %s --scratch %s >%s 2>&1\nexit 0\n",
-		sbatch.Quote(m.Dir), probe.MachineName, sbatch.Quote(worker), sbatch.Quote(m.Dir), cmp.Or(string(q.Runtime), "auto"), sbatch.Quote(q.Scratch), probe.OutputName)
+	probing := worker.Exec("probe", "--meet", sbatch.Quote(m.Dir), "--runtime", cmp.Or(string(q.Runtime), "auto"), "--scratch", sbatch.Quote(q.Scratch))
+	r.Script = fmt.Sprintf("#!/bin/sh\ncd %s || exit 3\nuname -m >%s\n(\n%s) >%s 2>&1\nexit 0\n", sbatch.Quote(m.Dir), probe.MachineName, probing, probe.OutputName)
 	return r
 }
 

@@ -45,25 +45,25 @@ func TestJobMeetsThisHostAndLeavesNothing(t *testing.T) {
 	shared := t.TempDir()
 	jobs := doctor.Jobs{Slurm: k, Shared: shared, Settle: 50 * time.Millisecond, ObserveEvery: 20 * time.Millisecond, Now: time.Now}
 	q := plan.Queue{Name: "cpu", Partition: "cpu", Scratch: "/tmp"}
-	out := jobs.Run(t.Context(), q, 0, self)
+	out := jobs.Run(t.Context(), q, 0, sbatch.Program{Path: self})
 	if out.Err != nil || out.Report == nil || out.Report.Disk != "" || out.RoundTripErr != nil || out.RoundTrip <= 0 || out.Job.Nodes != "n1" || out.Machine == "" {
 		t.Errorf("%+v", out)
 	}
 
-	out = jobs.Run(t.Context(), q, 0, "/nonexistent")
+	out = jobs.Run(t.Context(), q, 0, sbatch.Program{Path: "/nonexistent"})
 	if out.Err != nil || out.Report != nil || !strings.Contains(out.Output, "/nonexistent") || out.Job.State != sbatch.StateCompleted {
 		t.Errorf("a worker that is not there: %+v", out)
 	}
 
 	away := jobs
 	away.Slurm = elsewhere{jobs.Slurm}
-	out = away.Run(t.Context(), q, 0, self)
+	out = away.Run(t.Context(), q, 0, sbatch.Program{Path: self})
 	if out.Err != nil || out.Report != nil || out.Machine != "" || out.Job.State != sbatch.StateFailed || out.Job.Nodes != "n1" {
 		t.Errorf("nodes that do not see the directory: %+v", out)
 	}
 
 	q.Partition = "nosuch"
-	if out = jobs.Run(t.Context(), q, 0, self); out.Err == nil || !strings.Contains(out.Err.Error(), "Invalid partition name") {
+	if out = jobs.Run(t.Context(), q, 0, sbatch.Program{Path: self}); out.Err == nil || !strings.Contains(out.Err.Error(), "Invalid partition name") {
 		t.Errorf("a refused job: %+v", out)
 	}
 	if left, err := os.ReadDir(shared); err != nil || len(left) > 0 {
@@ -78,7 +78,7 @@ func TestJobThatDoesNotBeginIsCancelled(t *testing.T) {
 		c.AddPartition(slurmtest.Partition{Name: "down", Nodes: []string{"n1"}, State: "DOWN"})
 	})
 	jobs := doctor.Jobs{Slurm: k, Shared: t.TempDir(), BeginWithin: 500 * time.Millisecond, ObserveEvery: 20 * time.Millisecond, Now: time.Now}
-	out := jobs.Run(t.Context(), plan.Queue{Name: "q", Partition: "down"}, 0, "/bin/true")
+	out := jobs.Run(t.Context(), plan.Queue{Name: "q", Partition: "down"}, 0, sbatch.Program{Path: "/bin/true"})
 	if !out.NotBegun || out.Job.Reason == "" {
 		t.Errorf("%+v", out)
 	}
@@ -96,7 +96,7 @@ func TestJobThatIsSlowToReportIsToldFromOneThatFailed(t *testing.T) {
 	testenv.WriteProgram(t, slow, []byte("#!/bin/sh\nsleep 600\n"))
 	jobs := doctor.Jobs{Slurm: k, Shared: t.TempDir(), BeginWithin: 5 * time.Second, ObserveEvery: 20 * time.Millisecond, Now: time.Now}
 	q := plan.Queue{Name: "q", Partition: "cpu"}
-	out := jobs.Run(t.Context(), q, 0, slow)
+	out := jobs.Run(t.Context(), q, 0, sbatch.Program{Path: slow})
 	if out.Job.State != sbatch.StateRunning || out.NotBegun || out.Waited <= jobs.BeginWithin {
 		t.Errorf("%+v", out)
 	}

@@ -13,6 +13,8 @@ type draft struct {
 	Server, User, Shared string
 	// One of these is empty.
 	PasswordFile, TokenFile string
+	// Trust is the value of the key trust.
+	Trust []string
 	// Ledger is empty where the usual place is on a disk of this host.
 	Ledger string
 	// SlurmBin and SlurmConf are empty where Slurm is in its usual places.

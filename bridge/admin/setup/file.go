@@ -40,6 +40,9 @@ func (d draft) text() string {
 		b.text("password_file", d.PasswordFile)
 	}
 	b.text("shared", d.Shared)
+	if len(d.Trust) > 0 {
+		b.value("trust", tomlTexts(d.Trust))
+	}
 	if d.Ledger != "" {
 		b.text("ledger", d.Ledger)
 	}
@@ -147,6 +150,15 @@ func (b *tomlWriter) text(key, value string, more ...string) {
 func (b *tomlWriter) value(key, value string, more ...string) {
 	comment := config.Comment(b.keys+key) + strings.Join(more, "")
 	b.line(fmt.Sprintf("%s = %s  # %s", key, value, termtext.Line(comment)))
+}
+
+// tomlTexts returns a list of texts in TOML.
+func tomlTexts(list []string) string {
+	var quoted []string
+	for _, s := range list {
+		quoted = append(quoted, tomlText(s))
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
 // tomlText quotes a text as TOML's basic string.

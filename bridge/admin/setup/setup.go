@@ -41,7 +41,9 @@ type Options struct {
 	PasswordFile string
 	TokenFile    string
 	Shared       string
-	SlurmBin     string
+	// Trust are the users and groups who may write above Shared (the key trust).
+	Trust    []string
+	SlurmBin string
 	// Partitions get a queue. DefaultPartition has the queue of bundles that name none.
 	Partitions       []string
 	DefaultPartition string
@@ -230,13 +232,14 @@ func (s *session) makeShared(ctx context.Context) error {
 	if err := diskspace.Answers(ctx, dir); err != nil {
 		return fmt.Errorf("use %s as the shared directory: %w", dir, err)
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("make the shared directory: %w", err)
+	dir, err := s.makeOwn(filepath.Clean(dir))
+	if err != nil {
+		return err
 	}
 	if err := doctor.Writable(ctx, dir); err != nil {
 		return fmt.Errorf("use %s as the shared directory: %w", dir, err)
 	}
-	s.draft.Shared = filepath.Clean(dir)
+	s.draft.Shared, s.draft.Trust = dir, s.Trust
 	space, err := diskspace.Of(dir)
 	if err == nil && config.DefaultLowWater().Lack(space, false) != "" {
 		// Half of the free space, so that something can be run.

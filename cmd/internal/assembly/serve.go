@@ -54,6 +54,9 @@ type Assembly struct {
 	// most (0 means no bound); empty for one cache of all.
 	ImageCache     string
 	ImageCacheSize int64
+	// Alone is set in a container, whose files no other account of the host writes: neither the owners of directories nor
+	// the programs of jobs are checked.
+	Alone bool
 	// Neighbours is a directory with the shared directories of other bridges that use the caches too;
 	// empty for none.
 	Neighbours string
@@ -128,6 +131,9 @@ func (a Assembly) serve(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("start bridge: %w", err)
 	}
+	if err := a.checkOwn(); err != nil {
+		return err
+	}
 	take := TakeLedger
 	if a.LedgerLocked {
 		take = openLedger
@@ -160,7 +166,7 @@ func (a Assembly) serve(ctx context.Context) error {
 	}
 	heartbeats := heartbeat.Recorder{Bridge: b, Config: a.Config, Ledger: book, Lease: held, Holder: me, Log: a.Log}
 	sweeps := Sweeper(a.Config, book, watched, a.swept(installed), now)
-	beside := append(a.upkeep(made, installed.Worker(), sweeps), a.Beside...)
+	beside := append(a.upkeep(made, installed.Worker().Path, sweeps), a.Beside...)
 	return whileHeld(ctx, &heartbeats, func(ctx context.Context) error {
 		return runBeside(ctx, func() error { return a.runBridge(ctx, b) }, beside...)
 	})
@@ -280,10 +286,28 @@ func (a Assembly) prepareSite(ctx context.Context, book *ledger.Ledger, layout s
 	if err := sharedfiles.Prepare(a.Config, layout, len(rows.Rows)+len(rows.Done)); err != nil {
 		return sharedfiles.Programs{}, err
 	}
+	if err := a.checkOwn(); err != nil { // somebody may have made a directory before Prepare did
+		return sharedfiles.Programs{}, err
+	}
 	if a.Worker != "" {
 		return sharedfiles.InPlace(a.Worker), nil
 	}
-	return sharedfiles.InstallPrograms(a.Config, layout)
+	installed, err := sharedfiles.InstallPrograms(a.Config, layout)
+	if a.Alone {
+		installed = installed.Unchecked()
+	}
+	return installed, err
+}
+
+// checkOwn refuses directories and files of the bridge's own that others can write or replace.
+func (a Assembly) checkOwn() error {
+	if a.Alone {
+		return nil
+	}
+	if open := sharedfiles.CheckOwn(a.Config); len(open) > 0 {
+		return program.Usage(open[0])
+	}
+	return nil
 }
 
 // swept are the programs that a sweep leaves on the shared disk.

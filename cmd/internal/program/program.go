@@ -67,6 +67,17 @@ func (p Process) Uninterrupted(f func() error) error {
 	return f()
 }
 
+// Alone reports whether the process runs in a pod of Kubernetes, or in a job of AWS Batch or of Azure Batch. No other
+// account writes to the volumes of such a container, whose root directories may be open to all.
+func (p Process) Alone() bool {
+	for _, name := range []string{"KUBERNETES_SERVICE_HOST", "AWS_BATCH_JOB_ID", "AZ_BATCH_TASK_ID"} {
+		if p.Getenv(name) != "" {
+			return true
+		}
+	}
+	return false
+}
+
 // Log returns a log on standard error: all of it with verbose, else without the details.
 func (p Process) Log(verbose bool) *slog.Logger {
 	level := slog.LevelInfo
