@@ -13,12 +13,12 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// says runs a command that has to fail with a code, in one sentence with this in it.
-func says(t *testing.T, want string, code int, args ...string) {
+// says runs a command that has to fail, in one sentence with this in it.
+func says(t *testing.T, want string, args ...string) {
 	t.Helper()
 	_, stderr, ended := start(t.Context(), "", args...)
-	if got := ended(); got != code || !strings.Contains(stderr.String(), want) || strings.Contains(stderr.String(), "\n") {
-		t.Errorf("%s: exit %d, %s\nwant %d, %s", strings.Join(args, " "), got, stderr, code, want)
+	if got := ended(); got != program.ExitFailure || !strings.Contains(stderr.String(), want) || strings.Contains(stderr.String(), "\n") {
+		t.Errorf("%s: exit %d, %s\nwant %s", strings.Join(args, " "), got, stderr, want)
 	}
 }
 
@@ -35,9 +35,9 @@ func TestServerOnAFullDiskSaysSo(t *testing.T) {
 		t.Fatalf("the disk is larger than it should be: %v", err)
 	}
 	const full = "the disk of the database is full"
-	says(t, full, program.ExitFailure, "run", "--data", data, "--listen", "127.0.0.1:0")
-	says(t, full, program.ExitFailure, "run", "--data", filepath.Join(disk, "new"), "--listen", "127.0.0.1:0")
-	says(t, "no space left on device", program.ExitFailure, "restore", backup, "--data", filepath.Join(disk, "restored"))
+	says(t, full, "run", "--data", data, "--listen", "127.0.0.1:0")
+	says(t, full, "run", "--data", filepath.Join(disk, "new"), "--listen", "127.0.0.1:0")
+	says(t, "no space left on device", "restore", backup, "--data", filepath.Join(disk, "restored"))
 	testenv.Must(t, os.Remove(filepath.Join(disk, "filler")))
 	if got := does(t, "", "user", "ls", "--data", data); !strings.Contains(got, "ann") {
 		t.Errorf("with room again: %s", got)
@@ -52,9 +52,9 @@ func TestServerOnAReadOnlyDiskSaysSo(t *testing.T) {
 	does(t, "correct horse", "user", "add", "ann", "--data", data)
 	testenv.Must(t, syscall.Mount("", disk, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, "size=4m,mode=0700"))
 	for _, args := range [][]string{{"run", "--listen", "127.0.0.1:0"}, {"user", "ls"}, {"fsck"}, {"backup", disk + "/backup"}} {
-		says(t, "read-only file system", program.ExitFailure, append(args, "--data", data)...)
+		says(t, "read-only file system", append(args, "--data", data)...)
 	}
-	says(t, "read-only file system", program.ExitFailure, "run", "--data", filepath.Join(disk, "new"))
+	says(t, "read-only file system", "run", "--data", filepath.Join(disk, "new"))
 }
 
 // Nothing of a running server is changed by a second one, by a restore or by an import.
@@ -68,9 +68,24 @@ func TestRunningServerKeepsItsDirectory(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	address, _, ended := serveAt(ctx, flags)
-	says(t, "lock data directory "+dir+": another cl-server is using it", program.ExitFailure, append([]string{"run", "--listen", "127.0.0.1:0"}, flags...)...)
-	says(t, "the directory is not empty", program.ExitFailure, append([]string{"restore", backup}, flags...)...)
+	says(t, "lock data directory "+dir+": another cl-server is using it", append([]string{"run", "--listen", "127.0.0.1:0"}, flags...)...)
+	says(t, "the directory is not empty", append([]string{"restore", backup}, flags...)...)
 	login(t, address, "ann", "correct horse")
 	stop()
 	ended()
+}
+
+// A second server, perhaps of a newer version, must not bring the database of a running one up to date.
+func TestSecondServerDoesNotOpenTheDatabase(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, dir string, flags []string) {
+		testenv.Must(t, os.MkdirAll(dir, 0o700))
+		held, err := os.Create(filepath.Join(dir, "lock"))
+		testenv.Must(t, errors.Join(err, syscall.Flock(int(held.Fd()), syscall.LOCK_EX)))
+		says(t, "another cl-server is using it", append([]string{"run", "--listen", "127.0.0.1:0"}, flags...)...)
+		if made, err := os.ReadDir(dir); err != nil || len(made) != 1 {
+			t.Errorf("the second server has made %v, %v", made, err)
+		}
+		testenv.Must(t, held.Close())
+	})
 }

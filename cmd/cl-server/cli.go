@@ -82,6 +82,15 @@ func (at *dataLocation) withStore(ctx context.Context, do func(*store.Store) err
 	return coded(errors.Join(do(data), data.Close()))
 }
 
+// withLocked is withStore for a server, which has the data alone.
+func (at *dataLocation) withLocked(ctx context.Context, do func(*store.Store) error) error {
+	data, unlock, err := store.OpenLocked(ctx, at.dir, at.database)
+	if err != nil {
+		return coded(err)
+	}
+	return coded(errors.Join(do(data), data.Close(), unlock()))
+}
+
 // checkOwn refuses a data directory in which others can write, or that they can replace. p is the process that is going to
 // serve it.
 func (at *dataLocation) checkOwn(p program.Process) error {

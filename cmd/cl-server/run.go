@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -39,17 +38,14 @@ the server with --behind-proxy.
 The answer to GET /healthz is 200 while the server works. --metrics-listen serves
 GET /metrics for Prometheus on an address of its own, without a login.`,
 		RunE: func(_ *cobra.Command, _ []string) error {
-			if err := web.check(); err != nil {
-				return program.Usage(err)
-			}
 			var err error
 			if config.Log, err = newLog(p, format); err == nil {
-				err = at.checkOwn(p)
+				err = cmp.Or(web.check(), at.checkOwn(p))
 			}
 			if err != nil {
 				return program.Usage(err)
 			}
-			return at.withStore(ctx, func(data *store.Store) error {
+			return at.withLocked(ctx, func(data *store.Store) error {
 				if err := checkLinkRoots(config.LinkRoots, at.dir); err != nil {
 					return program.Usage(err)
 				}
@@ -157,16 +153,12 @@ func checkLinkRoots(roots []string, data string) error {
 }
 
 func serve(ctx context.Context, config server.Config, web web) error {
-	unlock, err := config.Store.Lock(ctx)
+	if err := checkSecretsKey(ctx, config.Store, config.SecretsKey, config.Log); err != nil {
+		return err
+	}
+	removed, err := config.Store.Sweep(ctx)
 	if err != nil {
 		return err
 	}
-	removed := 0
-	if err = checkSecretsKey(ctx, config.Store, config.SecretsKey, config.Log); err == nil {
-		removed, err = config.Store.Sweep(ctx)
-	}
-	if err == nil {
-		err = web.serve(ctx, config, removed)
-	}
-	return errors.Join(err, unlock())
+	return web.serve(ctx, config, removed)
 }

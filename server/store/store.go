@@ -143,7 +143,32 @@ func (s *Store) Close() error {
 // Lock reserves the data directory and the database for one server, until the server calls
 // unlock or ends. It fails with ErrLocked if another server has one of them.
 func (s *Store) Lock(ctx context.Context) (unlock func() error, err error) {
-	f, err := os.OpenFile(filepath.Join(s.dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	return lock(ctx, s.dir, s.url)
+}
+
+// OpenLocked is OpenDatabase for a server: it takes the lock first. A second server, perhaps of a newer version, must
+// not bring the database of a running one up to date.
+func OpenLocked(ctx context.Context, dir, url string) (s *Store, unlock func() error, err error) {
+	if err := checkComplete(dir); err != nil {
+		return nil, nil, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, nil, fmt.Errorf("open data directory: %w", err)
+	}
+	if err := checkKind(dir, url); err != nil {
+		return nil, nil, err
+	}
+	if unlock, err = lock(ctx, dir, url); err != nil {
+		return nil, nil, err
+	}
+	if s, err = openDatabase(ctx, dir, url); err != nil {
+		return nil, nil, errors.Join(err, unlock())
+	}
+	return s, unlock, nil
+}
+
+func lock(ctx context.Context, dir, url string) (unlock func() error, err error) {
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock data directory: %w", err)
 	}
@@ -151,15 +176,15 @@ func (s *Store) Lock(ctx context.Context) (unlock func() error, err error) {
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			err = ErrLocked
 		}
-		return nil, errors.Join(fmt.Errorf("lock data directory %s: %w", s.dir, err), f.Close())
+		return nil, errors.Join(fmt.Errorf("lock data directory %s: %w", dir, err), f.Close())
 	}
-	if s.url == "" {
+	if url == "" {
 		return f.Close, nil
 	}
 	// Two hosts may share the directory by a disk without locks.
-	release, err := sqldb.Lock(ctx, s.url)
+	release, err := sqldb.Lock(ctx, url)
 	if errors.Is(err, sqldb.ErrLocked) {
-		err = fmt.Errorf("lock database %s: %w", sqldb.Name(s.url), ErrLocked)
+		err = fmt.Errorf("lock database %s: %w", sqldb.Name(url), ErrLocked)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
