@@ -43,6 +43,9 @@ func imageJobsAlone(ctx context.Context, p program.Process, c config.Config) (as
 	if err != nil {
 		return nil, err
 	}
+	if open := sharedfiles.CheckOwn(c); len(open) > 0 {
+		return nil, program.Usage(open[0])
+	}
 	installed, err := sharedfiles.InstallPrograms(c, spool.Layout(c.Shared))
 	if err != nil {
 		return nil, err

@@ -39,6 +39,7 @@ type Examination struct {
 
 	checks []Check
 	silent bool // the shared disk does not answer
+	open   bool // others can write to the bridge's directories
 }
 
 // Run checks everything, the nearest things first, and returns all checks.
@@ -49,7 +50,9 @@ func (e *Examination) Run(ctx context.Context) []Check {
 	site := e.askSlurm(ctx)
 	e.disks(ctx)
 	if !e.silent {
-		e.add(Own(c)...)
+		own := Own(c)
+		e.open, _ = HasFailed(own)
+		e.add(own...)
 		e.images(ctx)
 	}
 	if site == nil {
@@ -213,7 +216,7 @@ func (e *Examination) holdJobs(ctx context.Context, gpus map[string]int64) {
 // sendJobs sends a job to each queue, and judges what the jobs report.
 func (e *Examination) sendJobs(ctx context.Context, gpus map[string]int64) {
 	c := e.Config
-	if e.silent || Writable(ctx, c.Shared) != nil {
+	if e.silent || e.open || Writable(ctx, c.Shared) != nil {
 		return // another check has failed for that
 	}
 	installed, err := sharedfiles.InstallPrograms(c, spool.Layout(c.Shared))
