@@ -34,6 +34,7 @@ func TestKubernetesScripts(t *testing.T) {
 			env.Defer(stop)
 			bin, home := filepath.Join(env.WorkDir, "bin"), filepath.Join(env.WorkDir, "user")
 			must(t, errors.Join(os.Mkdir(bin, 0o755), os.Mkdir(home, 0o755), os.Chmod(filepath.Dir(env.WorkDir), 0o755), os.Chmod(env.WorkDir, 0o755)))
+			must(t, os.Chown(filepath.Dir(env.WorkDir), 0, 0)) // root runs workers below it
 			login := kubetest.Kubectl(t, "config", "view", "--raw", "--flatten")
 			config := filepath.Join(home, "kubeconfig")
 			must(t, errors.Join(os.WriteFile(config, []byte(login), 0o600), os.Chown(config, u.UID, u.GID), os.Chown(home, u.UID, u.GID)))
