@@ -22,7 +22,9 @@ func (c *cli) catCommand() *cobra.Command {
 		Use:   "cat <bundle>[/<path>]",
 		Short: "Print a file of a bundle, or list a directory",
 		Long: "Print a file of a bundle, also of one that still runs. A directory is listed.\n" +
-			"A run's output is in <bundle>/stdout and <bundle>/stderr.",
+			"A run's output is in <bundle>/stdout and <bundle>/stderr.\n\n" +
+			"On a terminal, characters that would steer it are shown as \\u001b and the like; in a\n" +
+			"pipe or a file the contents are as they are: cl cat <bundle>/stdout | less -R.",
 		Args: cobra.ExactArgs(1),
 	}
 	var o catOptions
@@ -37,7 +39,7 @@ func (c *cli) catCommand() *cobra.Command {
 		if c.asJSON {
 			return c.printContentsJSON(cmd.Context(), at, target, o)
 		}
-		o.to = termtext.Raw(c.Stdout)
+		o.to = contentsTo(c.Stdout)
 		_, err = c.printTarget(cmd.Context(), at, target, o)
 		return err
 	}

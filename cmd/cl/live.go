@@ -4,8 +4,6 @@ import (
 	"strconv"
 
 	"github.com/spf13/cobra"
-
-	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
 // writeCommand is bundle_cli.py: do_write_command.
@@ -65,7 +63,7 @@ func (c *cli) netcatCommand() *cobra.Command {
 		if c.asJSON {
 			return c.printJSON(map[string]string{"uuid": target.BundleUUID, "answer": string(answer)})
 		}
-		_, err = termtext.Raw(c.Stdout).Write(answer)
+		_, err = contentsTo(c.Stdout).Write(answer)
 		return err
 	}
 	return cmd

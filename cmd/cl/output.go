@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
 // printJSON prints a value as JSON.
@@ -85,6 +86,15 @@ func (c *cli) warn(format string, args ...any) {
 	if !c.quiet {
 		fmt.Fprintf(c.Stderr, format+"\n", args...)
 	}
+}
+
+// contentsTo returns the writer for contents of files, which others have written: a terminal shows them with the
+// characters escaped that would steer it, and a pipe or a file gets them as they are.
+func contentsTo(stream io.Writer) io.Writer {
+	if _, ok := terminal(stream); ok {
+		return &termtext.Lines{To: stream}
+	}
+	return termtext.Raw(stream)
 }
 
 // printOnTerminal prints a progress message on standard error if that is a terminal.

@@ -147,9 +147,9 @@ func (c *cli) interrupted(ctx context.Context, err error, uuids ...string) error
 // outputs are the files to follow: subpath, or a run's output if that is empty.
 func (c *cli) outputs(subpath string) []*followedFile {
 	if subpath != "" {
-		return []*followedFile{{path: subpath, to: termtext.Raw(c.Stdout)}}
+		return []*followedFile{{path: subpath, to: contentsTo(c.Stdout)}}
 	}
-	return []*followedFile{{path: "stdout", to: termtext.Raw(c.Stdout)}, {path: "stderr", to: termtext.Raw(c.Stderr)}}
+	return []*followedFile{{path: "stdout", to: contentsTo(c.Stdout)}, {path: "stderr", to: contentsTo(c.Stderr)}}
 }
 
 // waiter waits for a bundle's end.

@@ -1,6 +1,7 @@
 package termtext
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"strings"
@@ -69,7 +70,7 @@ func OneLine(s string) string {
 }
 
 // Writer escapes text on its way to another writer. Programs print through it, so that no foreign text
-// steers a terminal; see Raw for the contents of files. Several goroutines may use it.
+// steers a terminal. Several goroutines may use it.
 type Writer struct {
 	raw io.Writer
 
@@ -106,8 +107,35 @@ func BegunRune(text []byte) int {
 	return 0
 }
 
-// Raw returns the stream behind a Writer, and any other writer itself: for contents of files, which are
-// printed unchanged, and for programs that draw on the terminal.
+// Lines is for contents of files on a terminal. It passes text on to another writer, with a newline for each end of a
+// line: a carriage return, which moves the cursor back, would let the rest of a line hide its beginning. So a program's
+// progress bar becomes lines. Lines is for one goroutine.
+type Lines struct {
+	// To receives the text, usually a Writer.
+	To io.Writer
+
+	returned bool // the last character was a carriage return
+}
+
+// Write passes text on.
+func (l *Lines) Write(text []byte) (int, error) {
+	if len(text) == 0 {
+		return 0, nil
+	}
+	lines := text
+	if l.returned {
+		lines = bytes.TrimPrefix(lines, []byte("\n"))
+	}
+	l.returned = text[len(text)-1] == '\r'
+	lines = bytes.ReplaceAll(lines, []byte("\r\n"), []byte("\n"))
+	if _, err := l.To.Write(bytes.ReplaceAll(lines, []byte("\r"), []byte("\n"))); err != nil {
+		return 0, err
+	}
+	return len(text), nil
+}
+
+// Raw returns the stream behind a Writer, and any other writer itself: for contents of files that go
+// to no terminal, and for programs that draw on one.
 func Raw(w io.Writer) io.Writer {
 	if escaping, ok := w.(*Writer); ok {
 		return escaping.raw

@@ -72,6 +72,27 @@ func TestEscapedJSONMeansTheSame(t *testing.T) {
 	}
 }
 
+// A progress bar overwrites its line, and so could a text that hides the beginning of a line.
+func TestCarriageReturnsEndLines(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"10%\r20%\rdone\n": "10%\n20%\ndone\n", "dos\r\nlines\r\n": "dos\nlines\n", "\r": "\n", "\r\r\n\n": "\n\n\n", "": "", "a\x1bb\r": "a\\u001bb\n",
+	} {
+		for _, size := range []int{1, 2, 3, 1000} {
+			var out bytes.Buffer
+			w := &termtext.Lines{To: termtext.NewWriter(&out)}
+			for left := []byte(text); len(left) > 0; left = left[min(size, len(left)):] {
+				if n, err := w.Write(left[:min(size, len(left))]); err != nil || n != min(size, len(left)) {
+					t.Fatalf("Write: %d, %v", n, err)
+				}
+			}
+			if got := out.String(); got != want {
+				t.Errorf("in pieces of %d bytes %q became %q, want %q", size, text, got, want)
+			}
+		}
+	}
+}
+
 func TestContentsPassAsTheyAre(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

@@ -44,8 +44,8 @@ type Process struct {
 	// Args are the arguments without the program's name.
 	Args  []string
 	Stdin io.Reader
-	// Stdout and Stderr escape characters that steer a terminal. Write contents of files to termtext.Raw of
-	// them.
+	// Stdout and Stderr escape characters that steer a terminal. termtext.Raw of them is for contents of files that go to
+	// no terminal.
 	Stdout, Stderr io.Writer
 	// Getenv returns a variable of the environment, or nothing.
 	Getenv func(string) string
