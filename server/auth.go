@@ -49,9 +49,10 @@ func (s *Server) authenticated(one rest.Route) http.HandlerFunc {
 			rest.Drain(w, r, known)
 		}
 		rest.AnswerError(s.Log, seen, r, err)
-		s.metrics.request(one.Pattern, seen.status)
-		if one.Changes() && seen.status != http.StatusUnauthorized {
-			s.audit(r, u, objects, seen.status)
+		status := rest.CountedStatus(r, seen.status)
+		s.metrics.request(one.Pattern, status)
+		if one.Changes() && status != http.StatusUnauthorized {
+			s.audit(r, u, objects, status)
 		}
 	}
 }

@@ -30,7 +30,9 @@ type site struct {
 	dir     string
 	store   *store.Store
 	handler http.Handler
-	tokens  map[string]string
+	// counters serves what the server counts.
+	counters http.Handler
+	tokens   map[string]string
 }
 
 func newSite(tb testing.TB, change ...func(*server.Config)) *site {
@@ -78,7 +80,7 @@ func (s *site) start(change ...func(*server.Config)) (stop func()) {
 		c(&config)
 	}
 	service := server.New(config)
-	s.handler = service.Handler()
+	s.handler, s.counters = service.Handler(), service.MetricsHandler()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

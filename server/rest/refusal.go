@@ -14,6 +14,32 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/failures"
 )
 
+// statusClientLeft is the status under which nginx counts a request whose client has closed the connection before the
+// answer.
+const statusClientLeft = 499
+
+// CountedStatus is the status under which a request counts that Paced serves. A failure of the server does not count as
+// one if the client has left: most often the client's end was its cause. The answer keeps its status, since a worker whose
+// connection only seems to be broken must see that it may try again.
+func CountedStatus(r *http.Request, status int) int {
+	if status >= http.StatusInternalServerError && clientLeft(r) {
+		return statusClientLeft
+	}
+	return status
+}
+
+// clientLeft reports whether the client has closed the connection of a request.
+func clientLeft(r *http.Request) bool {
+	body, ok := r.Body.(*pacedBody)
+	switch {
+	case !ok || body.ended == nil || errors.Is(body.ended, io.EOF):
+		return r.Context().Err() != nil
+	case TooSlow(body.ended):
+		return false
+	}
+	return true
+}
+
 // RefusalError is an error for the client: an HTTP status and one sentence, which CodaLab's clients
 // show unchanged.
 type RefusalError struct {
