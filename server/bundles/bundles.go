@@ -41,7 +41,7 @@ func New(c Config) *Bundles { return &Bundles{c} }
 // Routes returns the routes for bundles.
 func (s *Bundles) Routes() []rest.Route {
 	return []rest.Route{
-		{Pattern: "GET /bundles", Serve: search.Bounded(s.findBundles), Public: true, Manager: true, Differs: "names and states of parents that the user may not read are hidden; results are ordered by age; a search tells and counts only what the user may read; .shared and group= work for every user; _ is no wildcard; a search ends after 20 seconds, and one with more than 10,000 results, or with more than 2,000 specs that are not whole uuids, is refused"},
+		{Pattern: "GET /bundles", Serve: search.Bounded(s.findBundles), Public: true, Manager: true, Differs: "names and states of parents that the user may not read are hidden, and descendants are left out; results are ordered by age; a search tells and counts only what the user may read; .shared and group= work for every user; _ is no wildcard; a search ends after 20 seconds, and one with more than 10,000 results, or with more than 2,000 specs that are not whole uuids, is refused"},
 		{Pattern: "POST /bundles", Serve: s.createBundles, Differs: "a run without inputs is staged in the answer already; shadow concerns the named worksheet only, and its end if the other bundle is not there; a uuid that a deleted bundle had is refused, because caches know contents by it; a dependency key that leads out of the bundle, CPUs below 1 and time limits that cannot be counted are refused at once; a run may name secrets of its owner (metadata key secrets)"},
 		{Pattern: "PATCH /bundles", Serve: s.patchBundles, Differs: "clients cannot change data_size, nor the secrets of a run; of a run with secrets that has not ended nobody can change the owner, and only its owner and root its requests"},
 		{Pattern: "DELETE /bundles", Serve: s.deleteBundles, Differs: "a uuid is never given out again; a frozen worksheet of another user yields to force; worksheets that the user may not read are not named"},
@@ -80,7 +80,7 @@ func (s *Bundles) findBundles(w http.ResponseWriter, r *http.Request, u store.Us
 		err = rest.Refuse(http.StatusBadRequest, "Request must include either 'keywords' or 'specs' query parameter")
 	}
 	if err == nil {
-		uuids, err = s.withDescendants(r, uuids)
+		uuids, err = s.withDescendants(r, u, uuids)
 	}
 	if err != nil {
 		return err
@@ -88,8 +88,8 @@ func (s *Bundles) findBundles(w http.ResponseWriter, r *http.Request, u store.Us
 	return s.writeBundles(w, r, u, uuids)
 }
 
-// withDescendants adds descendants to bundles, as deep as the query's depth; none without one.
-func (s *Bundles) withDescendants(r *http.Request, uuids []string) ([]string, error) {
+// withDescendants adds descendants that the user may read to bundles, as deep as the query's depth; none without one.
+func (s *Bundles) withDescendants(r *http.Request, u store.User, uuids []string) ([]string, error) {
 	depth := 0
 	if err := rest.IntParam(r.URL.Query(), "depth", &depth); err != nil {
 		return nil, err
@@ -98,7 +98,22 @@ func (s *Bundles) withDescendants(r *http.Request, uuids []string) ([]string, er
 	if err != nil {
 		return nil, err
 	}
+	readable, err := s.readable(r.Context(), u, all[len(uuids):])
+	if err != nil {
+		return nil, err
+	}
+	all = slices.Concat(uuids, readable)
 	return all, search.CheckFound(len(all))
+}
+
+// readable returns those of these bundles that the user may read, in their order.
+func (s *Bundles) readable(ctx context.Context, u store.User, uuids []string) ([]string, error) {
+	heads, err := s.config.Store.Heads(ctx, uuids)
+	if err != nil {
+		return nil, err
+	}
+	have, err := s.config.Access.BundlePermissions(ctx, u, heads...)
+	return slices.DeleteFunc(slices.Clone(uuids), func(uuid string) bool { return have[uuid] < store.PermissionRead }), err
 }
 
 // descendants returns bundles, their children, and so on, depth times (codalab/model/bundle_model.py:

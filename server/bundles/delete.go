@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/server/access"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
@@ -81,6 +82,9 @@ func (s *Bundles) bundlesToDelete(ctx context.Context, u store.User, named []str
 		if !ok {
 			return nil, rest.Refuse(http.StatusNotFound, "Could not find bundle with uuid %s", uuid)
 		}
+		if have[uuid] < store.PermissionRead && !slices.Contains(named, uuid) {
+			return nil, rest.Refuse(http.StatusForbidden, "A bundle that you may not read depends on them, so you cannot delete all that depend on them.")
+		}
 		if have[uuid] < store.PermissionAll {
 			return nil, access.Forbidden(u, "bundle", uuid, have[uuid], store.PermissionAll)
 		}
@@ -104,15 +108,19 @@ func (s *Bundles) bundlesToDelete(ctx context.Context, u store.User, named []str
 	return all, nil
 }
 
-// spellBundles names bundles, those that the user may not read by their uuids only.
+// spellBundles names bundles, and counts those that the user may not read.
 func spellBundles(uuids []string, found map[string]store.Bundle, have map[string]int) []string {
 	var names []string
+	hidden := 0
 	for _, uuid := range uuids {
-		name := ""
-		if have[uuid] >= store.PermissionRead {
-			name = found[uuid].Metadata.String("name")
+		if have[uuid] < store.PermissionRead {
+			hidden++
+			continue
 		}
-		names = append(names, name+"("+uuid+")")
+		names = append(names, found[uuid].Metadata.String("name")+"("+uuid+")")
+	}
+	if hidden > 0 {
+		names = append(names, termtext.Count(hidden, "bundle")+" that you may not read")
 	}
 	return names
 }

@@ -27,7 +27,7 @@ func (s *Bundles) searchBundles(w http.ResponseWriter, r *http.Request, u store.
 	if q.Aggregate() {
 		return search.WriteNumber(w, "result", q, number)
 	}
-	if uuids, err = s.withDescendants(r, uuids); err != nil {
+	if uuids, err = s.withDescendants(r, u, uuids); err != nil {
 		return err
 	}
 	return s.writeBundles(w, r, u, uuids)

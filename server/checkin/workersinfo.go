@@ -1,6 +1,7 @@
 package checkin
 
 import (
+	"context"
 	"net/http"
 	"slices"
 
@@ -23,5 +24,33 @@ func (s *CheckIns) workersInfo(w http.ResponseWriter, r *http.Request, u store.U
 		inGroup := slices.ContainsFunc(groups, func(g store.Group) bool { return g.UUID == rest.Deref(one.GroupUUID) })
 		return !u.Root() && one.UserID != u.ID && !inGroup
 	})
+	if err := s.hideRuns(r.Context(), u, workers); err != nil {
+		return err
+	}
 	return rest.WriteDocument(w, workers, nil)
+}
+
+// hideRuns removes the runs that a user may not read from the lists of others' workers.
+func (s *CheckIns) hideRuns(ctx context.Context, u store.User, workers []codalab.WorkerInfo) error {
+	var uuids []string
+	for _, one := range workers {
+		if one.UserID != u.ID {
+			uuids = append(uuids, one.RunUUIDs...)
+		}
+	}
+	heads, err := s.config.Store.Heads(ctx, uuids)
+	if err != nil {
+		return err
+	}
+	have, err := s.config.Access.BundlePermissions(ctx, u, heads...)
+	if err != nil {
+		return err
+	}
+	for i := range workers {
+		if workers[i].UserID == u.ID {
+			continue
+		}
+		workers[i].RunUUIDs = slices.DeleteFunc(slices.Clone(workers[i].RunUUIDs), func(uuid string) bool { return have[uuid] < store.PermissionRead })
+	}
+	return nil
 }
