@@ -7,6 +7,9 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/cl-slurm/cl-slurm/internal/turns"
 	"github.com/cl-slurm/cl-slurm/server/rest"
@@ -75,13 +78,28 @@ func (s *Server) takeTurn(ctx context.Context, u store.User) (leave func(), err 
 	return sync.OnceFunc(leave), nil
 }
 
+// audited is what an audit line tells of a request besides its user.
+type audited struct {
+	objects []string      // that the request names
+	did     []store.Event // what it has changed
+	more    int           // the number of further changes
+	status  int
+}
+
 // audit writes a line about a request that may have changed something. It leaves out the query, in
 // which an upload's URL may have a password.
-func (s *Server) audit(r *http.Request, u store.User, objects []string, status int) {
+func (s *Server) audit(r *http.Request, u store.User, a audited) {
 	attributes := []slog.Attr{
 		slog.String("user", u.Name), slog.String("user_id", u.ID), slog.String("address", rest.ClientAddress(r, s.BehindProxy)),
-		slog.String("request", r.Method+" "+r.URL.Path), slog.Any("objects", objects), slog.Int("status", status),
+		slog.String("request", r.Method+" "+r.URL.Path), slog.Any("objects", a.objects),
 	}
+	if len(a.did) > 0 {
+		attributes = append(attributes, slog.Any("did", a.did))
+	}
+	if a.more > 0 {
+		attributes = append(attributes, slog.Int("did_more", a.more))
+	}
+	attributes = append(attributes, slog.Int("status", a.status))
 	if u.OnlyWorker != "" {
 		attributes = append(attributes, slog.String("token_of_worker", u.OnlyWorker))
 	}
@@ -89,4 +107,45 @@ func (s *Server) audit(r *http.Request, u store.User, objects []string, status i
 		attributes = append(attributes, slog.String("program_token", u.Program.ID))
 	}
 	s.Log.LogAttrs(r.Context(), slog.LevelInfo, "audit", attributes...)
+	s.auditFile.write(r.Context(), s.Now(), attributes)
+}
+
+// auditFile writes audit lines as JSON to a file or another writer. If that fails, as on a full disk, the server goes on:
+// the lines are in its log, too. It tells the begin and the end of such a time in the log, and counts the lost lines.
+type auditFile struct {
+	lines slog.Handler // nil for nobody
+	log   *slog.Logger
+	lost  prometheus.Counter
+
+	mu      sync.Mutex
+	missing int // lines since the last one that was written
+}
+
+func newAuditFile(to io.Writer, log *slog.Logger, lost prometheus.Counter) *auditFile {
+	a := &auditFile{log: log, lost: lost}
+	if to != nil {
+		a.lines = slog.NewJSONHandler(to, nil)
+	}
+	return a
+}
+
+func (a *auditFile) write(ctx context.Context, now time.Time, attributes []slog.Attr) {
+	if a.lines == nil {
+		return
+	}
+	line := slog.NewRecord(now, slog.LevelInfo, "audit", 0)
+	line.AddAttrs(attributes...)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	err := a.lines.Handle(ctx, line)
+	switch {
+	case err != nil:
+		a.lost.Inc()
+		if a.missing++; a.missing == 1 {
+			a.log.LogAttrs(ctx, slog.LevelError, "audit lines cannot be written to the audit file; they are in this log", slog.String("error", err.Error()))
+		}
+	case a.missing > 0:
+		a.log.LogAttrs(ctx, slog.LevelWarn, "audit lines are written again; some are missing in the audit file", slog.Int("missing", a.missing))
+		a.missing = 0
+	}
 }

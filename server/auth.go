@@ -35,6 +35,10 @@ func (s *Server) authenticated(one rest.Route) http.HandlerFunc {
 		if one.Changes() {
 			r = rest.WithObjects(r, &objects)
 		}
+		record := &store.Record{UserID: u.ID, UserName: u.Name, At: s.Now()}
+		if u.ID != "" {
+			r = r.WithContext(store.WithRecord(r.Context(), record))
+		}
 		known := u.ID != ""
 		if err == nil && !known {
 			err = s.enter(one, seen, r, u)
@@ -51,8 +55,9 @@ func (s *Server) authenticated(one rest.Route) http.HandlerFunc {
 		rest.AnswerError(s.Log, seen, r, err)
 		status := rest.CountedStatus(r, seen.status)
 		s.metrics.request(one.Pattern, status)
-		if one.Changes() && status != http.StatusUnauthorized {
-			s.audit(r, u, objects, status)
+		did, more := record.Events()
+		if one.Changes() && status != http.StatusUnauthorized || len(did) > 0 {
+			s.audit(r, u, audited{objects, did, more, status})
 		}
 	}
 }

@@ -99,6 +99,14 @@ func TestNothingAcknowledgedIsLostWhileTheDiskIsFull(t *testing.T) {
 		a.says(http.StatusInternalServerError, "The server's disk is full.")
 		refused++
 	}
+	for i := 0; refused < 40; i++ { // also for small changes
+		a := s.patch("alice", "bundles", kept, map[string]any{"metadata": map[string]any{"description": fmt.Sprint(i)}})
+		if a.status == http.StatusOK {
+			continue
+		}
+		a.says(http.StatusInternalServerError, "The server's disk is full.")
+		refused++
+	}
 	freeRest := fill(t, dir, 0)
 	for _, text := range []string{"", "x"} {
 		s.put(waiting, "filename=x&unpack=0&finalize_on_failure=1", text).says(http.StatusInternalServerError, "the server's disk is full")

@@ -20,6 +20,8 @@ type metrics struct {
 	signIns  *prometheus.CounterVec
 	passes   prometheus.Histogram
 	staged   prometheus.Gauge
+	// auditLost counts the audit lines that the audit file lacks.
+	auditLost prometheus.Counter
 }
 
 func newMetrics(h *hub.Hub, now func() time.Time) *metrics {
@@ -35,12 +37,15 @@ func newMetrics(h *hub.Hub, now func() time.Time) *metrics {
 			Name: "codalab_match_seconds", Help: "Time to match staged runs with workers.", Buckets: prometheus.ExponentialBuckets(0.0001, 4, 9),
 		}),
 		staged: prometheus.NewGauge(prometheus.GaugeOpts{Name: "codalab_runs_staged", Help: "Runs that wait for a worker."}),
+		auditLost: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "codalab_audit_lines_lost_total", Help: "Audit lines that could not be written to the audit file.",
+		}),
 	}
 	gauge := func(name, help string, value func(hub.Counts) int) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value(h.Counts(now()))) })
 	}
 	m.registry.MustRegister(
-		m.requests, m.signIns, m.passes, m.staged, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		m.requests, m.signIns, m.passes, m.staged, m.auditLost, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		gauge("codalab_workers", "Workers that have checked in lately.", func(c hub.Counts) int { return c.Workers }),
 		gauge("codalab_check_ins_held", "Check-ins that wait for a message.", func(c hub.Counts) int { return c.CheckIns }),
 		gauge("codalab_runs_on_workers", "Runs that workers have.", func(c hub.Counts) int { return c.Runs }),

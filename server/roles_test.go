@@ -186,6 +186,7 @@ func routeRows() []row {
 
 		{"GET /bundles", everybody, func(s subject) (string, any) { return "/bundles?specs=" + s.data, nil }}, // see TestUnreadable…
 		{"GET /bundles/{uuid}", everybody, func(s subject) (string, any) { return "/bundles/" + s.data, nil }},
+		{"GET /bundles/{uuid}/history", owners, func(s subject) (string, any) { return "/bundles/" + s.data + "/history", nil }},
 		{"POST /bundles", owners, func(s subject) (string, any) {
 			return "/bundles?worksheet=" + s.sheet, object("bundles", map[string]any{"bundle_type": "dataset", "metadata": metadata("dataset", "x", nil)})
 		}},

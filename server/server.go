@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"context"
+	"io"
 	"log/slog"
 	"net/http"
 	"runtime"
@@ -65,6 +66,9 @@ type Config struct {
 	MaxRequestsOfUser int
 	// MaxBodyMemory bounds the bytes of requests' bodies in memory; default 256 MiB. One user may have a quarter.
 	MaxBodyMemory int64
+	// Audit receives a line of JSON for each request that is in the audit log, besides Log; nil for nobody. Lines that it
+	// does not take are counted.
+	Audit io.Writer
 	// WorkerProgram is the path of the cl-worker that the server hands out; empty for none.
 	WorkerProgram string
 	// SecretsKey is the path of the file with the key of users' secrets, which the first secret makes. Default: a file
@@ -100,6 +104,7 @@ type Server struct {
 	secrets    *secrets.Secrets
 	scheduler  *schedule.Scheduler
 	metrics    *metrics
+	auditFile  *auditFile
 	// workerCode has the archive of WorkerProgram that clients download.
 	workerCode workerCode
 	// writes shares the places to change something among users.
@@ -121,6 +126,7 @@ func New(c Config) *Server {
 		Config: c, hub: h, metrics: newMetrics(h, c.Now), writes: turns.New(32),
 		shares: &rest.Shares{MaxRequests: c.MaxRequestsOfUser, MaxBytes: c.MaxBodyMemory, MaxBytesOfOwner: c.MaxBodyMemory / 4},
 	}
+	s.auditFile = newAuditFile(c.Audit, c.Log, s.metrics.auditLost)
 	address := func(r *http.Request) string { return rest.ClientAddress(r, c.BehindProxy) }
 	s.contents = contents.New(contents.Config{
 		Log: c.Log, Now: c.Now, Store: c.Store, Access: permitted, Hub: h, LinkRoots: c.LinkRoots,

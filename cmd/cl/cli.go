@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"strings"
 	"sync/atomic"
 
@@ -204,7 +205,7 @@ func explain(err error) error {
 	case errors.Is(call, client.ErrCredentials), call.Status == 403, call.Later:
 	case call.Status == 401:
 		name = "AuthorizationError: "
-	case call.Status == 405, call.Status == 404 && strings.HasPrefix(call.Message, "Not found: '/"):
+	case unknownRoute(call):
 		return &explained{error: err, text: fmt.Sprintf("the server does not know %s %s: it is older than CodaLab %s, or no CodaLab server",
 			call.Method, call.Path, codalab.Version)}
 	case call.Status == 404:
@@ -217,6 +218,12 @@ func explain(err error) error {
 		return &explained{error: err, text: "ServerError: " + first}
 	}
 	return &explained{error: err, text: name + call.Message}
+}
+
+// unknownRoute reports whether a server does not know the call that failed.
+func unknownRoute(err error) bool {
+	call, ok := errors.AsType[*codalab.Error](err)
+	return ok && (call.Status == http.StatusMethodNotAllowed || call.Status == http.StatusNotFound && strings.HasPrefix(call.Message, "Not found: '/"))
 }
 
 // explained is an error with another text.

@@ -47,10 +47,10 @@ func verbs() []verb {
 		{"ls", "", "field/f uuid-only/u worksheet-spec/w", "shows the summary, and values in files as columns; takes keywords like search"},
 		{
 			"info", "i", "field/f raw/r verbose/v worksheet-spec/w",
-			"shows in a sentence what a bundle waits for or how it ended, and no status of a wait that is over; takes WORKSHEET//BUNDLE",
+			"shows in a sentence what a bundle waits for or how it ended, and no status of a wait that is over; `--history` has who did what with it; takes WORKSHEET//BUNDLE",
 		},
-		{"cat", "", "head tail/t worksheet-spec/w", "what is not there prints nothing on standard output"},
-		{"wait", "", "tail/t worksheet-spec/w", "takes several bundles; prints the reason of a failure, and on a terminal of a wait; prints all of the output, not from near its end"},
+		{"cat", "", "head tail/t worksheet-spec/w", "what is not there prints nothing on standard output; contents do not steer a terminal"},
+		{"wait", "", "tail/t worksheet-spec/w", "takes several bundles; prints the reason of a failure, and on a terminal of a wait; prints all of the output, not from near its end; contents do not steer a terminal"},
 		{"download", "down", "output-path/o force/f worksheet-spec/w", "a file is continued where a transfer broke off; fails if the target exists"},
 		{"mimic", "", flagsOfMimic, ""},
 		{"macro", "", flagsOfMimic, ""},

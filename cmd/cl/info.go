@@ -38,6 +38,7 @@ func (c *cli) infoCommand() *cobra.Command {
 	_ = cmd.RegisterFlagCompletionFunc("field", completeFields) // the flag is there
 	cmd.Flags().BoolVarP(&o.raw, "raw", "r", false, "print numbers and times unformatted, and also empty fields")
 	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "also print children, worksheets, permissions and contents")
+	cmd.Flags().BoolVar(&o.history, "history", false, "print who made, shared, changed and killed the bundles, if you may change them")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return c.showBundles(cmd.Context(), *worksheet, args, o)
 	}
@@ -48,10 +49,17 @@ func (c *cli) infoCommand() *cobra.Command {
 type infoOptions struct {
 	fields       string
 	raw, verbose bool
+	history      bool
 }
 
 // showBundles shows the bundles that specs name.
 func (c *cli) showBundles(ctx context.Context, worksheet string, specs []string, o infoOptions) error {
+	if o.history {
+		if o.fields != "" || o.raw || o.verbose {
+			return usagef("--history is printed alone: leave out -f, -r and -v")
+		}
+		return c.showHistories(ctx, worksheet, specs)
+	}
 	if o.fields != "" {
 		if _, err := readFields(o.fields); err != nil {
 			return err

@@ -221,6 +221,16 @@ func (c *Client) CreateBundle(ctx context.Context, b NewBundle) (codalab.Bundle,
 	return info.Bundle, err
 }
 
+// History returns what users did with a bundle, the oldest first. Only this project's server has it; CodaLab's own answers
+// with status 404.
+func (c *Client) History(ctx context.Context, uuid string) ([]codalab.BundleEvent, error) {
+	var answer struct {
+		Data []codalab.BundleEvent `json:"data"`
+	}
+	err := c.do(ctx, call{method: http.MethodGet, path: path("bundles", uuid, "history"), within: answerWithin}, &answer)
+	return answer.Data, err
+}
+
 // KillBundles asks the server to kill bundles. It fails if a bundle has ended already.
 func (c *Client) KillBundles(ctx context.Context, uuids ...string) error {
 	actions := make([]any, 0, len(uuids))

@@ -81,11 +81,15 @@ func (s *Bundles) doAction(ctx context.Context, u store.User, a codalab.BundleAc
 	defer leave()
 	_, err = s.config.Store.Change(ctx, a.UUID, func(b *store.Bundle) error {
 		if a.Type == codalab.MessageWrite {
+			b.Record(codalab.ActionWrote, codalab.EventDetails{File: *a.Subpath})
 			b.Metadata["actions"] = append(b.Metadata.Strings("actions"), string(codalab.MessageWrite)+"\t"+*a.Subpath+"\t"+*a.String)
 			return checkTextSize(b.Metadata, rest.Deref(b.Command))
 		}
 		if err := checkTakesActions(*b); err != nil {
 			return err
+		}
+		if b.KillMessage == "" {
+			b.Record(codalab.ActionKilled, codalab.EventDetails{})
 		}
 		stored.Become(b, stored.Plan(*b).Kill())
 		return nil

@@ -46,6 +46,7 @@ func (s *Bundles) Routes() []rest.Route {
 		{Pattern: "PATCH /bundles", Serve: s.patchBundles, Differs: "clients cannot change data_size, nor the secrets of a run; of a run with secrets that has not ended nobody can change the owner, and only its owner and root its requests"},
 		{Pattern: "DELETE /bundles", Serve: s.deleteBundles, Differs: "a uuid is never given out again; a frozen worksheet of another user yields to force; worksheets that the user may not read are not named"},
 		{Pattern: "GET /bundles/{uuid}", Serve: s.bundle, Public: true, Worker: true, WorkerToken: true, Differs: "names and states of parents that the user may not read are hidden"},
+		{Pattern: "GET /bundles/{uuid}/history", Serve: s.history, Differs: "only this server has it: what users did with the bundle, for those who may change it"},
 		{Pattern: "POST /bundle-permissions", Serve: s.setPermissions},
 		{Pattern: "POST /bundle-actions", Serve: s.bundleActions, Waits: true, Differs: "a kill is kept until the worker has done it, also of a worker that is offline; write needs a worker that has the run, and fails when that has not checked in for 15 s"},
 	}
@@ -58,6 +59,23 @@ func (s *Bundles) bundle(w http.ResponseWriter, r *http.Request, u store.User) e
 		return err
 	}
 	return rest.WriteDocument(w, objects[0], included)
+}
+
+// history returns what users did with a bundle, to those who may change it. It tells of everybody's actions, so a reader
+// does not get it.
+func (s *Bundles) history(w http.ResponseWriter, r *http.Request, u store.User) error {
+	b, err := s.config.Access.Writable(r.Context(), u, r.PathValue("uuid"))
+	if err != nil {
+		return err
+	}
+	events, err := s.config.Store.History(r.Context(), b.UUID)
+	if err != nil {
+		return err
+	}
+	if len(events) == 0 || events[0].Action != codalab.ActionCreated { // the bundle is older than histories
+		events = append([]codalab.BundleEvent{{Time: b.Created.Unix(), Action: codalab.ActionCreated}}, events...)
+	}
+	return rest.WriteDocument(w, events, nil)
 }
 
 // findBundles returns the bundles that the query searches for by keywords; or those that it names by

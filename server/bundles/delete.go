@@ -181,6 +181,7 @@ func (s *Bundles) deleteAll(ctx context.Context, uuids []string, dataOnly bool) 
 	for _, uuid := range uuids {
 		_, err := s.config.Store.Change(ctx, uuid, func(b *store.Bundle) error {
 			stored.Become(b, stored.Plan(*b).Empty())
+			b.Record(codalab.ActionEmptied, codalab.EventDetails{})
 			return deletable(*b)
 		})
 		if err != nil {

@@ -1,9 +1,11 @@
 package bundles
 
 import (
+	"bytes"
 	"encoding/json"
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -91,6 +93,7 @@ func (e edit) apply(b *store.Bundle) error {
 	if err := e.checkSecrets(*b); err != nil {
 		return err
 	}
+	changed := e.changedKeys(*b)
 	maps.Copy(b.Metadata, e.Metadata)
 	if err := checkTextSize(b.Metadata, rest.Deref(b.Command)); err != nil {
 		return err
@@ -101,11 +104,15 @@ func (e edit) apply(b *store.Bundle) error {
 	if e.IsAnonymous != nil {
 		b.IsAnonymous = *e.IsAnonymous
 	}
+	if len(changed) > 0 {
+		b.Record(codalab.ActionEdited, codalab.EventDetails{Keys: changed})
+	}
 	if e.owner != "" {
 		b.OwnerID = e.owner
 	}
-	if thaw {
+	if thaw && b.Frozen != nil {
 		b.Frozen = nil
+		b.Record(codalab.ActionThawed, codalab.EventDetails{})
 	}
 	if freeze {
 		var at string
@@ -113,8 +120,25 @@ func (e edit) apply(b *store.Bundle) error {
 			return rest.Refuse(http.StatusBadRequest, "frozen must be a time or null")
 		}
 		b.Frozen = &at
+		b.Record(codalab.ActionFroze, codalab.EventDetails{})
 	}
 	return nil
+}
+
+// changedKeys returns the keys that the change gives other values than a bundle has.
+func (e edit) changedKeys(b store.Bundle) []string {
+	var keys []string
+	for _, key := range slices.Sorted(maps.Keys(e.Metadata)) {
+		was, err := json.Marshal(b.Metadata[key])
+		is, err2 := json.Marshal(e.Metadata[key])
+		if err != nil || err2 != nil || !bytes.Equal(was, is) || !b.Metadata.Has(key) {
+			keys = append(keys, key)
+		}
+	}
+	if e.IsAnonymous != nil && *e.IsAnonymous != b.IsAnonymous {
+		keys = append(keys, "is_anonymous")
+	}
+	return keys
 }
 
 // checkUnfinished refuses changes of a bundle that has not ended which others would have to pay for: its

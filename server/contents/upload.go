@@ -209,6 +209,7 @@ func (s *Uploads) storeContents(ctx context.Context, b store.Bundle,
 		err = room.settle(extent, func() error {
 			_, err := s.store.Change(ctx, b.UUID, func(b *store.Bundle) error {
 				stored.Become(b, stored.Plan(*b).Fill(in.Name, extent))
+				b.Record(codalab.ActionUploaded, codalab.EventDetails{})
 				return finish(b)
 			})
 			return err

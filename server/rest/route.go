@@ -2,7 +2,9 @@ package rest
 
 import (
 	"context"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -100,10 +102,22 @@ func NoteObject(ctx context.Context, id string) {
 	noteObjects(ctx, []codalab.Object{{ID: id}})
 }
 
-// noteObjects adds the objects that a request names to the audit log's line.
+// noteObjects adds the objects that a request names to the audit log's line: the objects themselves, those to which
+// their relationships lead, and the bundle of an action.
 func noteObjects(ctx context.Context, objects []codalab.Object) {
 	for _, o := range objects {
 		NoteObjects(ctx, o.ID)
+		var attributes struct {
+			UUID string `json:"uuid"`
+		}
+		if o.Decode(&attributes) == nil {
+			NoteObjects(ctx, attributes.UUID)
+		}
+		for _, name := range slices.Sorted(maps.Keys(o.Relationships)) {
+			for _, link := range append(o.Relationships[name].Links(), first(o.Relationships[name].Link())...) {
+				NoteObjects(ctx, link.ID)
+			}
+		}
 	}
 }
 
@@ -112,8 +126,15 @@ func NoteObjects(ctx context.Context, ids ...string) {
 	noted, ok := ctx.Value(objectsKey{}).(*[]string)
 	const most, longest = 100, 64
 	for _, id := range ids {
-		if ok && id != "" && len(*noted) < most {
+		if ok && id != "" && len(*noted) < most && !slices.Contains(*noted, id) {
 			*noted = append(*noted, id[:min(len(id), longest)])
 		}
 	}
+}
+
+func first(link codalab.Link, ok bool) []codalab.Link {
+	if !ok {
+		return nil
+	}
+	return []codalab.Link{link}
 }

@@ -101,7 +101,8 @@ func populate(t *testing.T, s *store.Store) store.Bundle {
 	must(t, s.SetSecret(ctx, store.Secret{UserID: me, Name: "A", Sealed: "x", KeyID: "k", Set: store.Time{Time: now}}, 9))
 	parent, child, gone := stored(t, s, "text"), bundle("child"), stored(t, s, "gone")
 	child.Dependencies = []codalab.Dependency{{ChildUUID: child.UUID, ChildPath: "in", ParentUUID: parent.UUID}}
-	must(t, s.CreateBundle(ctx, child, "0xw"))
+	by := store.WithRecord(ctx, &store.Record{UserID: me, UserName: "me", At: now})
+	must(t, s.CreateBundle(by, child, "0xw"))
 	must(t, s.DeleteBundles(ctx, []string{gone.UUID}, store.Time{Time: now}, func(store.Bundle) error { return nil }))
 	tree, err := s.NewUpload(child.UUID)
 	must(t, err)

@@ -43,6 +43,9 @@ type Bundle struct {
 	ChargedTime int64 `db:"-"`
 	// KillMessage is the reason for which the worker must kill the run; empty if it must not.
 	KillMessage string `db:"kill_message"`
+
+	// Recorded are the events that Change writes into the bundle's history (Record); always nil in a read bundle.
+	Recorded []Event `db:"-"`
 }
 
 // Extent returns the amount of the contents.
@@ -91,7 +94,7 @@ func (b *Bundle) row() (bundleRow, error) {
 		Bundle: *b, Name: b.Metadata.String("name"), MetadataJSON: string(metadata), Tags: &tags, RunTime: timeColumn(b.Metadata),
 		WorkerUser: b.Worker.User, WorkerID: b.Worker.ID,
 	}
-	r.Metadata, r.Dependencies = nil, nil
+	r.Metadata, r.Dependencies, r.Recorded = nil, nil, nil
 	return r, nil
 }
 
@@ -115,23 +118,35 @@ func (s *Store) CreateBundle(ctx context.Context, b Bundle, worksheetUUID string
 // and with ErrNotFound if there is no such worksheet. It returns the created bundles, also after an error.
 func (s *Store) CreateBundles(ctx context.Context, bundles []Bundle, at Place) (created []Bundle, err error) {
 	for part := range slices.Chunk(bundles, changedAtOnce) {
+		var events []Event
 		err := s.db.InTx(ctx, func(tx *sqlx.Tx) error {
+			events = nil
+			from, err := readInherited(ctx, tx, at.Worksheet)
+			if err != nil {
+				return err
+			}
 			for _, b := range part {
-				if err := s.createBundle(ctx, tx, b, at); err != nil {
+				if err := s.createBundle(ctx, tx, b, at, from); err != nil {
 					return err
 				}
+				made := b.event(codalab.ActionCreated, from.details())
+				if err := writeHistory(ctx, tx, b.UUID, []Event{made}); err != nil {
+					return err
+				}
+				events = append(events, made)
 			}
 			return nil
 		})
 		if err != nil {
 			return created, err
 		}
+		note(ctx, events...)
 		created = append(created, part...)
 	}
 	return created, nil
 }
 
-func (s *Store) createBundle(ctx context.Context, tx *sqlx.Tx, b Bundle, at Place) error {
+func (s *Store) createBundle(ctx context.Context, tx *sqlx.Tx, b Bundle, at Place, from inherited) error {
 	row, err := b.row()
 	if err != nil {
 		return err
@@ -166,7 +181,7 @@ func (s *Store) createBundle(ctx context.Context, tx *sqlx.Tx, b Bundle, at Plac
 	if at.Worksheet == "" {
 		return nil
 	}
-	if err := inheritPermissions(ctx, tx, at.Worksheet, b.UUID); err != nil {
+	if err := inheritPermissions(ctx, tx, from, b.UUID); err != nil {
 		return err
 	}
 	return s.addToWorksheet(ctx, tx, b.UUID, at, row.Created)
@@ -284,6 +299,8 @@ func (s *Store) Change(ctx context.Context, uuid string, decide func(*Bundle) er
 	})
 	if err == nil {
 		s.removeReplaced(had, b)
+		note(ctx, b.Recorded...)
+		b.Recorded = nil
 	}
 	return b, err
 }
@@ -322,6 +339,9 @@ func (s *Store) ChangeAll(ctx context.Context, uuids []string, decide func(*Bund
 		}
 		for uuid, b := range some {
 			s.removeReplaced(had[uuid], b)
+			note(ctx, b.Recorded...)
+			b.Recorded = nil
+			some[uuid] = b
 		}
 		maps.Copy(changed, some)
 	}
@@ -339,7 +359,13 @@ func change(ctx context.Context, tx *sqlx.Tx, b Bundle, decide func(*Bundle) err
 		return b, err
 	}
 	row, err := b.row()
-	if err != nil || reflect.DeepEqual(row, before) {
+	if err != nil || reflect.DeepEqual(row, before) && len(b.Recorded) == 0 {
+		return b, err
+	}
+	if err := b.recordOwner(ctx, tx, owner); err != nil {
+		return b, err
+	}
+	if err := writeHistory(ctx, tx, b.UUID, b.Recorded); err != nil {
 		return b, err
 	}
 	_, err = tx.NamedExecContext(ctx, `
@@ -364,4 +390,20 @@ func change(ctx context.Context, tx *sqlx.Tx, b Bundle, decide func(*Bundle) err
 		return b, err
 	}
 	return b, addCharge(ctx, tx, b.OwnerID, b.Charge())
+}
+
+// recordOwner notes that a change gives the bundle to another owner.
+func (b *Bundle) recordOwner(ctx context.Context, tx *sqlx.Tx, before string) error {
+	if b.OwnerID == before {
+		return nil
+	}
+	from, err := describeUser(ctx, tx, before)
+	if err != nil {
+		return err
+	}
+	to, err := describeUser(ctx, tx, b.OwnerID)
+	if err == nil {
+		b.Record(codalab.ActionGave, codalab.EventDetails{Before: from, Owner: to})
+	}
+	return err
 }

@@ -37,6 +37,7 @@ func references() []reference {
 		{"group_members", "group_uuid", "groups", "uuid", true},
 		{"bundle_permissions", "bundle_uuid", "bundles", "uuid", true},
 		{"bundle_permissions", "group_uuid", "groups", "uuid", true},
+		{"bundle_history", "bundle_uuid", "bundles", "uuid", true},
 		{"worksheet_permissions", "worksheet_uuid", "worksheets", "uuid", true},
 		{"worksheet_permissions", "group_uuid", "groups", "uuid", true},
 	}

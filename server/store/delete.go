@@ -35,7 +35,9 @@ func (s *Store) DeleteBundles(ctx context.Context, uuids []string, now Time, che
 		if err != nil {
 			return err
 		}
-		for b := range maps.Values(gone) {
+		for _, uuid := range slices.Sorted(maps.Keys(gone)) {
+			b := gone[uuid]
+			note(ctx, b.event(codalab.ActionDeleted, codalab.EventDetails{}))
 			if err := s.RemoveContents(b.Contents); err != nil {
 				return err // Sweep removes them at the next start
 			}

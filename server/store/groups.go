@@ -6,6 +6,7 @@ import (
 
 	"github.com/jmoiron/sqlx"
 
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 )
 
@@ -32,7 +33,11 @@ type Member struct {
 // AddGroups adds groups, all or none, with their owners as admins. It fails with ErrExists if a name is
 // taken, and with ErrTooMany if an owner would have more than MostGroups.
 func (s *Store) AddGroups(ctx context.Context, list ...Group) error {
-	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
+	var events []Event
+	for _, g := range list {
+		events = append(events, Event{Action: codalab.ActionCreated, Kind: "group", UUID: g.UUID, Name: g.Name})
+	}
+	err := s.db.InTx(ctx, func(tx *sqlx.Tx) error {
 		for _, g := range list {
 			_, err := tx.NamedExecContext(ctx, `
 				INSERT INTO groups (uuid, name, owner_id, user_defined) VALUES (:uuid, :name, :owner_id, 1)`, g)
@@ -55,14 +60,34 @@ func (s *Store) AddGroups(ctx context.Context, list ...Group) error {
 		}
 		return nil
 	})
+	return noteUnless(ctx, err, events...)
 }
 
 // DeleteGroup deletes a group, its memberships and its permissions.
 func (s *Store) DeleteGroup(ctx context.Context, uuid string) error {
-	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
-		_, err := tx.ExecContext(ctx, tx.Rebind(`DELETE FROM groups WHERE uuid = ?`), uuid)
+	var gone Event
+	err := s.db.InTx(ctx, func(tx *sqlx.Tx) (err error) {
+		if gone, err = groupEvent(ctx, tx, codalab.ActionDeleted, uuid, codalab.EventDetails{}); err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, tx.Rebind(`DELETE FROM groups WHERE uuid = ?`), uuid)
 		return rowError(err, "delete group "+uuid)
 	})
+	return noteUnless(ctx, err, gone)
+}
+
+func groupEvent(ctx context.Context, q queryer, action codalab.Action, uuid string, d codalab.EventDetails) (Event, error) {
+	g, err := describeGroup(ctx, q, uuid)
+	return Event{Action: action, Kind: "group", UUID: uuid, Name: g.Name, EventDetails: d}, err
+}
+
+// memberEvent is the event of a change of a group's member.
+func memberEvent(ctx context.Context, q queryer, action codalab.Action, userID, group, role string) (Event, error) {
+	u, err := describeUser(ctx, q, userID)
+	if err != nil {
+		return Event{}, err
+	}
+	return groupEvent(ctx, q, action, group, codalab.EventDetails{User: u, Role: role})
 }
 
 // Groups returns the groups that a user owns or is a member of, and "public", by name; all groups
@@ -95,18 +120,32 @@ func (s *Store) Members(ctx context.Context, groups []string) ([]Member, error) 
 
 // SetMember adds a member to a group, or changes whether the member is an admin.
 func (s *Store) SetMember(ctx context.Context, m Member) error {
-	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
-		_, err := tx.NamedExecContext(ctx, `
+	var added Event
+	role := "member"
+	if m.Admin {
+		role = "admin"
+	}
+	err := s.db.InTx(ctx, func(tx *sqlx.Tx) (err error) {
+		if added, err = memberEvent(ctx, tx, codalab.ActionAdded, m.UserID, m.GroupUUID, role); err != nil {
+			return err
+		}
+		_, err = tx.NamedExecContext(ctx, `
 			INSERT INTO group_members (user_id, group_uuid, is_admin) VALUES (:user_id, :group_uuid, CASE WHEN :is_admin THEN 1 ELSE 0 END)
 			ON CONFLICT (user_id, group_uuid) DO UPDATE SET is_admin = excluded.is_admin`, m)
 		return rowError(err, "add member to group "+m.GroupUUID)
 	})
+	return noteUnless(ctx, err, added)
 }
 
 // RemoveMember removes a member from a group.
 func (s *Store) RemoveMember(ctx context.Context, userID, group string) error {
-	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
-		_, err := tx.ExecContext(ctx, tx.Rebind(`DELETE FROM group_members WHERE user_id = ? AND group_uuid = ?`), userID, group)
+	var removed Event
+	err := s.db.InTx(ctx, func(tx *sqlx.Tx) (err error) {
+		if removed, err = memberEvent(ctx, tx, codalab.ActionRemoved, userID, group, ""); err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, tx.Rebind(`DELETE FROM group_members WHERE user_id = ? AND group_uuid = ?`), userID, group)
 		return rowError(err, "remove member from group "+group)
 	})
+	return noteUnless(ctx, err, removed)
 }

@@ -49,7 +49,11 @@ func (s *Store) Items(ctx context.Context, worksheetUUID string) ([]Item, error)
 // items with a sort key of at most *after, or at the end if after is nil. It fails with ErrNotFound
 // if there is no such worksheet.
 func (s *Store) AddItems(ctx context.Context, worksheetUUID string, items []Item, after *int64, replaced []int64, now Time) error {
-	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
+	var added Event
+	err := s.db.InTx(ctx, func(tx *sqlx.Tx) (err error) {
+		if added, err = itemsEvent(ctx, tx, codalab.ActionAdded, worksheetUUID, items); err != nil {
+			return err
+		}
 		if len(replaced) > 0 {
 			query, args, err := sqlx.In(`DELETE FROM worksheet_items WHERE worksheet_uuid = ? AND id IN (?)`, worksheetUUID, replaced)
 			if err == nil {
@@ -61,16 +65,39 @@ func (s *Store) AddItems(ctx context.Context, worksheetUUID string, items []Item
 		}
 		return s.addItems(ctx, tx, worksheetUUID, items, after, now)
 	})
+	return noteUnless(ctx, err, added)
+}
+
+// itemsEvent is the event of new items of a worksheet.
+func itemsEvent(ctx context.Context, q queryer, action codalab.Action, worksheetUUID string, items []Item) (Event, error) {
+	name, err := SharedWorksheet.nameOf(ctx, q, worksheetUUID)
+	e := Event{Action: action, Kind: "worksheet", UUID: worksheetUUID, Name: name}
+	for _, item := range items {
+		switch {
+		case item.BundleUUID != nil && len(e.Items) < maxEvents:
+			e.Items = append(e.Items, *item.BundleUUID)
+		case item.Subworksheet != nil && len(e.Items) < maxEvents:
+			e.Items = append(e.Items, *item.Subworksheet)
+		default:
+			e.Others++
+		}
+	}
+	return e, err
 }
 
 // ReplaceItems replaces all items of a worksheet.
 func (s *Store) ReplaceItems(ctx context.Context, worksheetUUID string, items []Item, now Time) error {
-	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
+	var edited Event
+	err := s.db.InTx(ctx, func(tx *sqlx.Tx) (err error) {
+		if edited, err = itemsEvent(ctx, tx, codalab.ActionEdited, worksheetUUID, items); err != nil {
+			return err
+		}
 		if _, err := tx.ExecContext(ctx, tx.Rebind(`DELETE FROM worksheet_items WHERE worksheet_uuid = ?`), worksheetUUID); err != nil {
 			return fmt.Errorf("replace items of worksheet %s: %w", worksheetUUID, err)
 		}
 		return s.addItems(ctx, tx, worksheetUUID, items, nil, now)
 	})
+	return noteUnless(ctx, err, edited)
 }
 
 // Place is the position of a new bundle on a worksheet: the end, unless After or Behind are set.

@@ -75,7 +75,28 @@ func (s *Store) Permissions(ctx context.Context, kind Shared, uuids []string) (m
 
 // SetPermission sets a group's permission on an object.
 func (s *Store) SetPermission(ctx context.Context, kind Shared, p Permission) error {
-	return s.db.InTx(ctx, func(tx *sqlx.Tx) error { return setPermission(ctx, tx, kind, p) })
+	var shared Event
+	err := s.db.InTx(ctx, func(tx *sqlx.Tx) error {
+		if err := setPermission(ctx, tx, kind, p); err != nil {
+			return err
+		}
+		name, err := kind.nameOf(ctx, tx, p.Object)
+		if err != nil {
+			return err
+		}
+		group, err := describeGroup(ctx, tx, p.GroupUUID)
+		if err != nil {
+			return err
+		}
+		shared = Event{Action: codalab.ActionShared, Kind: string(kind), UUID: p.Object, Name: name, EventDetails: codalab.EventDetails{
+			Groups: []codalab.Granted{{Group: *group, Permission: codalab.PermissionSpec(p.Permission)}},
+		}}
+		if kind != SharedBundle {
+			return nil
+		}
+		return writeHistory(ctx, tx, p.Object, []Event{shared})
+	})
+	return noteUnless(ctx, err, shared)
 }
 
 func setPermission(ctx context.Context, tx *sqlx.Tx, kind Shared, p Permission) error {
@@ -93,17 +114,67 @@ func setPermission(ctx context.Context, tx *sqlx.Tx, kind Shared, p Permission) 
 	return rowError(err, "set permission on "+p.Object)
 }
 
+// inherited is the place where bundles are created, and what groups may do there.
+type inherited struct {
+	worksheet codalab.Named
+	public    int
+	granted   []codalab.Granted
+}
+
+// details are those of the creation of a bundle.
+func (from inherited) details() codalab.EventDetails {
+	if from.worksheet.ID == "" {
+		return codalab.EventDetails{}
+	}
+	return codalab.EventDetails{Worksheet: &from.worksheet, Groups: from.granted}
+}
+
+// readInherited reads what bundles inherit from their worksheet; nothing if worksheetUUID is empty. It fails with
+// ErrNotFound if there is no such worksheet.
+func readInherited(ctx context.Context, tx *sqlx.Tx, worksheetUUID string) (inherited, error) {
+	from := inherited{worksheet: codalab.Named{ID: worksheetUUID}}
+	if worksheetUUID == "" {
+		return from, nil
+	}
+	var rows []struct {
+		Name       string  `db:"name"`
+		GroupUUID  *string `db:"group_uuid"`
+		GroupName  *string `db:"group_name"`
+		Permission *int    `db:"permission"`
+	}
+	err := tx.SelectContext(ctx, &rows, tx.Rebind(`
+		SELECT w.name, p.group_uuid, g.name AS group_name, p.permission FROM worksheets w
+		LEFT JOIN worksheet_permissions p ON p.worksheet_uuid = w.uuid LEFT JOIN groups g ON g.uuid = p.group_uuid
+		WHERE w.uuid = ? ORDER BY g.name`), worksheetUUID)
+	if err == nil && len(rows) == 0 {
+		err = ErrNotFound
+	}
+	for _, row := range rows {
+		from.worksheet.Name = row.Name
+		if row.GroupUUID == nil || row.GroupName == nil || row.Permission == nil {
+			continue
+		}
+		if *row.GroupUUID == PublicGroup {
+			from.public = *row.Permission
+		}
+		from.granted = append(from.granted, codalab.Granted{
+			Group: codalab.Named{ID: *row.GroupUUID, Name: *row.GroupName}, Permission: codalab.PermissionSpec(*row.Permission),
+		})
+	}
+	return from, rowError(err, "read permissions of worksheet "+worksheetUUID)
+}
+
 // inheritPermissions gives a new bundle the permissions of its worksheet
 // (codalab/rest/bundles.py: _create_bundles).
-func inheritPermissions(ctx context.Context, tx *sqlx.Tx, worksheetUUID, bundleUUID string) error {
+func inheritPermissions(ctx context.Context, tx *sqlx.Tx, from inherited, bundleUUID string) error {
+	if len(from.granted) == 0 {
+		return nil
+	}
 	_, err := tx.ExecContext(ctx, tx.Rebind(`
 		INSERT INTO bundle_permissions (bundle_uuid, group_uuid, permission)
-		SELECT ?, group_uuid, permission FROM worksheet_permissions WHERE worksheet_uuid = ?`), bundleUUID, worksheetUUID)
-	if err == nil {
-		_, err = tx.ExecContext(ctx, tx.Rebind(`
-			UPDATE bundles SET public = COALESCE((
-				SELECT permission FROM worksheet_permissions WHERE worksheet_uuid = ? AND group_uuid = ?), 0)
-			WHERE uuid = ?`), worksheetUUID, PublicGroup, bundleUUID)
+		SELECT ?, group_uuid, permission FROM worksheet_permissions WHERE worksheet_uuid = ?`), bundleUUID, from.worksheet.ID)
+	if err == nil && from.public > 0 {
+		_, err = tx.ExecContext(ctx, tx.Rebind(`UPDATE bundles SET public = ? WHERE uuid = ?`), from.public, bundleUUID)
 	}
 	return rowError(err, "share bundle "+bundleUUID)
 }

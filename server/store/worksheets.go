@@ -7,6 +7,7 @@ import (
 
 	"github.com/jmoiron/sqlx"
 
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 )
 
@@ -46,7 +47,9 @@ func (w Worksheet) Tags() []string {
 // an owner would have more than MostWorksheets
 // (codalab/rest/worksheets.py: new_worksheet).
 func (s *Store) AddWorksheets(ctx context.Context, list ...Worksheet) error {
-	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
+	var events []Event
+	err := s.db.InTx(ctx, func(tx *sqlx.Tx) error {
+		events = nil
 		for _, w := range list {
 			if err := addWorksheet(ctx, tx, w); err != nil {
 				return err
@@ -54,9 +57,19 @@ func (s *Store) AddWorksheets(ctx context.Context, list ...Worksheet) error {
 			if err := checkOwned(ctx, tx, "worksheets", w.OwnerID, MostWorksheets); err != nil {
 				return err
 			}
+			from, err := readInherited(ctx, tx, w.UUID)
+			if err != nil {
+				return err
+			}
+			events = append(events, w.event(codalab.ActionCreated, codalab.EventDetails{Groups: from.granted}))
 		}
 		return nil
 	})
+	return noteUnless(ctx, err, events...)
+}
+
+func (w Worksheet) event(action codalab.Action, d codalab.EventDetails) Event {
+	return Event{Action: action, Kind: "worksheet", UUID: w.UUID, Name: w.Name, EventDetails: d}
 }
 
 func addWorksheet(ctx context.Context, tx *sqlx.Tx, w Worksheet) error {
@@ -115,15 +128,21 @@ func (s *Store) WorksheetsByUUID(ctx context.Context, uuids []string) (map[strin
 // the new name.
 func (s *Store) ChangeWorksheet(ctx context.Context, uuid string, decide func(*Worksheet) error) (Worksheet, error) {
 	var w Worksheet
+	var changed Event
 	err := s.db.InTx(ctx, func(tx *sqlx.Tx) error {
 		w = Worksheet{}
 		if err := tx.GetContext(ctx, &w, tx.Rebind(`SELECT * FROM worksheets WHERE uuid = ?`), uuid); err != nil {
 			return rowError(err, "change worksheet "+uuid)
 		}
+		before := w
 		if err := decide(&w); err != nil {
 			return err
 		}
-		_, err := tx.NamedExecContext(ctx, `
+		var err error
+		if changed, err = w.changedFrom(ctx, tx, before); err != nil {
+			return err
+		}
+		_, err = tx.NamedExecContext(ctx, `
 			UPDATE worksheets SET name = :name, owner_id = :owner_id, title = :title, frozen = :frozen,
 				is_anonymous = CASE WHEN :is_anonymous THEN 1 ELSE 0 END, tags = :tags, modified = :modified
 			WHERE uuid = :uuid`, w)
@@ -132,12 +151,29 @@ func (s *Store) ChangeWorksheet(ctx context.Context, uuid string, decide func(*W
 		}
 		return rowError(err, "change worksheet "+uuid)
 	})
-	return w, err
+	return w, noteUnless(ctx, err, changed)
+}
+
+// changedFrom is the event of a worksheet's change.
+func (w Worksheet) changedFrom(ctx context.Context, tx *sqlx.Tx, before Worksheet) (Event, error) {
+	if w.OwnerID == before.OwnerID {
+		return w.event(codalab.ActionEdited, codalab.EventDetails{}), nil
+	}
+	from, err := describeUser(ctx, tx, before.OwnerID)
+	if err != nil {
+		return Event{}, err
+	}
+	to, err := describeUser(ctx, tx, w.OwnerID)
+	return w.event(codalab.ActionGave, codalab.EventDetails{Before: from, Owner: to}), err
 }
 
 // DeleteWorksheet deletes a worksheet, its items, and the items of other worksheets that show it.
 func (s *Store) DeleteWorksheet(ctx context.Context, uuid string) error {
-	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
+	gone := Event{Action: codalab.ActionDeleted, Kind: "worksheet", UUID: uuid}
+	err := s.db.InTx(ctx, func(tx *sqlx.Tx) (err error) {
+		if gone.Name, err = SharedWorksheet.nameOf(ctx, tx, uuid); err != nil {
+			return err
+		}
 		for _, statement := range []string{
 			`DELETE FROM worksheet_items WHERE subworksheet_uuid = ?`, `DELETE FROM worksheets WHERE uuid = ?`,
 		} {
@@ -147,4 +183,5 @@ func (s *Store) DeleteWorksheet(ctx context.Context, uuid string) error {
 		}
 		return nil
 	})
+	return noteUnless(ctx, err, gone)
 }

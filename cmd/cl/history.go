@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
+)
+
+// historyView is a bundle's history in JSON.
+type historyView struct {
+	UUID    string                `json:"uuid"`
+	History []codalab.BundleEvent `json:"history"`
+}
+
+// showHistories prints what users did with bundles.
+func (c *cli) showHistories(ctx context.Context, worksheet string, specs []string) error {
+	specs, err := expandSpecs(specs)
+	if err != nil {
+		return err
+	}
+	at, uuids, err := c.bundleUUIDs(ctx, worksheet, specs)
+	if err != nil {
+		return err
+	}
+	views := []historyView{}
+	for _, uuid := range uuids {
+		events, err := at.History(ctx, uuid)
+		if unknownRoute(err) {
+			return refusef("%s keeps no histories of bundles: only cl-server does, not CodaLab's own server.", at.Address())
+		}
+		if err != nil {
+			return err
+		}
+		views = append(views, historyView{uuid, events})
+	}
+	if c.asJSON {
+		return c.printJSON(views)
+	}
+	for i, v := range views {
+		if len(views) > 1 {
+			if err := c.print(strings.Repeat("\n", min(i, 1)), v.UUID); err != nil {
+				return err
+			}
+		}
+		if err := c.printHistory(v.History); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printHistory prints a history, one line for each event.
+func (c *cli) printHistory(events []codalab.BundleEvent) error {
+	var rows [][]string
+	for _, e := range events {
+		rows = append(rows, []string{time.Unix(e.Time, 0).Format("2006-01-02 15:04:05"), eventUser(e), eventText(e)})
+	}
+	return printTable(c.Stdout, []column{{name: "time"}, {name: "user"}, {name: "action"}}, rows)
+}
+
+// eventUser is the name of an event's user.
+func eventUser(e codalab.BundleEvent) string {
+	if e.User.ID == "" {
+		return "-"
+	}
+	return e.User.Name
+}
+
+// eventText says what a user did with a bundle.
+func eventText(e codalab.BundleEvent) string {
+	text := string(e.Action)
+	switch e.Action {
+	case codalab.ActionCreated:
+		if e.Worksheet != nil {
+			text += " on worksheet " + e.Worksheet.String() + ", " + grantedText(e.Groups)
+		}
+	case codalab.ActionUploaded:
+		text += " contents"
+	case codalab.ActionEmptied:
+		text = "deleted the contents"
+	case codalab.ActionEdited:
+		text += " " + strings.Join(e.Keys, ", ")
+	case codalab.ActionShared:
+		text = sharedText(e.Groups)
+	case codalab.ActionGave:
+		text += " to " + spell(e.Owner) + ", the owner was " + spell(e.Before)
+	case codalab.ActionWrote:
+		text += " file " + e.File
+	case codalab.ActionKilled, codalab.ActionFroze, codalab.ActionThawed, codalab.ActionDeleted, codalab.ActionAdded, codalab.ActionRemoved:
+	}
+	return termtext.OneLine(text)
+}
+
+func spell(n *codalab.Named) string {
+	if n == nil {
+		return "somebody"
+	}
+	return n.String()
+}
+
+// grantedText says what groups may do with a new bundle.
+func grantedText(list []codalab.Granted) string {
+	var parts []string
+	for _, g := range list {
+		parts = append(parts, sharedText([]codalab.Granted{g}))
+	}
+	if len(parts) == 0 {
+		return "for its owner alone"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// sharedText says what the first group may do.
+func sharedText(list []codalab.Granted) string {
+	if len(list) == 0 {
+		return "shared"
+	}
+	with := "group " + list[0].Group.String()
+	if list[0].Group.Name == "public" {
+		with = "everybody"
+	}
+	switch list[0].Permission {
+	case codalab.PermissionSpec(codalab.PermissionNone):
+		return "no longer shared with " + with
+	case codalab.PermissionSpec(codalab.PermissionAll):
+		return "shared with " + with + ", to read and change"
+	}
+	return "shared with " + with + ", to read"
+}
