@@ -26,6 +26,7 @@ func runCommand(ctx context.Context, p program.Process) *cobra.Command {
 	config := server.Config{Now: p.Now}
 	var fetchPrivate []string
 	var maxDisk, maxMemory, maxTime string
+	var audit auditFlags
 	cmd := &cobra.Command{
 		Use: "run --data DIRECTORY", Short: "Serve until a signal comes", Args: program.WrongUsage(cobra.NoArgs),
 		Long: `Serve until a signal comes. After TERM or INT the server takes no new requests
@@ -57,13 +58,14 @@ GET /metrics for Prometheus on an address of its own, without a login.`,
 					return program.Usage(fmt.Errorf("--fetch-private: %w", err))
 				}
 				config.Store, config.WorkerProgram = data, cmp.Or(config.WorkerProgram, besideOwn("cl-worker"))
-				return serve(ctx, config, web)
+				return audit.with(&config, func() error { return serve(ctx, config, web) })
 			})
 		},
 	}
 	at.flags(cmd)
 	web.flags(cmd)
 	secretsKeyFlag(cmd, &config.SecretsKey)
+	audit.flags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&format, "log-format", "text", "the `form` of the log's lines on standard error: text or json")
 	f.BoolVar(&config.BehindProxy, "behind-proxy", false, "a proxy is in front of the server: take the clients' addresses from its X-Forwarded-For")
