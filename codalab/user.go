@@ -44,6 +44,9 @@ type Account struct {
 	IsVerified    *bool `json:"is_verified,omitempty"`
 	IsRootUser    *bool `json:"is_root_user,omitempty"`
 	ProtectedMode *bool `json:"protected_mode,omitempty"`
+	// RequireSignIn means that public objects are for signed-in users only. It is set only if users ask for themselves;
+	// CodaLab's own server does not tell it.
+	RequireSignIn bool `json:"require_sign_in,omitempty"`
 }
 
 // TokenAnswer is a token that the server gives out: the answer of POST /oauth2/token, and to a

@@ -105,7 +105,7 @@ func TestRevokedTokensAreGone(t *testing.T) {
 
 func TestUnreadableBundlesAreShownAsPrivate(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newSite(t, publicByDefault)
 	sheet := s.call("alice", "POST", "/worksheets", object("worksheets", map[string]string{"name": "open"})).ok().text("data", 0, "id")
 	s.call("alice", "POST", "/worksheets", object("worksheets", map[string]string{"name": "open"})).says(400, "already exists")
 	uuid := s.call("alice", "POST", "/bundles?worksheet="+sheet, object("bundles", map[string]any{"bundle_type": "dataset", "metadata": metadata("dataset", "data", nil)})).ok().text("data", 0, "id")

@@ -188,7 +188,7 @@ func TestAuditLinesNameWhatARequestDid(t *testing.T) {
 	alice, bob := "0x"+strings.Repeat("a", 32), "0x"+strings.Repeat("b", 32)
 	a := s.call("alice", "POST", "/worksheets", object("worksheets", map[string]string{"name": "paper"})).ok()
 	sheet := a.text("data", 0, "id")
-	says(a, "created worksheet "+sheet+"(paper) with group public("+store.PublicGroup+"): read")
+	says(a, "created worksheet "+sheet+"(paper)")
 	a = s.call("alice", "POST", "/groups", object("groups", map[string]string{"name": "lab"})).ok()
 	group := a.text("data", 0, "id")
 	says(a, "created group "+group+"(lab)")
@@ -197,7 +197,7 @@ func TestAuditLinesNameWhatARequestDid(t *testing.T) {
 		"shared worksheet "+sheet+"(paper) with group lab("+group+"): read")
 	a = s.call("alice", "POST", "/bundles?worksheet="+sheet, object("bundles", map[string]any{"bundle_type": "dataset", "metadata": metadata("dataset", "data", nil)})).ok()
 	data := a.text("data", 0, "id")
-	says(a, "created bundle "+data+"(data) on worksheet paper("+sheet+"), with group lab("+group+"): read, with group public("+store.PublicGroup+"): read")
+	says(a, "created bundle "+data+"(data) on worksheet paper("+sheet+"), with group lab("+group+"): read")
 	says(s.put(data, "filename=x&unpack=0", "x").ok(), "uploaded bundle "+data+"(data)")
 	says(s.call("alice", "POST", "/bundle-permissions", permissionRequest("bundle", data, "public", store.PermissionRead)).ok(),
 		"shared bundle "+data+"(data) with group public("+store.PublicGroup+"): read")

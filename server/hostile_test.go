@@ -70,7 +70,7 @@ func TestContentsOfARunThatIsStagedAgainAreGone(t *testing.T) {
 
 func TestNamesOfPrivateBundlesCannotBeGuessed(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newSite(t, publicByDefault)
 	sheet := s.call("alice", "POST", "/worksheets", object("worksheets", map[string]string{"name": "open"})).ok().text("data", 0, "id")
 	uuid := s.call("alice", "POST", "/bundles?worksheet="+sheet, object("bundles", map[string]any{"bundle_type": "dataset", "metadata": metadata("dataset", "secret", nil)})).ok().text("data", 0, "id")
 	s.share("alice", "bundle", uuid, "public", store.PermissionNone)

@@ -147,7 +147,7 @@ func newReplay(t *testing.T) *replay {
 		site: &site{t: t, store: data, tokens: map[string]string{}}, clock: &clock{now: moment("07:57:09")},
 		ids: newIdentities(), met: map[int]int{},
 	}
-	p.start(func(c *server.Config) {
+	p.start(publicByDefault, func(c *server.Config) {
 		c.Now, c.Hold, c.LinkRoots = p.clock.Now, 30*time.Millisecond, []string{linked}
 		c.TransferTimeout = 50 * 365 * 24 * time.Hour // connections have deadlines of today, and the clock is in the past
 		c.FetchPrivate = outbound.Places{Prefixes: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Hosts: []string{"127.0.0.1"}}

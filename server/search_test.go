@@ -127,7 +127,7 @@ func TestAggregatesCountReadableBundlesOnly(t *testing.T) {
 
 func TestSearchOfWorksheets(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newSite(t, publicByDefault)
 	for _, name := range []string{"wide", "narrow"} {
 		s.call("alice", "POST", "/worksheets", object("worksheets", map[string]string{"name": name})).ok()
 	}

@@ -49,6 +49,8 @@ type Config struct {
 	SharedDisk bool
 	// FetchPrivate names places of the site's own network from which users may upload by URL.
 	FetchPrivate outbound.Places
+	// DefaultPermission says who may read new worksheets, and the bundles on them; empty means store.DefaultNone.
+	DefaultPermission store.DefaultPermission
 	// RequireSignIn refuses all requests of users who have not signed in.
 	RequireSignIn bool
 	// Hold is the time for which a check-in waits for messages; default 5 s.
@@ -83,6 +85,7 @@ func (c Config) withDefaults() Config {
 	c.MaxBodyMemory = cmp.Or(c.MaxBodyMemory, 256<<20)
 	c.TransferTimeout = cmp.Or(c.TransferTimeout, 5*time.Minute)
 	c.SecretsKey = cmp.Or(c.SecretsKey, c.Store.SecretsKeyPath())
+	c.DefaultPermission = cmp.Or(c.DefaultPermission, store.DefaultNone)
 	c.Site.DefaultCPUImage = cmp.Or(c.Site.DefaultCPUImage, "codalab/default-cpu")
 	c.Site.DefaultGPUImage = cmp.Or(c.Site.DefaultGPUImage, "codalab/default-gpu")
 	if c.Log == nil {
@@ -121,7 +124,7 @@ func searchPlaces() int { return max(2, runtime.GOMAXPROCS(0)/2) }
 func New(c Config) *Server {
 	c = c.withDefaults()
 	h, changes := hub.New(c.WorkerTimeout, c.Now()), schedule.NewChanges()
-	permitted := access.Access{Store: c.Store, Now: c.Now, Searches: turns.New(searchPlaces())}
+	permitted := access.Access{Store: c.Store, Now: c.Now, Searches: turns.New(searchPlaces()), DefaultPermission: c.DefaultPermission}
 	s := &Server{
 		Config: c, hub: h, metrics: newMetrics(h, c.Now), writes: turns.New(32),
 		shares: &rest.Shares{MaxRequests: c.MaxRequestsOfUser, MaxBytes: c.MaxBodyMemory, MaxBytesOfOwner: c.MaxBodyMemory / 4},
@@ -147,7 +150,7 @@ func New(c Config) *Server {
 		CheckSecrets: s.secrets.Check,
 	})
 	s.worksheets = worksheets.New(worksheets.Config{Log: c.Log, Now: c.Now, Store: c.Store, Access: permitted, Files: s.contents.Files})
-	s.accounts = accounts.New(accounts.Config{Store: c.Store, Access: permitted, Quotas: s.contents.Quotas})
+	s.accounts = accounts.New(accounts.Config{Store: c.Store, Access: permitted, Quotas: s.contents.Quotas, RequireSignIn: c.RequireSignIn})
 	s.scheduler = schedule.New(schedule.Config{
 		Log: c.Log, Now: c.Now, Store: c.Store, Hub: h, Site: c.Site, Makers: s.contents.Makers, Changes: changes,
 		SharedDisk: c.SharedDisk, Observe: s.metrics.passes.Observe, Staged: s.metrics.staged.Set,

@@ -54,6 +54,9 @@ func newSiteAt(tb testing.TB, dir, url string, change ...func(*server.Config)) *
 	return s
 }
 
+// publicByDefault lets everybody read new worksheets, as CodaLab's own server does.
+func publicByDefault(c *server.Config) { c.DefaultPermission = store.DefaultPublic }
+
 // addUser adds a user, and signs them in. Ids repeat the first letter of the name.
 func (s *site) addUser(name string) {
 	s.t.Helper()

@@ -13,6 +13,63 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
+func TestServerSaysWhoMayReadWhatIsNew(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, _ string, flags []string) {
+		serving := func(flags ...string) string {
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			_, log, ended := serveAt(ctx, flags)
+			stop()
+			if code := ended(); code != 0 {
+				t.Errorf("exit %d: %s", code, log)
+			}
+			return log.String()
+		}
+		with := func(more ...string) []string { return append(append([]string{}, flags...), more...) }
+		const warning = "everybody may read new worksheets and the bundles on them, as before"
+		for _, step := range []struct{ choice, want string }{{"", "none"}, {"public", "public"}, {"", "public"}, {"group", "group"}, {"", "group"}} {
+			args := flags
+			if step.choice != "" {
+				args = with("--default-permission", step.choice)
+			}
+			if log := serving(args...); !strings.Contains(log, " default_permission="+step.want+" ") || strings.Contains(log, warning) {
+				t.Errorf("%+v: %s", step, log)
+			}
+		}
+	})
+}
+
+// The data are those that an import into a new data directory leaves.
+func TestServerWarnsUntilSomebodyChooses(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	in, err := store.OpenImport(t.Context(), dir, "")
+	if err == nil {
+		err = in.Begin()
+	}
+	if err == nil {
+		err = in.Commit(t.Context(), "test", store.Time{}, func(store.ImportedRows) error { return nil })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		choice string
+		warns  bool
+	}{{"", true}, {"", true}, {"--default-permission=public", false}, {"", false}} {
+		ctx, stop := context.WithCancel(t.Context())
+		_, log, ended := serveAt(ctx, strings.Fields("--data "+dir+" "+step.choice))
+		stop()
+		if code := ended(); code != 0 || strings.Contains(log.String(), "everybody may read new worksheets") != step.warns || !strings.Contains(log.String(), " default_permission=public ") {
+			t.Errorf("%+v: exit %d: %s", step, code, log)
+		}
+	}
+}
+
 func TestAuditFileIsWrittenAndRefused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -52,10 +109,12 @@ func TestAuditFileIsWrittenAndRefused(t *testing.T) {
 		code int
 		says string
 	}{
-		"--audit-file " + file:                     {program.ExitFailure, "others may write it (mode 0666): chmod go-w " + file},
-		"--audit-file " + dir:                      {program.ExitFailure, "is a directory"},
-		"--audit-file " + file + " --audit-size x": {program.ExitUsage, "--audit-size: invalid size"},
-		"--audit-file " + file + " --audit-keep 0": {program.ExitUsage, "--audit-keep 0: at least one older file is kept"},
+		"--audit-file " + file:                            {program.ExitFailure, "others may write it (mode 0666): chmod go-w " + file},
+		"--audit-file " + dir:                             {program.ExitFailure, "is a directory"},
+		"--audit-file " + file + " --audit-size x":        {program.ExitUsage, "--audit-size: invalid size"},
+		"--audit-file " + file + " --audit-keep 0":        {program.ExitUsage, "--audit-keep 0: at least one older file is kept"},
+		"--default-permission all":                        {program.ExitUsage, `"all" is no default permission: want none, group or public`},
+		"--default-permission none --default-permission ": {program.ExitUsage, "flag needs an argument"},
 	} {
 		_, stderr, code := start(t.Context(), "", append([]string{"run", "--data", data}, strings.Fields(args)...)...)
 		if got := code(); got != want.code || !strings.Contains(stderr.String(), want.says) {

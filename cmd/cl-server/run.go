@@ -67,6 +67,7 @@ GET /metrics for Prometheus on an address of its own, without a login.`,
 	secretsKeyFlag(cmd, &config.SecretsKey)
 	audit.flags(cmd)
 	f := cmd.Flags()
+	f.Var((*readersFlag)(&config.DefaultPermission), "default-permission", "who may read a new worksheet and the bundles on it besides their owner, `whom`: none, group (the owner's groups), or public (everybody, as with CodaLab); the data directory remembers it, and begins with none")
 	f.StringVar(&format, "log-format", "text", "the `form` of the log's lines on standard error: text or json")
 	f.BoolVar(&config.BehindProxy, "behind-proxy", false, "a proxy is in front of the server: take the clients' addresses from its X-Forwarded-For")
 	f.BoolVar(&config.RequireSignIn, "require-sign-in", false, "show nothing to users who have not signed in, not even public objects")
@@ -126,6 +127,22 @@ func parseLimits(config *server.Config, disk, memory, duration string) (err erro
 	return nil
 }
 
+// readersFlag is the flag --default-permission.
+type readersFlag store.DefaultPermission
+
+// String is the flag's value.
+func (r *readersFlag) String() string { return string(*r) }
+
+// Type is empty: the flag's help has a word of its own.
+func (r *readersFlag) Type() string { return "" }
+
+// Set reads the flag.
+func (r *readersFlag) Set(text string) error {
+	p, err := store.ParseDefaultPermission(text)
+	*r = readersFlag(p)
+	return err
+}
+
 // checkLinkRoots fails for directories that would expose the server's own data, or the whole machine,
 // to everybody.
 func checkLinkRoots(roots []string, data string) error {
@@ -158,9 +175,30 @@ func serve(ctx context.Context, config server.Config, web web) error {
 	if err := checkSecretsKey(ctx, config.Store, config.SecretsKey, config.Log); err != nil {
 		return err
 	}
+	if err := rememberDefault(ctx, &config); err != nil {
+		return err
+	}
 	removed, err := config.Store.Sweep(ctx)
 	if err != nil {
 		return err
 	}
 	return web.serve(ctx, config, removed)
+}
+
+// rememberDefault writes the default permission of the command line into the data directory, or takes the directory's.
+func rememberDefault(ctx context.Context, config *server.Config) error {
+	if config.DefaultPermission != "" {
+		return config.Store.SetDefaultPermission(ctx, config.DefaultPermission)
+	}
+	found, chosen, err := config.Store.DefaultPermission(ctx)
+	if err != nil {
+		return err
+	}
+	config.DefaultPermission = found
+	if !chosen {
+		config.Log.LogAttrs(ctx, slog.LevelWarn, "everybody may read new worksheets and the bundles on them, as before: "+
+			"this data directory is from an older cl-server or an import. "+
+			"--default-permission none, group or public chooses, and the directory remembers it")
+	}
+	return nil
 }

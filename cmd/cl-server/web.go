@@ -110,7 +110,8 @@ func (w *web) serve(ctx context.Context, config server.Config, swept int) error 
 		return err
 	}
 	config.Log.LogAttrs(ctx, slog.LevelInfo, "serving",
-		slog.String("address", address), slog.Int("unfinished_uploads_removed", swept), slog.Int("max_connections", w.connections))
+		slog.String("address", address), slog.String("default_permission", string(config.DefaultPermission)),
+		slog.Int("unfinished_uploads_removed", swept), slog.Int("max_connections", w.connections))
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return service.Run(ctx) })
 	for _, one := range sites {

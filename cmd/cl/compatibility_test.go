@@ -47,7 +47,7 @@ func verbs() []verb {
 		{"ls", "", "field/f uuid-only/u worksheet-spec/w", "shows the summary, and values in files as columns; takes keywords like search"},
 		{
 			"info", "i", "field/f raw/r verbose/v worksheet-spec/w",
-			"shows in a sentence what a bundle waits for or how it ended, and no status of a wait that is over; `--history` has who did what with it; takes WORKSHEET//BUNDLE",
+			"shows in a sentence what a bundle waits for or how it ended, and no status of a wait that is over; says in words who may read and change it; `--history` has who did what with it; takes WORKSHEET//BUNDLE",
 		},
 		{"cat", "", "head tail/t worksheet-spec/w", "what is not there prints nothing on standard output; contents do not steer a terminal"},
 		{"wait", "", "tail/t worksheet-spec/w", "takes several bundles; prints the reason of a failure, and on a terminal of a wait; prints all of the output, not from near its end; contents do not steer a terminal"},
@@ -63,7 +63,7 @@ func verbs() []verb {
 		{"new", "", "worksheet-spec/w", ""},
 		{"add", "", "dest-worksheet copy-dependencies/d", ""},
 		{"wadd", "", "replace/r", "bundles are copied before the worksheet shows them"},
-		{"work", "w", "uuid-only/u", "all terminals share the choice, unless CODALAB_SESSION names another"},
+		{"work", "w", "uuid-only/u", "all terminals share the choice, unless CODALAB_SESSION names another; `--private` makes a worksheet for you alone"},
 		{"print", "p", "raw/r", ""},
 		{
 			"wedit", "we", "name/n title/t tags/T owner-spec/o freeze unfreeze anonymous not-anonymous file/f",
@@ -78,8 +78,8 @@ func verbs() []verb {
 		{"ginfo", "", "", ""},
 		{"uadd", "", "admin/a", ""},
 		{"urm", "", "", "removes the user: CodaLab's cl ends in a traceback"},
-		{"perm", "", "worksheet-spec/w", ""},
-		{"wperm", "", "", ""},
+		{"perm", "", "worksheet-spec/w", "says in words who may read and change the bundles then"},
+		{"wperm", "", "", "says in words who may read and change the worksheet then"},
 		{"chown", "", "worksheet-spec/w", ""},
 		{"uinfo", "", "field/f", ""},
 		{"uedit", "", "first-name last-name affiliation url time-quota/t parallel-run-quota/p disk-quota/d grant-access remove-access", ""},

@@ -70,9 +70,11 @@ func (c *cli) copyUnlessPresent(ctx context.Context, from *workspace, uuid strin
 			UUID: b.UUID, Worksheet: worksheet, Type: b.Type, Metadata: b.Metadata, Dependencies: b.Dependencies,
 			WaitForUpload: true, Detached: !o.add, Command: b.CommandText(),
 		}
-		if _, err := to.CreateBundle(ctx, copied); err != nil {
+		made, err := to.CreateBundle(ctx, copied)
+		if err != nil {
 			return false, err
 		}
+		c.noteReaders(ctx, to, made)
 	}
 	if err := c.sendCopy(ctx, from, b, to); err != nil {
 		c.warn("The copy of %s is not complete: the same command goes on with it, and cl rm %s removes it.", bundleText(b.Bundle), b.UUID)

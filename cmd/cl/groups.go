@@ -295,7 +295,10 @@ func (c *cli) permCommand() *cobra.Command {
 		for _, uuid := range uuids {
 			done.Bundles = append(done.Bundles, named{uuid})
 		}
-		return c.printResult(done, "Group %s has %s permission on %d bundles.", groupText(g), done.Permission, len(uuids))
+		if err := c.printResult(done, "Group %s has %s permission on %d bundles.", groupText(g), done.Permission, len(uuids)); err != nil || c.asJSON {
+			return err
+		}
+		return c.printBundleAccess(cmd.Context(), at, uuids)
 	}
 	return cmd
 }
@@ -324,8 +327,12 @@ func (c *cli) wpermCommand() *cobra.Command {
 			if err := at.SetWorksheetPermission(cmd.Context(), w.UUID, g.ID, permission); err != nil {
 				return err
 			}
-			return c.printResult(grant{Group: viewGroup(g), Permission: codalab.PermissionSpec(permission), Worksheet: &named{w.UUID}},
+			err = c.printResult(grant{Group: viewGroup(g), Permission: codalab.PermissionSpec(permission), Worksheet: &named{w.UUID}},
 				"Group %s has %s permission on worksheet %s.", groupText(g), codalab.PermissionSpec(permission), worksheetURL(at.Address(), w.WorksheetName))
+			if err != nil || c.asJSON {
+				return err
+			}
+			return c.printWorksheetAccess(cmd.Context(), at, w.UUID)
 		},
 	}
 }

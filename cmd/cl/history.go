@@ -119,7 +119,7 @@ func sharedText(list []codalab.Granted) string {
 		return "shared"
 	}
 	with := "group " + list[0].Group.String()
-	if list[0].Group.Name == "public" {
+	if list[0].Group.Name == publicGroup {
 		with = "everybody"
 	}
 	switch list[0].Permission {

@@ -83,6 +83,9 @@ func (c *cli) showBundles(ctx context.Context, worksheet string, specs []string,
 
 func (c *cli) printBundles(ctx context.Context, at *workspace, specs []string, o infoOptions) error {
 	include := []string{client.IncludeOwner}
+	if o.fields == "" {
+		include = append(include, client.IncludePermissions)
+	}
 	var fields []string
 	var err error
 	if o.fields != "" {
@@ -91,7 +94,7 @@ func (c *cli) printBundles(ctx context.Context, at *workspace, specs []string, o
 		}
 	}
 	for _, more := range []string{client.IncludeChildren, client.IncludePermissions, client.IncludeWorksheets} {
-		if o.verbose || c.asJSON || slices.Contains(fields, more) {
+		if (o.verbose || c.asJSON || slices.Contains(fields, more)) && !slices.Contains(include, more) {
 			include = append(include, more)
 		}
 	}
@@ -108,13 +111,17 @@ func (c *cli) printBundles(ctx context.Context, at *workspace, specs []string, o
 	case c.asJSON:
 		return c.printJSON(viewBundles(bundles))
 	}
+	me, err := at.User(ctx)
+	if err != nil {
+		return err
+	}
 	for i, b := range bundles {
 		if i > 0 {
 			if err := c.print(); err != nil {
 				return err
 			}
 		}
-		if err := c.printInfo(ctx, at, b, o); err != nil {
+		if err := c.printInfo(ctx, at, me, b, o); err != nil {
 			return err
 		}
 	}
@@ -146,7 +153,7 @@ func (c *cli) printFields(ctx context.Context, at *workspace, bundles []client.B
 }
 
 // printInfo prints a bundle (bundle_cli.py: print_basic_info), and more of it with -v.
-func (c *cli) printInfo(ctx context.Context, at *workspace, b client.BundleInfo, o infoOptions) error {
+func (c *cli) printInfo(ctx context.Context, at *workspace, me codalab.User, b client.BundleInfo, o infoOptions) error {
 	var lines []string
 	add := func(key, value string) {
 		// No line of a value looks like another key's.
@@ -161,6 +168,9 @@ func (c *cli) printInfo(ctx context.Context, at *workspace, b client.BundleInfo,
 		}
 	}
 	add("owner", userText(b.Owner))
+	if b.Type != codalab.TypePrivate {
+		add("access", audience{me, b.Owner, b.GroupPermissions}.String())
+	}
 	known := map[string]bool{}
 	for _, k := range codalab.MetadataKeys(b.Type) {
 		known[k.Key] = true

@@ -71,6 +71,9 @@ func differences() []cltest.Difference {
 		{
 			`^\w+ info `, ``, `state_details  : .*`, "ours also has a sentence with the reason of a wait or a failure",
 		},
+		{`^\w+ (info |.* -W)`, ``, `access  : .*`, "ours also says in words who may read and change a bundle"},
+		{`^\w+ w?perm `, ``, `.* is readable .*\.`, "the same"},
+		{``, ``, `! cl: (bundle .* is readable by everybody.*|cl perm .* takes it back; .*)`, "ours tells once that everybody may read a new bundle"},
 		{
 			`^\w+ cat `, `<none>|! UsageError: Target '.*' doesn't exist in bundle .*|exit 1`, `! (NotFoundError: .*|UsageError: .* leads out of the bundle|Worker .*)|exit [23]`,
 			"standard output is the file's contents and nothing else; the reason for missing contents is on standard error",

@@ -83,8 +83,9 @@ func (c *cli) create(ctx context.Context, at *workspace, b client.NewBundle) (uu
 	b.UUID = codalab.NewUUID()
 	longer, cancel := outlive(ctx, cleanupLimit)
 	defer cancel()
-	_, err = at.CreateBundle(longer, b)
+	made, err := at.CreateBundle(longer, b)
 	if err == nil && ctx.Err() == nil {
+		c.noteReaders(ctx, at, made)
 		return b.UUID, nil
 	}
 	if err == nil || transient(err) && !unconnected(err) {

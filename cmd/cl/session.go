@@ -34,6 +34,8 @@ type stateFile struct {
 	Sessions map[string]session `json:"sessions"`
 	// Users are the names that the user entered at prompts, by server address.
 	Users map[string]string `json:"users,omitempty"`
+	// ToldPublic are the servers and users, "ADDRESS USERID", that were told that everybody may read their bundles.
+	ToldPublic map[string]bool `json:"told_public,omitempty"`
 }
 
 // home returns cl's directory, which need not exist yet.
@@ -88,6 +90,9 @@ func (c *cli) reload() (*stateFile, error) {
 	}
 	if s.Users == nil {
 		s.Users = map[string]string{}
+	}
+	if s.ToldPublic == nil {
+		s.ToldPublic = map[string]bool{}
 	}
 	c.state = s
 	return s, nil

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -16,6 +18,9 @@ const workHelp = `Show or switch the current server and worksheet.
   work <worksheet>            switch to a worksheet of the current server
   work <address>::            switch to the home worksheet on a server
   work <address>::<worksheet> switch to a worksheet on a server
+  work --private [<name>]     make a worksheet that nobody else can read (by
+                              default private-<user>), and switch to it; what
+                              you upload and run there is private, too
 
 Name a worksheet by its uuid, the beginning of it, or its name; / is your home
 worksheet. cl keeps the choice in $CODALAB_HOME (~/.codalab) for all your
@@ -23,7 +28,7 @@ terminals; set CODALAB_SESSION to any name for a choice of its own.`
 
 // workCommand is bundle_cli.py: do_work_command.
 func (c *cli) workCommand() *cobra.Command {
-	var uuidOnly bool
+	var uuidOnly, private bool
 	cmd := &cobra.Command{
 		Use:     "work [[<address>::]<worksheet>]",
 		Aliases: []string{"w"},
@@ -35,11 +40,15 @@ func (c *cli) workCommand() *cobra.Command {
 			if len(args) > 0 {
 				spec = args[0]
 			}
+			if private {
+				return c.workPrivately(cmd.Context(), spec, uuidOnly)
+			}
 			return c.switchWorksheet(cmd.Context(), spec, uuidOnly)
 		},
 		ValidArgsFunction: c.completeWorksheets,
 	}
 	cmd.Flags().BoolVarP(&uuidOnly, "uuid-only", "u", false, "print only the worksheet's uuid")
+	cmd.Flags().BoolVar(&private, "private", false, "make a worksheet that nobody else can read, and switch to it")
 	return cmd
 }
 
@@ -70,6 +79,70 @@ func (c *cli) switchWorksheet(ctx context.Context, spec string, uuidOnly bool) e
 		return c.printJSON(map[string]string{"address": at.Address(), "uuid": w.UUID, "name": w.Name})
 	}
 	return c.print(text, worksheetURL(at.Address(), w.WorksheetName))
+}
+
+// workPrivately makes a worksheet of the user alone, and switches to it. One of this name that is there already must be
+// the user's alone.
+func (c *cli) workPrivately(ctx context.Context, spec string, uuidOnly bool) error {
+	address, name, explicit := splitInstance(spec)
+	if explicit {
+		address += "::"
+	} else {
+		address = ""
+	}
+	at, err := c.workspace(address)
+	if err != nil {
+		return err
+	}
+	me, err := at.User(ctx)
+	if err != nil {
+		return err
+	}
+	if name == "" {
+		name = "private-" + me.UserName
+	}
+	if err := checkName(name); err != nil {
+		return err
+	}
+	w, err := at.FindWorksheet(ctx, "", name)
+	made := isNotFound(err)
+	if made {
+		w, err = at.CreateWorksheet(ctx, name)
+	}
+	if err != nil {
+		return err
+	}
+	if err := c.checkPrivate(ctx, at, me, w, made); err != nil {
+		return err
+	}
+	return c.switchWorksheet(ctx, at.Address()+"::"+w.UUID, uuidOnly)
+}
+
+// checkPrivate fails if others may read a worksheet. It takes their permissions on a worksheet that was just made, and
+// removes the worksheet if that fails.
+func (c *cli) checkPrivate(ctx context.Context, at *workspace, me codalab.User, w client.Worksheet, made bool) error {
+	now, err := at.WorksheetAccess(ctx, w.UUID)
+	if made {
+		for _, p := range now.GroupPermissions {
+			if err == nil {
+				err = at.SetWorksheetPermission(ctx, w.UUID, p.GroupID, codalab.PermissionNone)
+			}
+		}
+		if err == nil {
+			now, err = at.WorksheetAccess(ctx, w.UUID)
+		}
+	}
+	private := now.Owner != nil && now.Owner.ID == me.ID && len(now.GroupPermissions) == 0
+	switch {
+	case err == nil && private:
+		return nil
+	case made:
+		err = errors.Join(err, at.DeleteWorksheet(ctx, w.UUID, true))
+		return fmt.Errorf("worksheet %s could not be made private: %w", w.Name, cmp.Or(err, errors.New("others can still read it")))
+	case err != nil:
+		return err
+	}
+	return refusef("Worksheet %s is %s: choose another name, or take the permissions back with cl wperm.", w.Name, audience{me, now.Owner, now.GroupPermissions})
 }
 
 // fetch returns the worksheet itself.

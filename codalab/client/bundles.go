@@ -24,9 +24,10 @@ const (
 // read.
 type BundleInfo struct {
 	codalab.Bundle
-	Owner            *codalab.User
-	Children         []codalab.Bundle
-	HostWorksheets   []codalab.WorksheetName
+	Owner          *codalab.User
+	Children       []codalab.Bundle
+	HostWorksheets []codalab.WorksheetName
+	// GroupPermissions is nil if they were not included.
 	GroupPermissions []codalab.GroupPermission
 }
 
@@ -194,8 +195,9 @@ type NewBundle struct {
 	AfterSortKey string
 }
 
-// CreateBundle creates a bundle. After a transient error the bundle may exist.
-func (c *Client) CreateBundle(ctx context.Context, b NewBundle) (codalab.Bundle, error) {
+// CreateBundle creates a bundle, and returns it with the permissions of groups; nil if the server does not tell them, as
+// CodaLab's own. After a transient error the bundle may exist.
+func (c *Client) CreateBundle(ctx context.Context, b NewBundle) (BundleInfo, error) {
 	attributes := codalab.NewBundle{UUID: b.UUID, Type: b.Type, Metadata: b.Metadata}
 	if b.Command != "" {
 		attributes.Command = &b.Command
@@ -206,7 +208,7 @@ func (c *Client) CreateBundle(ctx context.Context, b NewBundle) (codalab.Bundle,
 			attributes.Dependencies = append(attributes.Dependencies, codalab.Dependency{ChildPath: d.ChildPath, ParentUUID: d.ParentUUID, ParentPath: d.ParentPath})
 		}
 	}
-	query := url.Values{"worksheet": {b.Worksheet}}
+	query := url.Values{"worksheet": {b.Worksheet}, "include": {IncludePermissions}}
 	for key, set := range map[string]bool{"wait_for_upload": b.WaitForUpload, "detached": b.Detached} {
 		if set {
 			query.Set(key, "1")
@@ -217,8 +219,7 @@ func (c *Client) CreateBundle(ctx context.Context, b NewBundle) (codalab.Bundle,
 			query.Set(key, value)
 		}
 	}
-	info, err := create(ctx, c, "bundles", query, attributes, readBundle)
-	return info.Bundle, err
+	return create(ctx, c, "bundles", query, attributes, readBundle)
 }
 
 // History returns what users did with a bundle, the oldest first. Only this project's server has it; CodaLab's own answers
@@ -263,7 +264,9 @@ func readBundle(r related, o codalab.Object) (BundleInfo, error) {
 	var err, err2, err3 error
 	info.Children, err = readAll(r, r.linkedList(o, IncludeChildren), readPlainBundle)
 	info.HostWorksheets, err2 = readAll(r, r.linkedList(o, IncludeWorksheets), readWorksheetName)
-	info.GroupPermissions, err3 = readAll(r, r.linkedList(o, IncludePermissions), readPermission)
+	if _, told := o.Relationships[IncludePermissions]; told {
+		info.GroupPermissions, err3 = readAll(r, r.linkedList(o, IncludePermissions), readPermission)
+	}
 	return info, errors.Join(err, err2, err3)
 }
 

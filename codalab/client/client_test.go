@@ -290,7 +290,7 @@ func TestBundleIsPostedAsCodaLabDoes(t *testing.T) {
 		body, _ := io.ReadAll(r.Body)
 		want := `{"data":[{"type":"bundles","attributes":{"bundle_type":"run","command":"cat x",` +
 			`"metadata":{"name":"r"},"dependencies":[{"child_path":"x","parent_uuid":"0x1","parent_path":"a/b"}]}}]}`
-		if diff := cmp.Diff(want, string(body)); diff != "" || r.RequestURI != "/rest/bundles?worksheet=0xw" {
+		if diff := cmp.Diff(want, string(body)); diff != "" || r.RequestURI != "/rest/bundles?include=group_permissions&worksheet=0xw" {
 			t.Error(r.RequestURI, diff)
 		}
 		_, _ = w.Write(recorded(t, "bundle-created.json"))

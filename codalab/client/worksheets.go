@@ -50,6 +50,11 @@ func (c *Client) Worksheet(ctx context.Context, uuid string) (Worksheet, error) 
 	return getOne(ctx, c, path("worksheets", uuid), nil, nil, readWorksheet)
 }
 
+// WorksheetAccess returns the worksheet with this id, its owner and permissions.
+func (c *Client) WorksheetAccess(ctx context.Context, uuid string) (Worksheet, error) {
+	return getOne(ctx, c, path("worksheets", uuid), nil, []string{"owner", "group_permissions"}, readWorksheet)
+}
+
 // WorksheetBundles returns the worksheet with this id, its owner, permissions and bundles.
 func (c *Client) WorksheetBundles(ctx context.Context, uuid string) (Worksheet, error) {
 	include := []string{"owner", "group_permissions", "items", "items.bundle", "items.bundle.owner"}

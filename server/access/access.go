@@ -21,6 +21,8 @@ type Access struct {
 	// Searches shares the places for searches among users; nil means no bound. Each search keeps a connection of the
 	// database busy, for up to 20 seconds, and there are few of those.
 	Searches *turns.Turns
+	// DefaultPermission says who may read new worksheets.
+	DefaultPermission store.DefaultPermission
 }
 
 // TakeSearch waits for a user's turn to search, and returns the function that ends it. Users who have not signed in have

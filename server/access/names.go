@@ -154,7 +154,7 @@ func (a Access) worksheetByPrefix(ctx context.Context, u store.User, prefix stri
 func (a Access) makeHome(ctx context.Context, u store.User) (store.Worksheet, error) {
 	now := store.Time{Time: a.Now()}
 	w := store.Worksheet{UUID: codalab.NewUUID(), Name: HomePrefix + u.Name, OwnerID: u.ID, Created: now, Modified: now}
-	err := a.Store.AddWorksheets(ctx, w)
+	err := a.AddWorksheets(ctx, w)
 	if errors.Is(err, store.ErrExists) { // by another request of the same user
 		return a.Store.WorksheetNamed(ctx, w.Name)
 	}
@@ -177,6 +177,11 @@ func CheckSpecs(specs []string) error {
 		return rest.Refuse(http.StatusRequestEntityTooLarge, "A request may have %d specs that are not whole uuids, not %d", mostSpecs, n)
 	}
 	return nil
+}
+
+// AddWorksheets adds worksheets, which those may read whom Access.DefaultPermission names (store.Store.AddWorksheets).
+func (a Access) AddWorksheets(ctx context.Context, list ...store.Worksheet) error {
+	return a.Store.AddWorksheets(ctx, a.DefaultPermission, list...)
 }
 
 // ResolveBundles returns the uuids of the bundles that specs name.

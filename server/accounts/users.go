@@ -18,6 +18,8 @@ type Config struct {
 	Store  *store.Store
 	Access access.Access
 	Quotas *contents.Quotas
+	// RequireSignIn means that the server shows nothing to users who have not signed in.
+	RequireSignIn bool
 }
 
 // Accounts serves users and groups.
@@ -31,7 +33,7 @@ func (s *Accounts) Routes() []rest.Route { return append(s.userRoutes(), s.group
 
 func (s *Accounts) userRoutes() []rest.Route {
 	return []rest.Route{
-		{Pattern: "GET /user", Serve: s.ownUser, Worker: true, WorkerToken: true, Begins: true, Differs: "last_login is the last sign-in by any program; CodaLab counts only those on its web page. disk_used has 4 KiB for each file, directory and link beside data_size; entries_used and entries_quota count these and bundles; disk_used_by_runs and time_used_by_runs are the parts of running runs"},
+		{Pattern: "GET /user", Serve: s.ownUser, Worker: true, WorkerToken: true, Begins: true, Differs: "last_login is the last sign-in by any program; CodaLab counts only those on its web page. disk_used has 4 KiB for each file, directory and link beside data_size; entries_used and entries_quota count these and bundles; disk_used_by_runs and time_used_by_runs are the parts of running runs; require_sign_in tells that public objects are for signed-in users only"},
 		{Pattern: "PATCH /user", Serve: s.patchOwnUser},
 		{Pattern: "PATCH /user/increment_disk_used", Serve: s.incrementDiskUsed, Differs: "the user must be allowed to change the bundle; while an upload is under way nothing is written, since the server counts the bytes itself"},
 		{Pattern: "GET /users", Serve: search.Bounded(s.searchUsers), Public: true, Differs: "every user may search by what they see of a user; by mistake CodaLab refuses nearly all searches of users other than root. Email, quotas and use are for root"},
@@ -50,6 +52,7 @@ func (s *Accounts) ownUser(w http.ResponseWriter, r *http.Request, u store.User)
 	shown := present.PrivateUser(s.config.Quotas.Live(u))
 	shown.DiskUsedByRuns, shown.TimeUsedByRuns = running[u.ID].Disk, running[u.ID].Time
 	shown.IsRootUser, shown.ProtectedMode = new(u.Root()), new(false)
+	shown.RequireSignIn = s.config.RequireSignIn
 	return rest.WriteDocument(w, codalab.NewObject("users", u.ID, shown), nil)
 }
 

@@ -35,6 +35,10 @@ func (s *Bundles) createBundles(w http.ResponseWriter, r *http.Request, u store.
 	if err != nil {
 		return err
 	}
+	include, err := rest.Includes(q, "group_permissions")
+	if err != nil {
+		return err
+	}
 	anonymous := false
 	switch {
 	case detached:
@@ -73,7 +77,22 @@ func (s *Bundles) createBundles(w http.ResponseWriter, r *http.Request, u store.
 	if err != nil {
 		return err
 	}
-	return rest.WriteDocument(w, answer, nil)
+	return s.writeCreated(w, r, u, answer, include["group_permissions"])
+}
+
+// writeCreated answers with new bundles, and with the permissions of groups on them if the client wants them.
+func (s *Bundles) writeCreated(w http.ResponseWriter, r *http.Request, u store.User, objects []codalab.Object, permissions bool) error {
+	related, uuids := present.Relations{Objects: map[string]codalab.Object{}}, []string{}
+	for _, o := range objects {
+		related.Objects[o.ID] = o
+		uuids = append(uuids, o.ID)
+	}
+	if permissions {
+		if err := s.addPermissions(r.Context(), u, uuids, &related); err != nil {
+			return err
+		}
+	}
+	return rest.WriteDocument(w, objects, related.Included)
 }
 
 // readPlace returns the place at which a client wants new bundles.

@@ -35,7 +35,8 @@ func StartServer(t *testing.T, users map[string]User, change ...func(*server.Con
 			t.Fatal(err)
 		}
 	}
-	config := server.Config{Store: data, Now: time.Now, PasswordCost: cost}
+	// Everybody may read new worksheets, as with CodaLab's own server.
+	config := server.Config{Store: data, Now: time.Now, PasswordCost: cost, DefaultPermission: store.DefaultPublic}
 	for _, c := range change {
 		c(&config)
 	}

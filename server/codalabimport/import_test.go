@@ -251,7 +251,7 @@ func refusesTaken(t *testing.T, lab importtest.Lab, database string) {
 	s, err := store.OpenDatabase(t.Context(), im.Dir, im.Database)
 	must(t, err)
 	must(t, s.AddUser(t.Context(), store.User{ID: "0xlocal", Name: "ann"}))
-	must(t, s.AddWorksheets(t.Context(), store.Worksheet{UUID: importtest.UUID("d3"), Name: "own", OwnerID: "0xlocal"}))
+	must(t, s.AddWorksheets(t.Context(), store.DefaultNone, store.Worksheet{UUID: importtest.UUID("d3"), Name: "own", OwnerID: "0xlocal"}))
 	must(t, s.CreateBundle(t.Context(), store.Bundle{UUID: importtest.UUID("e2"), OwnerID: "0xlocal", Metadata: map[string]any{}}, ""))
 	report, err := im.Run(t.Context())
 	var conflicts []string

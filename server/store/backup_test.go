@@ -86,7 +86,7 @@ func texts(t *testing.T, db *sql.DB, query string) (all []string) {
 func populate(t *testing.T, s *store.Store) store.Bundle {
 	t.Helper()
 	ctx, title, me := t.Context(), "a 'title'\n", "0xme"
-	must(t, s.AddWorksheets(ctx, store.Worksheet{UUID: "0xw", Name: "w", OwnerID: me, Title: &title, Created: store.Time{Time: now}}))
+	must(t, s.AddWorksheets(ctx, store.DefaultPublic, store.Worksheet{UUID: "0xw", Name: "w", OwnerID: me, Title: &title, Created: store.Time{Time: now}}))
 	must(t, s.AddGroups(ctx, store.Group{UUID: "0xg", Name: "g", OwnerID: &me}))
 	must(t, s.SetScopes(ctx, me, []store.Scope{{OwnerID: me}}))
 	must(t, s.SetPermission(ctx, store.SharedWorksheet, store.Permission{Object: "0xw", GroupUUID: "0xg", Permission: 2}))

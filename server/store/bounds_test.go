@@ -34,7 +34,7 @@ func TestGroupsAndWorksheetsOfAUserAreBounded(t *testing.T) {
 		if err := s.AddGroups(ctx, group("more")); !errors.Is(err, store.ErrTooMany) {
 			t.Errorf("one more group: %v", err)
 		}
-		if err := s.AddWorksheets(ctx, sheet("x1"), sheet("x2")); !errors.Is(err, store.ErrTooMany) {
+		if err := s.AddWorksheets(ctx, store.DefaultNone, sheet("x1"), sheet("x2")); !errors.Is(err, store.ErrTooMany) {
 			t.Errorf("more worksheets: %v", err)
 		}
 	})

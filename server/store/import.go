@@ -136,6 +136,9 @@ func (in *Import) Commit(ctx context.Context, source string, now Time, write fun
 	}
 	if err == nil && !done {
 		err = in.store.db.InTx(ctx, func(tx *sqlx.Tx) error {
+			if err := keepDefault(ctx, tx); err != nil {
+				return err
+			}
 			if err := write(ImportedRows{in.store, tx, now}); err != nil {
 				return err
 			}

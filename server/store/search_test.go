@@ -40,7 +40,7 @@ func newLibrary(t *testing.T, at place) library {
 	must(t, s.AddGroups(ctx, store.Group{UUID: lab, Name: "lab", OwnerID: &other}))
 	must(t, s.SetMember(ctx, store.Member{UserID: "0xme", GroupUUID: lab}))
 	for i, name := range []string{"open", "closed"} {
-		must(t, s.AddWorksheets(ctx, store.Worksheet{UUID: fmt.Sprint("0xw", i), Name: name, OwnerID: "0xother"}))
+		must(t, s.AddWorksheets(ctx, store.DefaultPublic, store.Worksheet{UUID: fmt.Sprint("0xw", i), Name: name, OwnerID: "0xother"}))
 	}
 	must(t, s.SetPermission(ctx, store.SharedWorksheet, store.Permission{Object: "0xw1", GroupUUID: store.PublicGroup, Permission: store.PermissionNone}))
 	l := library{t, s}

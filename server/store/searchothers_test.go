@@ -24,7 +24,7 @@ func TestWorksheetsAreFound(t *testing.T) {
 			{UUID: "0xan", Name: "hidden", OwnerID: "0xother"},
 		} {
 			w.Created.Time, w.Modified.Time = now.Add(time.Duration(i)*time.Hour), now.Add(time.Duration(i)*time.Hour)
-			must(t, l.AddWorksheets(ctx, w))
+			must(t, l.AddWorksheets(ctx, store.DefaultPublic, w))
 		}
 		_, err := l.ChangeWorksheet(ctx, "0xan", func(w *store.Worksheet) error {
 			w.IsAnonymous = true

@@ -63,7 +63,7 @@ func TestBundleIsReadAsItWasWritten(t *testing.T) {
 	onEach(t, func(t *testing.T, at place) {
 		s := open(t, at)
 		ctx := t.Context()
-		must(t, s.AddWorksheets(ctx, store.Worksheet{UUID: "0xw", Name: "w", OwnerID: "0xme"}))
+		must(t, s.AddWorksheets(ctx, store.DefaultPublic, store.Worksheet{UUID: "0xw", Name: "w", OwnerID: "0xme"}))
 		parent, child := bundle("parent"), bundle("child")
 		child.Dependencies = []codalab.Dependency{
 			{ChildUUID: child.UUID, ChildPath: "z", ParentUUID: parent.UUID, ParentName: "parent", ParentState: codalab.StateCreated},
@@ -239,7 +239,7 @@ func TestNamesWithWildcards(t *testing.T) {
 	onEach(t, func(t *testing.T, at place) {
 		s := open(t, at)
 		ctx := t.Context()
-		must(t, s.AddWorksheets(ctx, store.Worksheet{UUID: "0xw", Name: "w", OwnerID: "0xme"}))
+		must(t, s.AddWorksheets(ctx, store.DefaultPublic, store.Worksheet{UUID: "0xw", Name: "w", OwnerID: "0xme"}))
 		uuids := map[string]string{}
 		for _, name := range []string{"a_b", "axb", "a_b"} {
 			b := bundle(name)

@@ -43,15 +43,15 @@ func (w Worksheet) Tags() []string {
 	return tags
 }
 
-// AddWorksheets adds worksheets that everybody may read, all or none; ErrExists if a name is taken, and ErrTooMany if
+// AddWorksheets adds worksheets that readers may read, all or none; ErrExists if a name is taken, and ErrTooMany if
 // an owner would have more than MostWorksheets
 // (codalab/rest/worksheets.py: new_worksheet).
-func (s *Store) AddWorksheets(ctx context.Context, list ...Worksheet) error {
+func (s *Store) AddWorksheets(ctx context.Context, readers DefaultPermission, list ...Worksheet) error {
 	var events []Event
 	err := s.db.InTx(ctx, func(tx *sqlx.Tx) error {
 		events = nil
 		for _, w := range list {
-			if err := addWorksheet(ctx, tx, w); err != nil {
+			if err := addWorksheet(ctx, tx, w, readers); err != nil {
 				return err
 			}
 			if err := checkOwned(ctx, tx, "worksheets", w.OwnerID, MostWorksheets); err != nil {
@@ -72,7 +72,7 @@ func (w Worksheet) event(action codalab.Action, d codalab.EventDetails) Event {
 	return Event{Action: action, Kind: "worksheet", UUID: w.UUID, Name: w.Name, EventDetails: d}
 }
 
-func addWorksheet(ctx context.Context, tx *sqlx.Tx, w Worksheet) error {
+func addWorksheet(ctx context.Context, tx *sqlx.Tx, w Worksheet, readers DefaultPermission) error {
 	if w.TagsJSON == "" {
 		w.TagsJSON = "[]"
 	}
@@ -85,7 +85,7 @@ func addWorksheet(ctx context.Context, tx *sqlx.Tx, w Worksheet) error {
 	if err != nil {
 		return rowError(err, "add worksheet "+w.Name)
 	}
-	return setPermission(ctx, tx, SharedWorksheet, Permission{Object: w.UUID, GroupUUID: PublicGroup, Permission: PermissionRead})
+	return grantDefault(ctx, tx, w, readers)
 }
 
 // Worksheet returns the worksheet with this uuid.

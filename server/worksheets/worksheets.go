@@ -39,7 +39,7 @@ func (s *Worksheets) Routes() []rest.Route {
 func (s *Worksheets) worksheetRoutes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "GET /worksheets", Serve: s.findWorksheets, Public: true, Differs: "searches do not tell the owner of an anonymous worksheet; .count and .sum are refused, since cl cannot show them; so are more than 2,000 specs that are not whole uuids"},
-		{Pattern: "POST /worksheets", Serve: s.createWorksheets},
+		{Pattern: "POST /worksheets", Serve: s.createWorksheets, Differs: "cl-server run --default-permission says who may read a new worksheet: nobody but its owner, the owner's groups, or everybody as with CodaLab"},
 		{Pattern: "PATCH /worksheets", Serve: s.patchWorksheets},
 		{Pattern: "DELETE /worksheets", Serve: s.deleteWorksheets},
 		{Pattern: "GET /worksheets/{uuid}", Serve: s.worksheet, Public: true, Differs: "items always have a sort_key, so that a reader never changes a worksheet; items.subworksheet is included"},
@@ -144,8 +144,7 @@ func (s *Worksheets) writeWorksheets(w http.ResponseWriter, r *http.Request, u s
 	return rest.WriteDocument(w, objects, related.Included)
 }
 
-// createWorksheets creates worksheets that everybody may read (codalab/rest/worksheets.py:
-// create_worksheets).
+// createWorksheets creates worksheets (codalab/rest/worksheets.py: create_worksheets).
 func (s *Worksheets) createWorksheets(w http.ResponseWriter, r *http.Request, u store.User) error {
 	objects, err := rest.ReadObjects(w, r)
 	if err != nil {
@@ -165,7 +164,7 @@ func (s *Worksheets) createWorksheets(w http.ResponseWriter, r *http.Request, u 
 		sheets = append(sheets, store.Worksheet{UUID: codalab.NewUUID(), Name: in.Name, OwnerID: u.ID, Created: now, Modified: now})
 		names = append(names, in.Name)
 	}
-	err = s.config.Store.AddWorksheets(r.Context(), sheets...)
+	err = s.config.Access.AddWorksheets(r.Context(), sheets...)
 	if errors.Is(err, store.ErrExists) {
 		return rest.Refuse(http.StatusBadRequest, "Worksheet with name %s already exists", strings.Join(names, " or "))
 	}
