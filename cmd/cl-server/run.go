@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -25,7 +26,7 @@ func runCommand(ctx context.Context, p program.Process) *cobra.Command {
 	var format string
 	config := server.Config{Now: p.Now}
 	var fetchPrivate []string
-	var maxDisk, maxMemory, maxTime string
+	var limits limitFlags
 	var audit auditFlags
 	cmd := &cobra.Command{
 		Use: "run --data DIRECTORY", Short: "Serve until a signal comes", Args: program.WrongUsage(cobra.NoArgs),
@@ -50,7 +51,7 @@ GET /metrics for Prometheus on an address of its own, without a login.`,
 				if err := checkLinkRoots(config.LinkRoots, at.dir); err != nil {
 					return program.Usage(err)
 				}
-				if err := parseLimits(&config, maxDisk, maxMemory, maxTime); err != nil {
+				if err := limits.parse(&config); err != nil {
 					return program.Usage(err)
 				}
 				var err error
@@ -76,9 +77,7 @@ GET /metrics for Prometheus on an address of its own, without a login.`,
 	f.StringArrayVar(&config.LinkRoots, "link-root", nil, "a `directory` to which bundles may link (cl upload --link): every user can read and share its files; may be repeated")
 	f.BoolVar(&config.SharedDisk, "shared-disk", false, "let workers that share this disk (cl-worker --shared-file-system, cl-bridge's server_store) use contents in place")
 	f.StringArrayVar(&fetchPrivate, "fetch-private", nil, "a `host` or network (10.1.0.0/16) of your own from which users may upload by URL, besides public addresses; may be repeated")
-	f.StringVar(&maxDisk, "max-request-disk", "", "the largest `size` of disk that a run may request, and the default of runs that request none (default: no limit)")
-	f.StringVar(&maxMemory, "max-request-memory", "", "the largest `size` of memory that a run may request (default: no limit)")
-	f.StringVar(&maxTime, "max-request-time", "", "the longest `time`, such as 3d, that a run may request, and the default of runs that request none (default: no limit)")
+	limits.flags(f)
 	f.StringVar(&config.WorkerProgram, "worker-program", "", "the `file` of the cl-worker that the server serves at /rest/workers/code.tar.gz (default: cl-worker in the directory of cl-server)")
 	f.DurationVar(&config.Hold, "check-in-hold", 5*time.Second, "the `time` for which a worker's check-in waits for messages")
 	f.DurationVar(&config.WorkerTimeout, "worker-timeout", time.Minute, "the `time` after its last check-in when a worker counts as gone")
@@ -105,12 +104,20 @@ func newLog(p program.Process, format string) (*slog.Logger, error) {
 	return nil, fmt.Errorf("--log-format %q: want text or json", format)
 }
 
-// parseLimits sets the limits of requests in runs; an empty text sets none.
-func parseLimits(config *server.Config, disk, memory, duration string) (err error) {
+// limitFlags are the limits of what runs may request; an empty text is none.
+type limitFlags struct{ disk, memory, time string }
+
+func (l *limitFlags) flags(f *pflag.FlagSet) {
+	f.StringVar(&l.disk, "max-request-disk", "", "the largest `size` of disk that a run may request, and the default of runs that request none (default: no limit)")
+	f.StringVar(&l.memory, "max-request-memory", "", "the largest `size` of memory that a run may request (default: no limit)")
+	f.StringVar(&l.time, "max-request-time", "", "the longest `time`, such as 3d, that a run may request, and the default of runs that request none (default: no limit)")
+}
+
+func (l *limitFlags) parse(config *server.Config) (err error) {
 	for flag, size := range map[string]struct {
 		text string
 		to   *int64
-	}{"--max-request-disk": {disk, &config.Site.MaxDisk}, "--max-request-memory": {memory, &config.Site.MaxMemory}} {
+	}{"--max-request-disk": {l.disk, &config.Site.MaxDisk}, "--max-request-memory": {l.memory, &config.Site.MaxMemory}} {
 		if size.text == "" {
 			continue
 		}
@@ -118,10 +125,10 @@ func parseLimits(config *server.Config, disk, memory, duration string) (err erro
 			return fmt.Errorf("%s: %w", flag, err)
 		}
 	}
-	if duration == "" {
+	if l.time == "" {
 		return nil
 	}
-	if config.Site.MaxTime, err = codalab.ParseDuration(duration); err != nil {
+	if config.Site.MaxTime, err = codalab.ParseDuration(l.time); err != nil {
 		return fmt.Errorf("--max-request-time: %w", err)
 	}
 	return nil
