@@ -168,11 +168,15 @@ func (s *Server) Run(ctx context.Context) error {
 	defer s.contents.Makers.Wait()
 	defer s.hub.Bells.Wait()
 	defer s.hub.Stop()
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return s.signIns.Run(ctx) })
-	g.Go(func() error { return s.scheduler.Run(ctx) })
-	g.Go(func() error { s.countEntries(ctx); return nil })
-	return g.Wait()
+	g, within := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.signIns.Run(within) })
+	g.Go(func() error { return s.scheduler.Run(within) })
+	g.Go(func() error { s.countEntries(within); return nil })
+	err := g.Wait()
+	if ctx.Err() != nil { // PostgreSQL's error for a statement that ends with ctx is another one
+		return ctx.Err()
+	}
+	return err
 }
 
 // countEntries counts the entries of contents that an older version has stored. Until then they count with their
