@@ -101,7 +101,7 @@ func TestBridgeThatBeginsWithAWrongTokenEndsWithTheReason(t *testing.T) {
 		code  int
 		want  string
 	}{
-		{func() {}, 2, "read token_file: "},
+		{func() {}, 2, "read token file: "},
 		{func() { testenv.Must(t, os.WriteFile(s.token, []byte("secret\n"), 0o600)) }, 2, "it is no whole token: a token begins with clp_"},
 		{func() {
 			s.write(t, codalab.ProgramTokenRequest{Workers: []string{"other-*"}})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+	"github.com/cl-slurm/cl-slurm/internal/strictmodes"
 )
 
 // Device keeps the tokens of a program in memory, and its device token in a file. With the device token the server knows
@@ -27,11 +28,7 @@ type Device struct {
 func OpenDevice(dir, server string) *Device {
 	sum := sha256.Sum256([]byte(server))
 	d := &Device{path: filepath.Join(dir, "device-"+hex.EncodeToString(sum[:8]))}
-	info, err := os.Stat(d.path)
-	if err != nil || info.Mode().Perm()&0o077 != 0 {
-		return d
-	}
-	if text, err := os.ReadFile(d.path); err == nil {
+	if text, err := strictmodes.ReadSecret("token", d.path); err == nil {
 		d.token.Device = strings.TrimSpace(string(text))
 	}
 	return d
