@@ -27,7 +27,7 @@ func (d *decision) collecting() {
 	}
 	switch {
 	case c == nil:
-		if !d.waiting() {
+		if !d.waiting() || d.news.Restarted && d.row.Room != nil { // whose pause may be half an hour long
 			d.wantEffect(Collect)
 		}
 	case c.Failure == "":
