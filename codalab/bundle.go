@@ -23,6 +23,11 @@ type Bundle struct {
 	Permission     int          `json:"permission"`
 	PermissionSpec string       `json:"permission_spec"`
 	OwnerID        string       `json:"owner_id,omitempty"`
+
+	// OfferedTo is the id of the user to whom the owner offers the bundle, and OfferedUntil the Unix time at which
+	// the offer ends. Those who may change the bundle see them, and that user. CodaLab's own server has no offers.
+	OfferedTo    string `json:"offered_to,omitempty"`
+	OfferedUntil int64  `json:"offered_until,omitempty"`
 }
 
 // Dependency is one input of a bundle: the target ParentUUID/ParentPath. The child sees it at

@@ -108,6 +108,12 @@ func TestNothingAcknowledgedIsLostWhileTheDiskIsFull(t *testing.T) {
 		refused++
 	}
 	freeRest := fill(t, dir, 0)
+	for i := 0; refused < 40; i++ { // smaller changes use up what those have left
+		if a := s.patch("alice", "bundles", kept, map[string]any{"metadata": map[string]any{"description": fmt.Sprint(i)}}); a.status != http.StatusOK {
+			a.says(http.StatusInternalServerError, "The server's disk is full.")
+			refused++
+		}
+	}
 	for _, text := range []string{"", "x"} {
 		s.put(waiting, "filename=x&unpack=0&finalize_on_failure=1", text).says(http.StatusInternalServerError, "the server's disk is full")
 	}

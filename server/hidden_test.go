@@ -106,6 +106,6 @@ func TestPrivateChildOfADeletedBundleIsNotNamed(t *testing.T) {
 			t.Errorf("bob reads of alice's bundle: %s", a.body)
 		}
 	}
-	refused("", http.StatusBadRequest, "1 bundle that you may not read")
-	refused("?recursive=1", http.StatusForbidden, "A bundle that you may not read depends on them")
+	refused("", http.StatusBadRequest, "1 of others, which you may not read")
+	refused("?recursive=1", http.StatusForbidden, "Can't delete bundles that depend on")
 }

@@ -66,7 +66,7 @@ func TestHistoryTellsWhoDidWhatWithABundle(t *testing.T) {
 	}
 	s.share("alice", "bundle", uuid, "lab", store.PermissionRead)
 	s.get("bob", "/bundles/"+uuid+"/history").is(http.StatusForbidden) // bob may read it, and not change it
-	s.get("alice", "/bundles/0x"+strings.Repeat("0", 32)+"/history").is(http.StatusNotFound)
+	s.get("alice", "/bundles/0x"+strings.Repeat("0", 32)+"/history").is(http.StatusForbidden)
 
 	run := s.run("x", cpuQueue)
 	w := s.worker("alice", "w", "cpu")

@@ -60,13 +60,13 @@ func TestMakeThatCannotBeMadeFails(t *testing.T) {
 		"Invalid dependency " + failed:           {{ChildPath: "a", ParentUUID: failed}},
 		"user disk quota exceeded":               {{ChildPath: "a", ParentUUID: large}},
 		"it is there already":                    {{ChildPath: "a", ParentUUID: file}, {ChildPath: ".", ParentUUID: file}},
-		"Missing parent bundles":                 {{ChildPath: "a", ParentUUID: "0x" + strings.Repeat("1", 32)}},
 	} {
 		uuid := s.create("make", "made", "", map[string]any{"allow_failed_dependencies": true}, deps...).ok().text("data", 0, "id")
 		if b := s.await(uuid, codalab.StateReady, codalab.StateFailed); !strings.Contains(b.Metadata.String("failure_message"), want) {
 			t.Errorf("%v, want %s", b.Metadata, want)
 		}
 	}
+	s.create("make", "made", "", nil, codalab.Dependency{ChildPath: "a", ParentUUID: "0x" + strings.Repeat("1", 32)}).says(http.StatusForbidden, "(have none, need read)")
 	s.create("make", "made", "", nil, codalab.Dependency{ChildPath: "../a", ParentUUID: file}).says(http.StatusBadRequest, "leads out")
 	s.create("make", "made", "", nil, codalab.Dependency{ChildPath: "/a", ParentUUID: file}).says(http.StatusBadRequest, "Invalid key for dependency: /a")
 	if n, err := s.store.Sweep(t.Context()); n != 0 || err != nil {

@@ -84,7 +84,7 @@ func TestRefusedUploadsGetTheirReason(t *testing.T) {
 		{"alice", done, 403, "already finalized"},
 		{"bob", data + "?filename=x", 403, "sufficient permissions"},
 		{"nobody", data + "?filename=x", 401, "not authenticated"},
-		{"alice", "/bundles/0x" + strings.Repeat("0", 32) + "/contents/blob/?filename=x", 404, "Could not find bundle"},
+		{"alice", "/bundles/0x" + strings.Repeat("0", 32) + "/contents/blob/?filename=x", 403, "(have none, need all)"},
 		{"alice", "/nosuch", 404, "Not found"},
 		{"alice", data + "?filename=x&unpack=0", 400, "user disk quota exceeded"},
 	} {

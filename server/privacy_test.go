@@ -25,7 +25,7 @@ func TestPrivateParentIsNotNamed(t *testing.T) {
 	s.share("alice", "bundle", job, "public", store.PermissionRead)
 	sheet := s.home("alice")
 	s.share("alice", "worksheet", sheet, "public", store.PermissionRead)
-	for user, want := range map[string]string{"alice": "secret/ready open/ready", "root": "secret/ready open/ready", "bob": "<private>/ open/ready", "": "<private>/ open/ready"} {
+	for user, want := range map[string]string{"alice": "secret/ready open/ready", "root": "secret/ready open/ready", "bob": "<missing or private>/ open/ready", "": "<missing or private>/ open/ready"} {
 		var got []string
 		for _, d := range s.bundle(user, job).Dependencies {
 			got = append(got, d.ParentName+"/"+string(d.ParentState))

@@ -146,6 +146,8 @@ func routeRows() []row {
 		}},
 		{"POST /user/password", [5]int{login, no, no, no, no}, at("/user/password", codalab.PasswordChange{Old: "wrong", New: "secret enough"})}, // see TestPassword…
 
+		{"GET /offers", users, at("/offers", nil)},
+
 		{"GET /groups", users, at("/groups", nil)},
 		{"POST /groups", users, func(subject) (string, any) {
 			return "/groups", object("groups", map[string]string{"name": "g" + codalab.NewUUID()})
@@ -184,8 +186,8 @@ func routeRows() []row {
 			return "/worksheet-permissions", permissionRequest("worksheet", s.sheet, "public", store.PermissionAll)
 		}},
 
-		{"GET /bundles", everybody, func(s subject) (string, any) { return "/bundles?specs=" + s.data, nil }}, // see TestUnreadable…
-		{"GET /bundles/{uuid}", everybody, func(s subject) (string, any) { return "/bundles/" + s.data, nil }},
+		{"GET /bundles", [5]int{missing, missing, ok, ok, ok}, func(s subject) (string, any) { return "/bundles?specs=" + s.data, nil }}, // see TestUnreadable…
+		{"GET /bundles/{uuid}", [5]int{missing, missing, ok, ok, ok}, func(s subject) (string, any) { return "/bundles/" + s.data, nil }},
 		{"GET /bundles/{uuid}/history", owners, func(s subject) (string, any) { return "/bundles/" + s.data + "/history", nil }},
 		{"POST /bundles", owners, func(s subject) (string, any) {
 			return "/bundles?worksheet=" + s.sheet, object("bundles", map[string]any{"bundle_type": "dataset", "metadata": metadata("dataset", "x", nil)})
@@ -232,7 +234,7 @@ func routeRows() []row {
 		{"GET /workers/code.tar.gz", [5]int{missing, missing, missing, missing, missing}, at("/workers/code.tar.gz", nil)}, // there is none
 		{"GET /worker/code.tar.gz", [5]int{missing, missing, missing, missing, missing}, at("/worker/code.tar.gz", nil)},
 		{"POST /workers/{worker}/checkin", users, at("/workers/w/checkin", codalab.CheckIn{})},
-		{"POST /workers/{worker}/start_bundle/{uuid}", owners, func(s subject) (string, any) {
+		{"POST /workers/{worker}/start_bundle/{uuid}", [5]int{login, missing, no, ok, ok}, func(s subject) (string, any) {
 			return "/workers/w/start_bundle/" + s.run, codalab.StartBundle{}
 		}},
 		{"POST /workers/{worker}/token", users, at("/workers/w/token", codalab.WorkerTokenRequest{Seconds: 60})},

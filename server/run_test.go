@@ -230,7 +230,10 @@ func TestRunsWaitForTheirParents(t *testing.T) {
 	child := s.run("x", cpuQueue, on(parent))
 	grandchild := s.run("y", cpuQueue, on(child))
 	tolerant := s.run("z", map[string]any{"request_queue": "none", "allow_failed_dependencies": true}, on(child))
-	orphan := s.run("x", cpuQueue, on(codalab.NewUUID()))
+	lost := s.dataset("lost")
+	orphan := s.run("x", cpuQueue, on(lost))
+	s.call("alice", "DELETE", "/bundles?force=1", deletion("bundles", lost)).ok()
+	s.run("y", map[string]any{"request_queue": "none"}, on(parent)) // wakes Run
 	if b := s.await(orphan, codalab.StateFailed); !strings.HasPrefix(b.Metadata.String("failure_message"), "Missing parent bundles: 0x") {
 		t.Errorf("orphan: %v", b.Metadata)
 	}

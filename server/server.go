@@ -150,7 +150,7 @@ func New(c Config) *Server {
 		CheckSecrets: s.secrets.Check,
 	})
 	s.worksheets = worksheets.New(worksheets.Config{Log: c.Log, Now: c.Now, Store: c.Store, Access: permitted, Files: s.contents.Files})
-	s.accounts = accounts.New(accounts.Config{Store: c.Store, Access: permitted, Quotas: s.contents.Quotas, RequireSignIn: c.RequireSignIn})
+	s.accounts = accounts.New(accounts.Config{Now: c.Now, Store: c.Store, Access: permitted, Quotas: s.contents.Quotas, RequireSignIn: c.RequireSignIn})
 	s.scheduler = schedule.New(schedule.Config{
 		Log: c.Log, Now: c.Now, Store: c.Store, Hub: h, Site: c.Site, Makers: s.contents.Makers, Changes: changes,
 		SharedDisk: c.SharedDisk, Observe: s.metrics.passes.Observe, Staged: s.metrics.staged.Set,

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
@@ -35,8 +34,8 @@ func TestDefaultPermissionDecidesWhoReadsWhatIsNew(t *testing.T) {
 		})).ok().text("data", 0, "id")
 		s.call("alice", "DELETE", "/worksheets?force=1", deletion("worksheets", s.home("alice"))).ok()
 		home := s.home("alice") // made anew by a GET
-		s.readers(setting, "bundle on no worksheet", nil, func(user string) bool { return s.bundle(user, detached).Type != codalab.TypePrivate })
-		s.readers(setting, "bundle", readers, func(user string) bool { return s.bundle(user, bundle).Type != codalab.TypePrivate })
+		s.readers(setting, "bundle on no worksheet", nil, func(user string) bool { return s.get(user, "/bundles/"+detached).status == http.StatusOK })
+		s.readers(setting, "bundle", readers, func(user string) bool { return s.get(user, "/bundles/"+bundle).status == http.StatusOK })
 		for what, uuid := range map[string]string{"worksheet": sheet, "home worksheet": home} {
 			s.readers(setting, what, readers, func(user string) bool { return s.get(user, "/worksheets/"+uuid).status == http.StatusOK })
 		}

@@ -188,7 +188,7 @@ func TestWhatIsSeenOfAParent(t *testing.T) {
 	gone := "0x" + strings.Repeat("9", 32)
 	_, err = s.Stage(t.Context(), wants(codalab.Dependency{ChildPath: "in", ParentUUID: gone}), site.image, "", func(string) {})
 	var e *transfer.Error
-	if !errors.As(err, &e) || e.Transient() || !strings.Contains(e.Error(), "Could not find bundle") {
+	if !errors.As(err, &e) || e.Transient() || !strings.Contains(e.Error(), "have none, need read") {
 		t.Errorf("a bundle that was deleted: error %v", err)
 	}
 }

@@ -67,21 +67,26 @@ GET /metrics for Prometheus on an address of its own, without a login.`,
 	web.flags(cmd)
 	secretsKeyFlag(cmd, &config.SecretsKey)
 	audit.flags(cmd)
+	limits.flags(cmd.Flags())
+	siteFlags(cmd.Flags(), &config)
 	f := cmd.Flags()
-	f.Var((*readersFlag)(&config.DefaultPermission), "default-permission", "who may read a new worksheet and the bundles on it besides their owner, `whom`: none, group (the owner's groups), or public (everybody, as with CodaLab); the data directory remembers it, and begins with none")
 	f.StringVar(&format, "log-format", "text", "the `form` of the log's lines on standard error: text or json")
+	f.StringArrayVar(&fetchPrivate, "fetch-private", nil, "a `host` or network (10.1.0.0/16) of your own from which users may upload by URL, besides public addresses; may be repeated")
+	return cmd
+}
+
+// siteFlags are the flags of the server itself that are no limits.
+func siteFlags(f *pflag.FlagSet, config *server.Config) {
+	f.Var((*readersFlag)(&config.DefaultPermission), "default-permission", "who may read a new worksheet and the bundles on it besides their owner, `whom`: none, group (the owner's groups), or public (everybody, as with CodaLab); the data directory remembers it, and begins with none")
 	f.BoolVar(&config.BehindProxy, "behind-proxy", false, "a proxy is in front of the server: take the clients' addresses from its X-Forwarded-For")
 	f.BoolVar(&config.RequireSignIn, "require-sign-in", false, "show nothing to users who have not signed in, not even public objects")
 	f.StringVar(&config.Site.DefaultCPUImage, "default-cpu-image", "codalab/default-cpu", "the Docker `image` of runs that name none")
 	f.StringVar(&config.Site.DefaultGPUImage, "default-gpu-image", "codalab/default-gpu", "the Docker `image` of runs with GPUs that name none")
 	f.StringArrayVar(&config.LinkRoots, "link-root", nil, "a `directory` to which bundles may link (cl upload --link): every user can read and share its files; may be repeated")
 	f.BoolVar(&config.SharedDisk, "shared-disk", false, "let workers that share this disk (cl-worker --shared-file-system, cl-bridge's server_store) use contents in place")
-	f.StringArrayVar(&fetchPrivate, "fetch-private", nil, "a `host` or network (10.1.0.0/16) of your own from which users may upload by URL, besides public addresses; may be repeated")
-	limits.flags(f)
 	f.StringVar(&config.WorkerProgram, "worker-program", "", "the `file` of the cl-worker that the server serves at /rest/workers/code.tar.gz (default: cl-worker in the directory of cl-server)")
 	f.DurationVar(&config.Hold, "check-in-hold", 5*time.Second, "the `time` for which a worker's check-in waits for messages")
 	f.DurationVar(&config.WorkerTimeout, "worker-timeout", time.Minute, "the `time` after its last check-in when a worker counts as gone")
-	return cmd
 }
 
 // besideOwn returns the path of a program in cl-server's own directory; the file may not exist.

@@ -86,15 +86,36 @@ func addUser(ctx context.Context, p program.Process, in newUser, name string) er
 		if err != nil {
 			return err
 		}
-		err = data.AddUser(ctx, u)
-		if errors.Is(err, store.ErrExists) && in.root {
-			return fmt.Errorf("add user %s: the name is taken, or there is a root user already", name)
-		}
-		if err != nil || len(scopes) == 0 {
+		if err := addNamed(ctx, p, data, u); err != nil || len(scopes) == 0 {
 			return err
 		}
 		return data.SetScopes(ctx, u.ID, scopes)
 	})
+}
+
+// addNamed adds a user. No two users have names that differ by case alone, since people would take one for the other.
+func addNamed(ctx context.Context, p program.Process, data *store.Store, u store.User) error {
+	like, err := data.UsersNamedLike(ctx, u.Name)
+	if err != nil {
+		return err
+	}
+	for _, other := range like {
+		if other.Name != u.Name {
+			return fmt.Errorf("add user %s: there is a user %s, whose name differs by case alone: choose another name", u.Name, other.Name)
+		}
+	}
+	former, err := data.FormerHolder(ctx, u.Name)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return err
+	}
+	err = data.AddUser(ctx, u)
+	switch {
+	case errors.Is(err, store.ErrExists) && u.Root():
+		return fmt.Errorf("add user %s: the name is taken, or there is a root user already", u.Name)
+	case err == nil && former.Name != "":
+		fmt.Fprintf(p.Stderr, "user %s had the name %s before, and cannot take it again\n", former.Name, u.Name)
+	}
+	return err
 }
 
 // hashOf reads a new password of a user and returns its hash, or reads the hash.

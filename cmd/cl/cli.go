@@ -161,7 +161,7 @@ func (c *cli) commandGroups() []group {
 		}},
 		{"Commands for groups and permissions", []*cobra.Command{
 			c.glsCommand(), c.gnewCommand(), c.grmCommand(), c.ginfoCommand(), c.uaddCommand(), c.urmCommand(), c.permCommand(),
-			c.wpermCommand(), c.chownCommand(),
+			c.wpermCommand(), c.chownCommand(), c.offersCommand(),
 		}},
 		{"Commands for users", []*cobra.Command{
 			c.uinfoCommand(), c.ueditCommand(), c.ufarewellCommand(), c.ulsCommand(), c.passwdCommand(), c.sessionsCommand(),

@@ -67,7 +67,7 @@ func verbs() []verb {
 		{"print", "p", "raw/r", ""},
 		{
 			"wedit", "we", "name/n title/t tags/T owner-spec/o freeze unfreeze anonymous not-anonymous file/f",
-			"contents that the server refuses are kept in a file; `-f` together with a change of the name and so on is refused",
+			"`-o` offers the worksheet on `cl-server`, as `chown` does; contents that the server refuses are kept in a file; `-f` together with a change of the name and so on is refused",
 		},
 		{"wrm", "", "force", ""},
 		{"wls", "wsearch ws", "address/a uuid-only/u", ""},
@@ -80,7 +80,7 @@ func verbs() []verb {
 		{"urm", "", "", "removes the user: CodaLab's cl ends in a traceback"},
 		{"perm", "", "worksheet-spec/w", "says in words who may read and change the bundles then"},
 		{"wperm", "", "", "says in words who may read and change the worksheet then"},
-		{"chown", "", "worksheet-spec/w", ""},
+		{"chown", "", "worksheet-spec/w", "offers the bundles on `cl-server`: the new owner accepts by the same command or `cl offers accept`, and root's gives them at once"},
 		{"uinfo", "", "field/f", ""},
 		{"uedit", "", "first-name last-name affiliation url time-quota/t parallel-run-quota/p disk-quota/d grant-access remove-access", ""},
 		{"ufarewell", "", "", ""},
@@ -105,7 +105,7 @@ func TestEveryCommandAndFlagOfCodaLabsClIsThere(t *testing.T) {
 	t.Parallel()
 	root := (&cli{}).root()
 	root.InitDefaultHelpCmd()
-	known := map[string]bool{"completion": true, "exit-codes": true, "environment": true, "fields": true, "man": true, "passwd": true, "sessions": true, "token": true, "secret": true} // ours alone
+	known := map[string]bool{"completion": true, "exit-codes": true, "environment": true, "fields": true, "man": true, "passwd": true, "sessions": true, "token": true, "secret": true, "offers": true} // ours alone
 	for _, v := range verbs() {
 		known[v.name] = true
 		for _, name := range append(strings.Fields(v.aliases), v.name) {

@@ -123,7 +123,7 @@ func (c *cli) editBundle(ctx context.Context, worksheet, spec string, edit codal
 		return usagef("%v", err)
 	}
 	edit.Type = b.Type
-	if err := at.UpdateBundles(ctx, client.BundleChange{UUID: b.UUID, BundleEdit: edit}); err != nil {
+	if _, err := at.UpdateBundles(ctx, client.BundleChange{UUID: b.UUID, BundleEdit: edit}); err != nil {
 		return err
 	}
 	return c.printResult(named{b.UUID}, "Saved metadata for bundle %s.", b.UUID)

@@ -345,10 +345,21 @@ func parsePermission(spec string) (int, error) {
 	return 0, usagef("Invalid permission flag specified (%s): want none, read or all", spec)
 }
 
+const chownHelp = `Offer bundles to another user, who becomes their owner by accepting them.
+
+Until then they are yours and count in your quota. The other user accepts by
+cl offers accept, or by the same command: cl chown ben 0x12ab... of ben. Name
+yourself to take an offer back, and the owner to decline one. Root's cl chown
+changes the owner at once, and so does CodaLab's own server.
+
+Only bundles that have ended can be offered. The new owner sees their names and
+sizes, and may read them if a group of the new owner may. Groups that can read
+them can do so afterwards, too; you can only as a member of such a group.`
+
 // chownCommand is bundle_cli.py: do_chown_command.
 func (c *cli) chownCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "chown <user> <bundle>...", Short: "Give bundles to another user", Args: cobra.MinimumNArgs(2),
+		Use: "chown <user> <bundle>...", Short: "Offer bundles to another user", Long: chownHelp, Args: cobra.MinimumNArgs(2),
 		ValidArgsFunction: completeInTurn(cobra.NoFileCompletions, c.completeBundles),
 	}
 	worksheet := c.worksheetFlag(cmd)
@@ -365,10 +376,14 @@ func (c *cli) chownCommand() *cobra.Command {
 		for _, uuid := range uuids {
 			changes = append(changes, client.BundleChange{UUID: uuid, Owner: owner.ID})
 		}
-		if err := at.UpdateBundles(cmd.Context(), changes...); err != nil {
+		bundles, err := at.UpdateBundles(cmd.Context(), changes...)
+		if err != nil {
 			return err
 		}
-		return c.printUUIDs(uuids)
+		if err := c.printUUIDs(uuids); err != nil || c.tellOffered(bundles, owner) {
+			return err
+		}
+		return c.tellOwned(cmd.Context(), at, bundles, owner)
 	}
 	return cmd
 }

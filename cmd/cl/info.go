@@ -171,6 +171,9 @@ func (c *cli) printInfo(ctx context.Context, at *workspace, me codalab.User, b c
 	if b.Type != codalab.TypePrivate {
 		add("access", audience{me, b.Owner, b.GroupPermissions}.String())
 	}
+	if b.OfferedTo != "" {
+		add("offered_to", c.receiverText(ctx, at, b.Bundle))
+	}
 	known := map[string]bool{}
 	for _, k := range codalab.MetadataKeys(b.Type) {
 		known[k.Key] = true

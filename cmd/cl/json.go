@@ -29,6 +29,8 @@ type bundleView struct {
 	Children         []named                 `json:"children,omitempty"`
 	HostWorksheets   []codalab.WorksheetName `json:"host_worksheets,omitempty"`
 	GroupPermissions []permissionView        `json:"group_permissions,omitempty"`
+	OfferedTo        string                  `json:"offered_to,omitempty"`
+	OfferedUntil     int64                   `json:"offered_until,omitempty"`
 }
 
 type userView struct {
@@ -48,6 +50,7 @@ func viewBundle(b client.BundleInfo) bundleView {
 		Owner: viewUser(b.Owner), Frozen: b.Frozen, IsAnonymous: b.IsAnonymous, Metadata: b.Metadata,
 		Dependencies: append([]codalab.Dependency{}, b.Dependencies...), Permission: codalab.PermissionSpec(b.Permission),
 		HostWorksheets: b.HostWorksheets, GroupPermissions: viewPermissions(b.GroupPermissions),
+		OfferedTo: b.OfferedTo, OfferedUntil: b.OfferedUntil,
 	}
 	for _, child := range b.Children {
 		v.Children = append(v.Children, named{child.UUID})

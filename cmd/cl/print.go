@@ -173,7 +173,7 @@ func (c *cli) weditCommand() *cobra.Command {
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: c.completeWorksheets,
 	}
 	read := c.worksheetEdit(cmd)
-	owner := cmd.Flags().StringP("owner-spec", "o", "", "new owner")
+	owner := cmd.Flags().StringP("owner-spec", "o", "", "new owner, who has to accept it (cl offers)")
 	file := cmd.Flags().StringP("file", "f", "", "replace the contents by this file's lines")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		edit, err := read()
@@ -210,6 +210,9 @@ func (c *cli) weditCommand() *cobra.Command {
 		}
 		if err := at.UpdateWorksheet(cmd.Context(), change); err != nil {
 			return err
+		}
+		if change.Owner != "" {
+			c.tellOfferedWorksheet(cmd.Context(), at, w)
 		}
 		return c.printResult(named{w.UUID}, "Saved worksheet metadata for %s(%s).", w.Name, w.UUID)
 	}

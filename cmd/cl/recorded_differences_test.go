@@ -18,6 +18,9 @@ func differences() []cltest.Difference {
 			"a mistake in a command line is one sentence with a suggestion",
 		},
 		{
+			`^ann (chown|wedit w\$R -o) `, ``, `! Offered (1 bundle \(.*\)|worksheet w<R>) to ben until .*`, "cl tells that cl-server only offers it",
+		},
+		{
 			``, `exit 1`, `exit 2`, "a command that cl itself refuses before it sends anything ends with 2, even if CodaLab's cl ends with 1",
 		},
 		{

@@ -34,17 +34,21 @@ func changed(kind, id string, edit any, owner string) codalab.Object {
 	return o
 }
 
-// UpdateBundles changes bundles, all or none.
-func (c *Client) UpdateBundles(ctx context.Context, changes ...BundleChange) error {
+// UpdateBundles changes bundles, all or none, and returns them as they are then. cl-server only offers a bundle to a new
+// owner whom its owner names; CodaLab's own server gives it to the new owner at once.
+func (c *Client) UpdateBundles(ctx context.Context, changes ...BundleChange) ([]BundleInfo, error) {
 	objects := make([]codalab.Object, 0, len(changes))
 	for _, ch := range changes {
 		objects = append(objects, changed("bundles", ch.UUID, ch.BundleEdit, ch.Owner))
 	}
-	_, err := c.submit(ctx, http.MethodPatch, "/bundles", nil, objects)
-	return err
+	doc, err := c.submit(ctx, http.MethodPatch, "/bundles", nil, objects)
+	if err != nil {
+		return nil, err
+	}
+	return decodeAll(doc, readBundle)
 }
 
-// UpdateWorksheet changes a worksheet.
+// UpdateWorksheet changes a worksheet. For a new owner see UpdateBundles.
 func (c *Client) UpdateWorksheet(ctx context.Context, change WorksheetChange) error {
 	object := changed("worksheets", change.UUID, change.WorksheetEdit, change.Owner)
 	_, err := c.submit(ctx, http.MethodPatch, "/worksheets", nil, []codalab.Object{object})

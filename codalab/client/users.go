@@ -68,3 +68,26 @@ func readUser(_ related, o codalab.Object) (codalab.User, error) {
 	err := o.Decode(&u)
 	return u, err
 }
+
+// Offer is an offer of a bundle or worksheet. Only cl-server has offers.
+type Offer struct {
+	codalab.Offer
+	Giver, Receiver codalab.User
+}
+
+// Offers returns the open offers to the client's user and of that user, the oldest first. CodaLab's own server refuses the
+// call with status 404.
+func (c *Client) Offers(ctx context.Context) ([]Offer, error) {
+	return getAll(ctx, c, "/offers", nil, nil, func(r related, o codalab.Object) (Offer, error) {
+		var offer Offer
+		err := o.Decode(&offer.Offer)
+		for name, to := range map[string]*codalab.User{"giver": &offer.Giver, "receiver": &offer.Receiver} {
+			user, ok := r.linked(o, name)
+			if !ok || err != nil {
+				continue
+			}
+			*to, err = readUser(r, user)
+		}
+		return offer, err
+	})
+}

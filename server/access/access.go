@@ -153,13 +153,18 @@ func (a Access) Writable(ctx context.Context, u store.User, uuid string) (store.
 	return a.permitted(ctx, u, uuid, store.PermissionAll)
 }
 
-// permitted returns a bundle on which the user has at least the permission need.
+// permitted returns a bundle on which the user has at least the permission need. One that does not exist is refused like
+// one on which the user has none, with the same questions to the store, as CodaLab's own server refuses it: a refusal
+// does not tell that a bundle exists. Root and worker accounts are told that it does not.
 func (a Access) permitted(ctx context.Context, u store.User, uuid string, need int) (store.Bundle, error) {
 	b, err := a.Store.Bundle(ctx, uuid)
-	if errors.Is(err, store.ErrNotFound) {
+	missing := errors.Is(err, store.ErrNotFound)
+	switch {
+	case missing && (u.Root() || u.IsWorker):
 		return store.Bundle{}, rest.Refuse(http.StatusNotFound, "Could not find bundle with uuid %s", uuid)
-	}
-	if err != nil {
+	case missing:
+		b = nobodys(uuid)
+	case err != nil:
 		return store.Bundle{}, err
 	}
 	permissions, err := a.BundlePermissions(ctx, u, b)
@@ -172,18 +177,44 @@ func (a Access) permitted(ctx context.Context, u store.User, uuid string, need i
 	return b, nil
 }
 
+// nobodys is a bundle on which nobody has permissions.
+func nobodys(uuid string) store.Bundle { return store.Bundle{UUID: uuid, OwnerID: nobody} }
+
+// nobody is no user's id.
+const nobody = "nobody"
+
+// MayKnow reports whether a user who may not read a bundle may know that it exists. Worker accounts may, and tokens
+// for some workers if their users may read it: a worker tells a run that it has lost from one that is deleted.
+func (a Access) MayKnow(ctx context.Context, u store.User, b store.Bundle) (bool, error) {
+	if u.IsWorker || !u.Bounded() {
+		return u.IsWorker, nil
+	}
+	have, err := a.BundlePermissions(ctx, AnyWorker(u), b)
+	return have[b.UUID] >= store.PermissionRead, err
+}
+
 // OpenWorksheet returns a worksheet on which the user has at least the permission need, and the
 // permission.
 func (a Access) OpenWorksheet(ctx context.Context, u store.User, uuid string, need int) (w store.Worksheet, have int, err error) {
-	w, err = a.Store.Worksheet(ctx, uuid)
-	if errors.Is(err, store.ErrNotFound) {
-		return store.Worksheet{}, 0, rest.Refuse(http.StatusNotFound, "Could not find worksheet with uuid %s", uuid)
-	}
+	w, err = a.worksheet(ctx, u, uuid)
 	if err != nil {
 		return store.Worksheet{}, 0, err
 	}
 	have, err = a.CheckWorksheet(ctx, u, w, need)
 	return w, have, err
+}
+
+// worksheet returns the worksheet with a uuid. One that does not exist is refused by CheckWorksheet, like one on which the
+// user has no permission; root is told that it does not exist.
+func (a Access) worksheet(ctx context.Context, u store.User, uuid string) (store.Worksheet, error) {
+	w, err := a.Store.Worksheet(ctx, uuid)
+	switch {
+	case !errors.Is(err, store.ErrNotFound):
+		return w, err
+	case u.Root():
+		return w, rest.Refuse(http.StatusNotFound, "Could not find worksheet with uuid %s", uuid)
+	}
+	return store.Worksheet{UUID: uuid, OwnerID: nobody}, nil
 }
 
 // CheckWorksheet returns a user's permission on a worksheet, and refuses one that is less than need.

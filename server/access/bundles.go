@@ -9,8 +9,8 @@ import (
 )
 
 // BundlesFor returns those of these bundles that exist, and the user's permissions on them, by
-// uuid. It hides the names and states of parents that the user may not read, which CodaLab's own server
-// shows (codalab/rest/schemas.py: BundleDependencySchema).
+// uuid. It hides offers that are not the user's, and the names and states of parents that the user may not read,
+// which CodaLab's own server shows (codalab/rest/schemas.py: BundleDependencySchema).
 func (a Access) BundlesFor(ctx context.Context, u store.User, uuids []string) (map[string]store.Bundle, map[string]int, error) {
 	found, err := a.Store.Bundles(ctx, uuids)
 	if err != nil {
@@ -21,11 +21,17 @@ func (a Access) BundlesFor(ctx context.Context, u store.User, uuids []string) (m
 	if err == nil && !u.Root() {
 		err = a.hideParents(ctx, u, list, have)
 	}
+	for _, b := range list {
+		if b.Offer.To != "" && !a.seesOffer(u, b, have[b.UUID]) {
+			b.Offer = store.Offer{}
+			found[b.UUID] = b
+		}
+	}
 	return found, have, err
 }
 
-// hideParents makes the parents of bundles that the user may read private ones, if the user may not read
-// them. have has the user's permissions on the bundles.
+// hideParents hides the names and states of the parents of bundles that the user may read, if the user may not read them,
+// and of those that do not exist: a bundle may name any uuid as its parent. have has the user's permissions on the bundles.
 func (a Access) hideParents(ctx context.Context, u store.User, bundles []store.Bundle, have map[string]int) error {
 	var parents []string
 	for _, b := range bundles {
@@ -45,8 +51,8 @@ func (a Access) hideParents(ctx context.Context, u store.User, bundles []store.B
 	}
 	for _, b := range bundles {
 		for i, d := range b.Dependencies {
-			if d.ParentName != "" && max(have[d.ParentUUID], may[d.ParentUUID]) < store.PermissionRead {
-				b.Dependencies[i].ParentName, b.Dependencies[i].ParentState = PrivateName, ""
+			if max(have[d.ParentUUID], may[d.ParentUUID]) < store.PermissionRead {
+				b.Dependencies[i].ParentName, b.Dependencies[i].ParentState = unseenName, ""
 			}
 		}
 	}
@@ -77,3 +83,6 @@ func (a Access) ReadableHosts(ctx context.Context, u store.User, uuids []string)
 
 // PrivateName is the name of bundles that the user may not read.
 const PrivateName = "<private>"
+
+// unseenName is the name of parents that do not exist, or that the user may not read.
+const unseenName = "<missing or private>"

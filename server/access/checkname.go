@@ -2,9 +2,12 @@ package access
 
 import (
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/rest"
+	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
 // CheckName refuses a name that a bundle cannot have (codalab/lib/spec_util.py: check_name).
@@ -22,6 +25,20 @@ func CheckGroupName(name string) error {
 		return CheckNameSize(name)
 	}
 	return rest.Refuse(http.StatusBadRequest, `Names must match ^[a-zA-Z_][a-zA-Z0-9_\.\-]*$, was %s`, name)
+}
+
+// systemNames are names that people take for the site's own. Only root, and the operator on the command line, give them
+// to a user, a group or a worksheet. dashboard is a worksheet of CodaLab's web page (codalab/lib/spec_util.py).
+func systemNames() []string {
+	return []string{"admin", "administrator", "anonymous", "codalab", "dashboard", "everybody", "nobody", "public", "root", "system"}
+}
+
+// CheckSystemName refuses a name that people would take for the site's own, in whatever case.
+func CheckSystemName(u store.User, name string) error {
+	if !u.Root() && slices.Contains(systemNames(), strings.ToLower(name)) {
+		return rest.Refuse(http.StatusBadRequest, "The name %s looks like the site's own, and only root can give it: take another one.", name)
+	}
+	return nil
 }
 
 // maxName and MaxKey bound names and the keys of dependencies, in bytes. Indexes of

@@ -102,6 +102,9 @@ func (a Access) resolveName(ctx context.Context, u store.User, worksheetUUID, sp
 // HomePrefix begins the name of a user's home worksheet.
 const HomePrefix = "home-"
 
+// IsHome reports whether a name looks like that of a home worksheet, in whatever case.
+func IsHome(name string) bool { return strings.HasPrefix(strings.ToLower(name), HomePrefix) }
+
 // ResolveWorksheet returns the worksheet that a spec names: a uuid or the beginning of one; a
 // name; or "/" or nothing for the user's home worksheet, which it creates at its first use
 // (codalab/lib/canonicalize.py: get_worksheet_uuid).
@@ -114,7 +117,7 @@ func (a Access) ResolveWorksheet(ctx context.Context, u store.User, spec string)
 	var err error
 	switch {
 	case codalab.IsUUID(spec):
-		w, err = a.Store.Worksheet(ctx, spec)
+		w, err = a.worksheet(ctx, u, spec)
 	case codalab.IsUUIDPrefix(spec):
 		return a.worksheetByPrefix(ctx, u, spec)
 	default:
@@ -154,7 +157,7 @@ func (a Access) worksheetByPrefix(ctx context.Context, u store.User, prefix stri
 func (a Access) makeHome(ctx context.Context, u store.User) (store.Worksheet, error) {
 	now := store.Time{Time: a.Now()}
 	w := store.Worksheet{UUID: codalab.NewUUID(), Name: HomePrefix + u.Name, OwnerID: u.ID, Created: now, Modified: now}
-	err := a.AddWorksheets(ctx, w)
+	err := a.Store.AddHome(ctx, w, a.DefaultPermission)
 	if errors.Is(err, store.ErrExists) { // by another request of the same user
 		return a.Store.WorksheetNamed(ctx, w.Name)
 	}

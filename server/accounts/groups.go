@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -16,13 +17,13 @@ import (
 func (s *Accounts) groupRoutes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "GET /groups", Serve: s.listGroups, Worker: true},
-		{Pattern: "POST /groups", Serve: s.createGroups},
+		{Pattern: "POST /groups", Serve: s.createGroups, Differs: "refuses a name that differs from a group's by case alone, that of another user, and names such as admin"},
 		{Pattern: "DELETE /groups", Serve: s.deleteGroups},
-		{Pattern: "GET /groups/{group}", Serve: s.showGroup},
+		{Pattern: "GET /groups/{group}", Serve: s.showGroup, Differs: "the admins and members of a group are shown to these and to root alone; the beginning of a uuid names a group of the user"},
 		{Pattern: "POST /groups/{group}/relationships/members", Serve: s.addMembers(false), Differs: "the answer lists the members that were added"},
 		{Pattern: "POST /groups/{group}/relationships/admins", Serve: s.addMembers(true), Differs: "the answer lists the admins that were added"},
-		{Pattern: "DELETE /groups/{group}/relationships/members", Serve: s.removeMembers},
-		{Pattern: "DELETE /groups/{group}/relationships/admins", Serve: s.removeMembers},
+		{Pattern: "DELETE /groups/{group}/relationships/members", Serve: s.removeMembers, Differs: "members may leave; the owner cannot be removed"},
+		{Pattern: "DELETE /groups/{group}/relationships/admins", Serve: s.removeMembers, Differs: "members may leave; the owner cannot be removed"},
 	}
 }
 
@@ -44,15 +45,26 @@ func (s *Accounts) listGroups(w http.ResponseWriter, r *http.Request, u store.Us
 	return rest.WriteDocument(w, objects, users)
 }
 
-// showGroup returns any group, with its members (codalab/rest/groups.py: fetch_group).
-func (s *Accounts) showGroup(w http.ResponseWriter, r *http.Request, _ store.User) error {
-	g, err := s.config.Access.Group(r.Context(), r.PathValue("group"))
+// showGroup returns any group, so that every user can share with it. Its admins and members are shown to those alone,
+// and to root; its owner to all users, who see by that with whom they share (codalab/rest/groups.py: fetch_group).
+func (s *Accounts) showGroup(w http.ResponseWriter, r *http.Request, u store.User) error {
+	g, err := s.config.Access.Group(r.Context(), u, r.PathValue("group"))
+	if err != nil {
+		return err
+	}
+	all, err := s.config.Access.SeesMembers(r.Context(), u, g)
 	if err != nil {
 		return err
 	}
 	objects, users, err := s.groupObjects(r.Context(), []store.Group{g})
 	if err != nil {
 		return err
+	}
+	if !all {
+		for _, name := range []string{"admins", "members"} {
+			objects[0].Relationships[name] = codalab.ToMany("users", nil)
+		}
+		users = slices.DeleteFunc(users, func(o codalab.Object) bool { return o.ID != rest.Deref(g.OwnerID) })
 	}
 	return rest.WriteDocument(w, objects[0], users)
 }
@@ -104,7 +116,7 @@ func (s *Accounts) createGroups(w http.ResponseWriter, r *http.Request, u store.
 		if o.Decode(&in) != nil {
 			return rest.Refuse(http.StatusBadRequest, "A group's name must be a text")
 		}
-		if err := access.CheckGroupName(in.Name); err != nil {
+		if err := s.checkGroupName(r.Context(), u, in.Name); err != nil {
 			return err
 		}
 		created = append(created, store.Group{UUID: codalab.NewUUID(), Name: in.Name, OwnerID: &u.ID, UserDefined: true})
@@ -125,6 +137,22 @@ func (s *Accounts) createGroups(w http.ResponseWriter, r *http.Request, u store.
 		return err
 	}
 	return rest.WriteDocument(w, answer, nil)
+}
+
+// checkGroupName refuses a name that a user cannot give to a group. Nobody takes the name of another user: what is shared
+// with the group would seem to be shared with that user.
+func (s *Accounts) checkGroupName(ctx context.Context, u store.User, name string) error {
+	if err := access.CheckGroupName(name); err != nil {
+		return err
+	}
+	if err := access.CheckSystemName(u, name); err != nil {
+		return err
+	}
+	others, err := s.config.Store.UsersNamedLike(ctx, name)
+	if err == nil && !u.Root() && slices.ContainsFunc(others, func(other store.User) bool { return other.ID != u.ID }) {
+		err = rest.Refuse(http.StatusConflict, "%s is the name of a user: give the group another one", name)
+	}
+	return err
 }
 
 // deleteGroups deletes groups, with all that they were permitted.
@@ -164,15 +192,15 @@ func (s *Accounts) addMembers(admin bool) rest.Handler {
 		}
 		var links []codalab.Link
 		for _, id := range ids { // check all before adding any
-			if id == rest.Deref(g.OwnerID) {
-				return rest.Refuse(http.StatusBadRequest, "Cannot relegate the group owner into non-admin status")
-			}
 			other, err := s.config.Store.User(r.Context(), id)
 			if errors.Is(err, store.ErrNotFound) {
 				return rest.Refuse(http.StatusNotFound, "User %s not found", id)
 			}
 			if err != nil {
 				return err
+			}
+			if other.ID == rest.Deref(g.OwnerID) { // also by name
+				return rest.Refuse(http.StatusBadRequest, "Cannot relegate the group owner into non-admin status")
 			}
 			links = append(links, codalab.Link{Type: "users", ID: other.ID})
 		}
@@ -185,15 +213,22 @@ func (s *Accounts) addMembers(admin bool) rest.Handler {
 	}
 }
 
-// removeMembers removes users from a group.
+// removeMembers removes users from a group. Members may leave it, but not its owner, who could not read any more what is
+// shared with it.
 func (s *Accounts) removeMembers(w http.ResponseWriter, r *http.Request, u store.User) error {
 	ids, err := rest.ReadIDs(w, r, "users")
 	if err != nil {
 		return err
 	}
 	g, err := s.config.Access.Administered(r.Context(), u, r.PathValue("group"))
+	if rest.HasStatus(err, http.StatusForbidden) && len(ids) == 1 && ids[0] == u.ID {
+		g, err = s.ownGroup(r, u)
+	}
 	if err != nil {
 		return err
+	}
+	if slices.Contains(ids, rest.Deref(g.OwnerID)) {
+		return rest.Refuse(http.StatusBadRequest, "The owner of group %s cannot be removed from it.", g.Name)
 	}
 	for _, id := range ids {
 		if err := s.config.Store.RemoveMember(r.Context(), id, g.UUID); err != nil {
@@ -202,4 +237,17 @@ func (s *Accounts) removeMembers(w http.ResponseWriter, r *http.Request, u store
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
+}
+
+// ownGroup returns the group that a request names, of which the user is a member.
+func (s *Accounts) ownGroup(r *http.Request, u store.User) (store.Group, error) {
+	g, err := s.config.Access.Group(r.Context(), u, r.PathValue("group"))
+	if err != nil {
+		return g, err
+	}
+	member, err := s.config.Access.SeesMembers(r.Context(), u, g)
+	if err == nil && (!member || !g.UserDefined) {
+		err = rest.Refuse(http.StatusForbidden, "You are not a member of group %s.", g.Name)
+	}
+	return g, err
 }

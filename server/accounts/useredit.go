@@ -25,6 +25,8 @@ type userEdit struct {
 	EntriesUsed json.RawMessage `json:"entries_used"`
 	DateJoined  json.RawMessage `json:"date_joined"`
 	LastLogin   json.RawMessage `json:"last_login"`
+
+	by store.User // who asks for the change
 }
 
 // onlyRoot reports whether the change is one that only root may make (codalab/rest/schemas.py:
@@ -50,6 +52,9 @@ func (e userEdit) apply(u *store.User) error {
 			return rest.Refuse(http.StatusBadRequest, "User name characters must be alphanumeric, underscores, periods, or dashes.")
 		}
 		if err := access.CheckNameSize(*e.UserName); err != nil {
+			return err
+		}
+		if err := access.CheckSystemName(e.by, *e.UserName); err != nil {
 			return err
 		}
 		u.Name = *e.UserName
@@ -102,6 +107,7 @@ func (s *Accounts) patchOwnUser(w http.ResponseWriter, r *http.Request, u store.
 		return rest.Refuse(http.StatusForbidden, "These fields are read-only: email, has_access, time_quota, parallel_run_quota, "+
 			"time_used, disk_quota, disk_used, date_joined, last_login")
 	}
+	edit.by = u
 	if u, err = s.changeUser(r, u.ID, edit); err != nil {
 		return err
 	}
@@ -117,6 +123,7 @@ func (s *Accounts) patchUsers(w http.ResponseWriter, r *http.Request, u store.Us
 	if err != nil {
 		return err
 	}
+	edit.by = u
 	other, err := s.changeUser(r, id, edit)
 	if err != nil {
 		return err
@@ -146,6 +153,8 @@ func (s *Accounts) changeUser(r *http.Request, id string, e userEdit) (store.Use
 		err = rest.Refuse(http.StatusNotFound, "User with ID %s not found", id)
 	case errors.Is(err, store.ErrExists):
 		err = rest.Refuse(http.StatusBadRequest, "User name %s is already taken.", rest.Deref(e.UserName))
+	case errors.Is(err, store.ErrTooMany):
+		err = rest.Refuse(http.StatusBadRequest, "You have changed your name too often: take one that you had before, or ask the administrator.")
 	}
 	return u, err
 }

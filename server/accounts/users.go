@@ -3,6 +3,7 @@ package accounts
 import (
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/access"
@@ -15,6 +16,7 @@ import (
 
 // Config has what Accounts needs. All fields are required.
 type Config struct {
+	Now    func() time.Time
 	Store  *store.Store
 	Access access.Access
 	Quotas *contents.Quotas
@@ -28,13 +30,15 @@ type Accounts struct{ config Config }
 // New returns Accounts.
 func New(c Config) *Accounts { return &Accounts{c} }
 
-// Routes returns the routes for users and groups.
-func (s *Accounts) Routes() []rest.Route { return append(s.userRoutes(), s.groupRoutes()...) }
+// Routes returns the routes for users, groups and offers.
+func (s *Accounts) Routes() []rest.Route {
+	return append(append(s.userRoutes(), s.groupRoutes()...), s.offerRoutes()...)
+}
 
 func (s *Accounts) userRoutes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "GET /user", Serve: s.ownUser, Worker: true, WorkerToken: true, Begins: true, Differs: "last_login is the last sign-in by any program; CodaLab counts only those on its web page. disk_used has 4 KiB for each file, directory and link beside data_size; entries_used and entries_quota count these and bundles; disk_used_by_runs and time_used_by_runs are the parts of running runs; require_sign_in tells that public objects are for signed-in users only"},
-		{Pattern: "PATCH /user", Serve: s.patchOwnUser},
+		{Pattern: "PATCH /user", Serve: s.patchOwnUser, Differs: "a name cannot differ from another user's by case alone, nor be one that another user had before; a user has at most five former names"},
 		{Pattern: "PATCH /user/increment_disk_used", Serve: s.incrementDiskUsed, Differs: "the user must be allowed to change the bundle; while an upload is under way nothing is written, since the server counts the bytes itself"},
 		{Pattern: "GET /users", Serve: search.Bounded(s.searchUsers), Public: true, Differs: "every user may search by what they see of a user; by mistake CodaLab refuses nearly all searches of users other than root. Email, quotas and use are for root"},
 		{Pattern: "GET /users/{user}", Serve: s.user, Public: true, Worker: true},

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -41,11 +42,11 @@ func New(c Config) *Bundles { return &Bundles{c} }
 // Routes returns the routes for bundles.
 func (s *Bundles) Routes() []rest.Route {
 	return []rest.Route{
-		{Pattern: "GET /bundles", Serve: search.Bounded(s.findBundles), Public: true, Manager: true, Differs: "names and states of parents that the user may not read are hidden, and descendants are left out; results are ordered by age; a search tells and counts only what the user may read; .shared and group= work for every user; _ is no wildcard; a search ends after 20 seconds, and one with more than 10,000 results, or with more than 2,000 specs that are not whole uuids, is refused"},
-		{Pattern: "POST /bundles", Serve: s.createBundles, Differs: "a run without inputs is staged in the answer already; shadow concerns the named worksheet only, and its end if the other bundle is not there; a uuid that a deleted bundle had is refused, because caches know contents by it; a dependency key that leads out of the bundle, CPUs below 1 and time limits that cannot be counted are refused at once; a run may name secrets of its owner (metadata key secrets)"},
-		{Pattern: "PATCH /bundles", Serve: s.patchBundles, Differs: "clients cannot change data_size, nor the secrets of a run; of a run with secrets that has not ended nobody can change the owner, and only its owner and root its requests"},
-		{Pattern: "DELETE /bundles", Serve: s.deleteBundles, Differs: "a uuid is never given out again; a frozen worksheet of another user yields to force; worksheets that the user may not read are not named"},
-		{Pattern: "GET /bundles/{uuid}", Serve: s.bundle, Public: true, Worker: true, WorkerToken: true, Differs: "names and states of parents that the user may not read are hidden"},
+		{Pattern: "GET /bundles", Serve: search.Bounded(s.findBundles), Public: true, Manager: true, Differs: "a bundle that the user may not read is refused as if it did not exist, unless a worksheet shows it at the place that the spec names; names and states of parents that the user may not read are hidden, and descendants are left out; results are ordered by age; a search tells and counts only what the user may read; .shared and group= work for every user; _ is no wildcard; a search ends after 20 seconds, and one with more than 10,000 results, or with more than 2,000 specs that are not whole uuids, is refused"},
+		{Pattern: "POST /bundles", Serve: s.createBundles, Differs: "the parents of a run must be readable, unless it is a copy that waits for its contents; a run without inputs is staged in the answer already; shadow concerns the named worksheet only, and its end if the other bundle is not there; a uuid that a deleted bundle had is refused, because caches know contents by it; a dependency key that leads out of the bundle, CPUs below 1 and time limits that cannot be counted are refused at once; a run may name secrets of its owner (metadata key secrets)"},
+		{Pattern: "PATCH /bundles", Serve: s.patchBundles, Differs: "an owner who names another one offers the bundle, which the other one accepts or declines by the same call; root gives it at once; clients cannot change data_size, nor the secrets of a run; of a run with secrets that has not ended nobody can change the owner, and only its owner and root its requests"},
+		{Pattern: "DELETE /bundles", Serve: s.deleteBundles, Differs: "others' bundles that depend on one and cannot be read are counted and not named; a uuid is never given out again; a frozen worksheet of another user yields to force; worksheets that the user may not read are not named"},
+		{Pattern: "GET /bundles/{uuid}", Serve: s.bundle, Public: true, Worker: true, WorkerToken: true, Differs: "a bundle that the user may not read is refused as if it did not exist, except to workers; names and states of parents that the user may not read are hidden"},
 		{Pattern: "GET /bundles/{uuid}/history", Serve: s.history, Differs: "only this server has it: what users did with the bundle, for those who may change it"},
 		{Pattern: "POST /bundle-permissions", Serve: s.setPermissions},
 		{Pattern: "POST /bundle-actions", Serve: s.bundleActions, Waits: true, Differs: "a kill is kept until the worker has done it, also of a worker that is offline; write needs a worker that has the run, and fails when that has not checked in for 15 s"},
@@ -54,7 +55,7 @@ func (s *Bundles) Routes() []rest.Route {
 
 // bundle returns one bundle (codalab/rest/bundles.py: _fetch_bundle).
 func (s *Bundles) bundle(w http.ResponseWriter, r *http.Request, u store.User) error {
-	objects, included, err := s.bundleObjects(r, u, []string{r.PathValue("uuid")})
+	objects, included, err := s.bundleObjects(r, u, []string{r.PathValue("uuid")}, nil)
 	if err != nil {
 		return err
 	}
@@ -84,6 +85,7 @@ func (s *Bundles) history(w http.ResponseWriter, r *http.Request, u store.User) 
 func (s *Bundles) findBundles(w http.ResponseWriter, r *http.Request, u store.User) error {
 	ctx, q := r.Context(), r.URL.Query()
 	var uuids []string
+	var shown map[string]bool
 	var err error
 	switch {
 	case len(q["keywords"]) > 0:
@@ -92,6 +94,7 @@ func (s *Bundles) findBundles(w http.ResponseWriter, r *http.Request, u store.Us
 		return rest.Refuse(http.StatusForbidden, "A worker manager's token finds staged runs by keywords, and no other bundles.")
 	case len(q["specs"]) > 0:
 		uuids, err = s.config.Access.ResolveBundles(ctx, u, q.Get("worksheet"), q["specs"])
+		shown = shownAnyway(q["specs"], uuids)
 	case q.Get("command") != "":
 		uuids, err = s.sameRuns(ctx, u, q.Get("command"), q.Get("dependencies"))
 	default:
@@ -103,14 +106,26 @@ func (s *Bundles) findBundles(w http.ResponseWriter, r *http.Request, u store.Us
 	if err != nil {
 		return err
 	}
-	return s.writeBundles(w, r, u, uuids)
+	return s.writeBundles(w, r, u, uuids, shown)
+}
+
+// shownAnyway returns those bundles that specs name by their places on a worksheet. The worksheet shows its reader that they
+// are there, also if the reader may not read them.
+func shownAnyway(specs, uuids []string) map[string]bool {
+	shown := map[string]bool{}
+	for i, uuid := range uuids {
+		if strings.TrimSpace(specs[i]) != uuid {
+			shown[uuid] = true
+		}
+	}
+	return shown
 }
 
 // withDescendants adds descendants that the user may read to bundles, as deep as the query's depth; none without one.
 func (s *Bundles) withDescendants(r *http.Request, u store.User, uuids []string) ([]string, error) {
 	depth := 0
-	if err := rest.IntParam(r.URL.Query(), "depth", &depth); err != nil {
-		return nil, err
+	if err := rest.IntParam(r.URL.Query(), "depth", &depth); err != nil || depth == 0 {
+		return uuids, err
 	}
 	all, err := s.descendants(r.Context(), uuids, depth)
 	if err != nil {
@@ -186,9 +201,9 @@ func (s *Bundles) sameRuns(ctx context.Context, u store.User, command, dependenc
 	}), nil
 }
 
-// writeBundles answers with bundles, and the related objects that the query includes.
-func (s *Bundles) writeBundles(w http.ResponseWriter, r *http.Request, u store.User, uuids []string) error {
-	objects, included, err := s.bundleObjects(r, u, uuids)
+// writeBundles answers with bundles, and the related objects that the query includes. See bundleObjects.
+func (s *Bundles) writeBundles(w http.ResponseWriter, r *http.Request, u store.User, uuids []string, shown map[string]bool) error {
+	objects, included, err := s.bundleObjects(r, u, uuids, shown)
 	if err != nil {
 		return err
 	}
@@ -196,9 +211,10 @@ func (s *Bundles) writeBundles(w http.ResponseWriter, r *http.Request, u store.U
 }
 
 // bundleObjects returns bundles in the order of their uuids, and the related objects that the
-// query includes. It refuses the request if one of the bundles does not exist. A bundle that the
-// user may not read becomes a private one (codalab/rest/util.py: get_bundle_infos).
-func (s *Bundles) bundleObjects(r *http.Request, u store.User, uuids []string) (objects, included []codalab.Object, err error) {
+// query includes. It refuses the request if one of the bundles does not exist or is not for the user to know of. Those in
+// shown, and those of which the user may know but may not read them, become private ones (codalab/rest/util.py:
+// get_bundle_infos, which makes all others' bundles private ones).
+func (s *Bundles) bundleObjects(r *http.Request, u store.User, uuids []string, shown map[string]bool) (objects, included []codalab.Object, err error) {
 	ctx := r.Context()
 	include, err := rest.Includes(r.URL.Query(), "owner", "children", "group_permissions", "host_worksheets")
 	if err != nil {
@@ -212,13 +228,24 @@ func (s *Bundles) bundleObjects(r *http.Request, u store.User, uuids []string) (
 	var readable, owners []string
 	for _, uuid := range uuids {
 		b, ok := found[uuid]
-		if !ok {
-			return nil, nil, rest.Refuse(http.StatusNotFound, "Bundle %s not found", uuid)
-		}
-		objects = append(objects, present.BundleObject(b, have[uuid]))
 		if have[uuid] >= store.PermissionRead {
-			readable = append(readable, uuid)
+			objects, readable = append(objects, present.BundleObject(b, have[uuid])), append(readable, uuid)
 			owners = append(owners, present.BundleOwner(b, have[uuid]))
+			continue
+		}
+		known := shown[uuid] || ok && b.Offer.To != ""
+		if ok && !known {
+			if known, err = s.config.Access.MayKnow(ctx, u, b); err != nil {
+				return nil, nil, err
+			}
+		}
+		if !known {
+			return nil, nil, notFound(u, uuid)
+		}
+		b.UUID = uuid // also of one that is not there
+		objects = append(objects, present.BundleObject(b, have[uuid]))
+		if b.Offer.To != "" {
+			owners = append(owners, b.OwnerID)
 		}
 	}
 	related := present.Relations{Objects: map[string]codalab.Object{}}
@@ -251,6 +278,14 @@ func (s *Bundles) bundleObjects(r *http.Request, u store.User, uuids []string) (
 // everybody may read an input, because it lets jobs read only such data where they lie.
 func mayInclude(u store.User, relation string) bool {
 	return !u.Bounded() || u.Program.ID != "" && relation == "group_permissions"
+}
+
+// notFound refuses a bundle that does not exist, or that the user may not read.
+func notFound(u store.User, uuid string) error {
+	if u.Root() {
+		return rest.Refuse(http.StatusNotFound, "Bundle %s not found", uuid)
+	}
+	return rest.Refuse(http.StatusNotFound, "Bundle %s not found, or you may not read it", uuid)
 }
 
 // addPermissions adds the permissions of groups on each bundle.

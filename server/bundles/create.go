@@ -153,19 +153,19 @@ func (s *Bundles) checkNew(ctx context.Context, u store.User, o codalab.Object, 
 	var err error
 	switch in.Type {
 	case codalab.TypeRun:
-		b, err = s.checkNewRun(ctx, u, in, b)
+		b, err = s.checkNewRun(ctx, u, in, b, waits)
 	case codalab.TypeMake:
 		b.Command = in.Command
 		if !b.Metadata.Has("store") {
 			b.Metadata["store"] = ""
 		}
-		b, err = s.addDependencies(ctx, u, in, b)
+		b, err = s.addDependencies(ctx, u, in, b, waits)
 	}
 	stored.Become(&b, stored.Plan(b).Create(waits))
 	return b, err
 }
 
-func (s *Bundles) checkNewRun(ctx context.Context, u store.User, in codalab.NewBundle, b store.Bundle) (store.Bundle, error) {
+func (s *Bundles) checkNewRun(ctx context.Context, u store.User, in codalab.NewBundle, b store.Bundle, waits bool) (store.Bundle, error) {
 	if strings.TrimSpace(rest.Deref(in.Command)) == "" {
 		return b, rest.Refuse(http.StatusBadRequest, "A run needs a command")
 	}
@@ -178,11 +178,12 @@ func (s *Bundles) checkNewRun(ctx context.Context, u store.User, in codalab.NewB
 			b.Metadata[key] = []string{}
 		}
 	}
-	return s.addDependencies(ctx, u, in, b)
+	return s.addDependencies(ctx, u, in, b, waits)
 }
 
-// addDependencies adds the dependencies of a new run or make bundle.
-func (s *Bundles) addDependencies(ctx context.Context, u store.User, in codalab.NewBundle, b store.Bundle) (store.Bundle, error) {
+// addDependencies adds the dependencies of a new run or make bundle. The user must be able to read the parents, unless the
+// bundle waits for its contents: it is the copy of one that has run.
+func (s *Bundles) addDependencies(ctx context.Context, u store.User, in codalab.NewBundle, b store.Bundle, waits bool) (store.Bundle, error) {
 	taken := map[string]bool{}
 	for _, d := range in.Dependencies {
 		if !codalab.IsUUID(d.ParentUUID) {
@@ -206,8 +207,8 @@ func (s *Bundles) addDependencies(ctx context.Context, u store.User, in codalab.
 		}
 		taken[path.Clean(d.ChildPath)] = true
 		parent, err := s.config.Access.Readable(ctx, u, d.ParentUUID)
-		if err != nil && !rest.HasStatus(err, http.StatusNotFound) {
-			return b, err
+		if copied := waits && (rest.HasStatus(err, http.StatusForbidden) || rest.HasStatus(err, http.StatusNotFound)); err != nil && !copied {
+			return b, err // the parent of a copy may be on another server
 		}
 		b.Dependencies = append(b.Dependencies, codalab.Dependency{
 			ChildUUID: b.UUID, ChildPath: d.ChildPath, ParentUUID: d.ParentUUID, ParentPath: d.ParentPath,

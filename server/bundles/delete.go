@@ -2,6 +2,7 @@ package bundles
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"math"
 	"net/http"
@@ -10,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/server/access"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
@@ -70,6 +70,11 @@ func (s *Bundles) bundlesToDelete(ctx context.Context, u store.User, named []str
 	if err != nil {
 		return nil, err
 	}
+	for _, uuid := range named {
+		if err := mayDelete(u, uuid, found, have); err != nil {
+			return nil, err
+		}
+	}
 	if others := all[len(named):]; len(others) > 0 && !how.recursive {
 		if !how.force {
 			return nil, rest.Refuse(http.StatusBadRequest, "Can't delete bundles %s because the following bundles depend on them:\n  %s",
@@ -77,18 +82,12 @@ func (s *Bundles) bundlesToDelete(ctx context.Context, u store.User, named []str
 		}
 		all = named
 	}
-	for _, uuid := range all {
-		b, ok := found[uuid]
-		if !ok {
-			return nil, rest.Refuse(http.StatusNotFound, "Could not find bundle with uuid %s", uuid)
-		}
-		if have[uuid] < store.PermissionRead && !slices.Contains(named, uuid) {
-			return nil, rest.Refuse(http.StatusForbidden, "A bundle that you may not read depends on them, so you cannot delete all that depend on them.")
-		}
-		if have[uuid] < store.PermissionAll {
-			return nil, access.Forbidden(u, "bundle", uuid, have[uuid], store.PermissionAll)
-		}
-		if err := deletable(b); err != nil {
+	if hidden := unreadable(all[len(named):], have); hidden > 0 {
+		return nil, rest.Refuse(http.StatusForbidden, "Can't delete bundles that depend on %s: %s. Delete those that are yours by their names, with --force.",
+			strings.Join(named, " "), spellHidden(hidden))
+	}
+	for _, uuid := range all[len(named):] {
+		if err := mayDelete(u, uuid, found, have); err != nil {
 			return nil, err
 		}
 	}
@@ -108,19 +107,40 @@ func (s *Bundles) bundlesToDelete(ctx context.Context, u store.User, named []str
 	return all, nil
 }
 
-// spellBundles names bundles, and counts those that the user may not read.
-func spellBundles(uuids []string, found map[string]store.Bundle, have map[string]int) []string {
-	var names []string
-	hidden := 0
+// mayDelete refuses a bundle that does not exist, that the user may not delete, or that is in use.
+func mayDelete(u store.User, uuid string, found map[string]store.Bundle, have map[string]int) error {
+	b, ok := found[uuid]
+	switch {
+	case !ok && u.Root():
+		return rest.Refuse(http.StatusNotFound, "Could not find bundle with uuid %s", uuid)
+	case have[uuid] < store.PermissionAll:
+		return access.Forbidden(u, "bundle", uuid, have[uuid], store.PermissionAll)
+	}
+	return deletable(b)
+}
+
+// unreadable counts the bundles that the user may not read.
+func unreadable(uuids []string, have map[string]int) (n int) {
 	for _, uuid := range uuids {
 		if have[uuid] < store.PermissionRead {
-			hidden++
-			continue
+			n++
 		}
-		names = append(names, found[uuid].Metadata.String("name")+"("+uuid+")")
 	}
-	if hidden > 0 {
-		names = append(names, termtext.Count(hidden, "bundle")+" that you may not read")
+	return n
+}
+
+func spellHidden(n int) string { return fmt.Sprintf("%d of others, which you may not read", n) }
+
+// spellBundles names bundles, and counts those that the user may not read: any user may depend on a public bundle.
+func spellBundles(uuids []string, found map[string]store.Bundle, have map[string]int) []string {
+	var names []string
+	for _, uuid := range uuids {
+		if have[uuid] >= store.PermissionRead {
+			names = append(names, found[uuid].Metadata.String("name")+"("+uuid+")")
+		}
+	}
+	if n := unreadable(uuids, have); n > 0 {
+		names = append(names, spellHidden(n))
 	}
 	return names
 }

@@ -2,7 +2,9 @@ package bundles
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"net/http"
 	"slices"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/access"
+	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/sharing"
 	"github.com/cl-slurm/cl-slurm/server/store"
@@ -18,13 +21,29 @@ import (
 // edit is a client's change of a bundle.
 type edit struct {
 	codalab.BundleEdit
-	owner string // empty to keep it
-	root  bool   // root makes the change
-	by    string // the id of the user who makes it
+	giving access.Giving
+
+	// The other fields are those of the checked edit.
+	checked bool
+	gift    plan.Gift     // what becomes of giving
+	more    bool          // the offer is a new one
+	charge  codalab.Space // what the bundle counts in its owner's quota
 }
 
+// answers reports whether the edit only answers an offer of the bundle.
+func (e *edit) answers(b store.Bundle) bool {
+	return e.namesOwnerOnly() && e.giving.Answers(b.OwnerID, b.Offer)
+}
+
+func (e *edit) namesOwnerOnly() bool {
+	return len(e.Metadata) == 0 && len(e.Frozen) == 0 && e.IsAnonymous == nil
+}
+
+// accepts reports whether the edit accepts an offer.
+func (e *edit) accepts() bool { return e.gift == plan.GiftGiven && !e.giving.By.Root() }
+
 // patchBundles changes bundles. Metadata is merged key by key (codalab/rest/bundles.py:
-// _update_bundles).
+// _update_bundles). A new owner has to accept a bundle first, unless root gives it.
 func (s *Bundles) patchBundles(w http.ResponseWriter, r *http.Request, u store.User) error {
 	objects, err := rest.ReadObjects(w, r)
 	if err != nil {
@@ -32,36 +51,117 @@ func (s *Bundles) patchBundles(w http.ResponseWriter, r *http.Request, u store.U
 	}
 	edits := make([]edit, len(objects))
 	for i, o := range objects { // check all before changing any
-		if o.Decode(&edits[i]) != nil {
-			return rest.Refuse(http.StatusBadRequest, "A bundle's attributes have the wrong types")
-		}
-		b, err := s.config.Access.Writable(r.Context(), u, o.ID)
-		if err != nil {
+		if err := s.readEdit(r.Context(), u, o, &edits[i]); err != nil {
 			return err
 		}
-		if edits[i].owner, err = s.config.Access.NewOwner(r.Context(), o); err != nil {
-			return err
-		}
-		edits[i].root, edits[i].by = u.Root(), u.ID
-		if err := edits[i].apply(&b); err != nil {
-			return err
-		}
+	}
+	if err := s.checkOffers(r.Context(), edits); err != nil {
+		return err
 	}
 	var uuids []string
-	for i, o := range objects {
-		b, err := s.config.Store.Change(r.Context(), o.ID, edits[i].apply)
-		if err != nil {
-			return err
-		}
-		s.config.Changed(b.UUID)
-		uuids = append(uuids, b.UUID)
+	for _, o := range objects {
+		uuids = append(uuids, o.ID)
 	}
-	return s.writeBundles(w, r, u, uuids)
+	if err := s.change(r.Context(), u, uuids, edits); err != nil {
+		return err
+	}
+	shown := map[string]bool{} // also what the user has declined
+	for _, uuid := range uuids {
+		shown[uuid] = true
+	}
+	return s.writeBundles(w, r, u, uuids, shown)
+}
+
+// readEdit reads an edit, and refuses one that the user may not make.
+func (s *Bundles) readEdit(ctx context.Context, u store.User, o codalab.Object, e *edit) error {
+	if o.Decode(e) != nil {
+		return rest.Refuse(http.StatusBadRequest, "A bundle's attributes have the wrong types")
+	}
+	e.giving = access.Giving{Kind: store.SharedBundle, By: u, Now: s.config.Now()}
+	var err error
+	if e.giving.To, err = s.config.Access.NewOwner(ctx, o); err != nil {
+		return err
+	}
+	b, err := s.editable(ctx, u, o.ID, e)
+	if err != nil {
+		return err
+	}
+	before := b.Offer
+	if err := e.apply(&b); err != nil {
+		return err
+	}
+	e.checked, e.charge = true, b.Charge()
+	e.more = e.gift == plan.GiftOffered && before.To != b.Offer.To
+	return nil
+}
+
+// editable returns a bundle that the user may change, or to an offer of which the edit is an answer.
+func (s *Bundles) editable(ctx context.Context, u store.User, uuid string, e *edit) (store.Bundle, error) {
+	if e.giving.To != "" {
+		b, err := s.config.Store.Bundle(ctx, uuid)
+		if err == nil && e.answers(b) {
+			return b, nil
+		}
+	}
+	return s.config.Access.Writable(ctx, u, uuid)
+}
+
+// checkOffers refuses edits that make too many offers.
+func (s *Bundles) checkOffers(ctx context.Context, edits []edit) error {
+	var offers []access.Giving
+	for _, e := range edits {
+		if e.more {
+			offers = append(offers, e.giving)
+		}
+	}
+	return s.config.Access.CheckOffers(ctx, offers)
+}
+
+// change makes edits. What the user accepts has to fit into the rest of the user's disk quota.
+func (s *Bundles) change(ctx context.Context, u store.User, uuids []string, edits []edit) error {
+	all := func() error {
+		for i, uuid := range uuids {
+			change := s.config.Store.Change
+			if edits[i].accepts() {
+				change = s.config.Store.AcceptBundle
+			}
+			if _, err := change(ctx, uuid, edits[i].apply); err != nil {
+				return err
+			}
+			s.config.Changed(uuid)
+		}
+		return nil
+	}
+	var accepted codalab.Space
+	some := false
+	for _, e := range edits {
+		if e.accepts() {
+			some = true
+			accepted = accepted.Plus(e.charge)
+		}
+	}
+	if !some {
+		return all()
+	}
+	left, err := s.config.Contents.Quotas.Within(ctx, u.ID, accepted, all)
+	if errors.Is(err, store.ErrTooLarge) {
+		return tooLarge(accepted, left)
+	}
+	return err
+}
+
+// tooLarge refuses bundles that count more than is left of their receiver's quota.
+func tooLarge(accepted, left codalab.Space) error {
+	left = left.AtLeast(codalab.Space{})
+	if accepted.Bytes > left.Bytes {
+		return rest.Refuse(http.StatusBadRequest, "%s of your disk quota are left, and what you accept takes %s.", codalab.FormatSize(left.Bytes), codalab.FormatSize(accepted.Bytes))
+	}
+	return rest.Refuse(http.StatusBadRequest, "You may have %d more files, directories, links and bundles, and what you accept takes %d.", left.Entries, accepted.Entries)
 }
 
 // setPermissions sets the permissions of groups on bundles (codalab/rest/bundles.py: set_bundle_permissions).
 func (s *Bundles) setPermissions(w http.ResponseWriter, r *http.Request, u store.User) error {
-	return sharing.Set(w, r, s.config.Access, store.SharedBundle, func(uuid string) error {
+	return sharing.Set(w, r, s.config.Access, u, store.SharedBundle, func(uuid string) error {
 		b, err := s.config.Access.Writable(r.Context(), u, uuid)
 		if err != nil {
 			return err
@@ -71,9 +171,10 @@ func (s *Bundles) setPermissions(w http.ResponseWriter, r *http.Request, u store
 }
 
 // apply makes the change or refuses it.
-func (e edit) apply(b *store.Bundle) error {
+func (e *edit) apply(b *store.Bundle) error {
 	freeze, thaw := len(e.Frozen) > 0 && string(e.Frozen) != "null", string(e.Frozen) == "null"
-	if err := access.BundleNotFrozen(*b); err != nil && !thaw {
+	ends := e.namesOwnerOnly() && e.giving.Ends(b.OwnerID, b.Offer)
+	if err := access.BundleNotFrozen(*b); err != nil && !thaw && !ends {
 		return err
 	}
 	if freeze && !b.State.Final() {
@@ -107,9 +208,14 @@ func (e edit) apply(b *store.Bundle) error {
 	if len(changed) > 0 {
 		b.Record(codalab.ActionEdited, codalab.EventDetails{Keys: changed})
 	}
-	if e.owner != "" {
-		b.OwnerID = e.owner
+	gift, err := e.giving.Apply(b.UUID, &b.OwnerID, &b.Offer)
+	if err != nil {
+		return err
 	}
+	if e.checked && (gift != e.gift || e.accepts() && b.Charge() != e.charge) {
+		return rest.Refuse(http.StatusConflict, "Bundle %s has changed meanwhile: try again.", b.UUID)
+	}
+	e.gift = gift
 	if thaw && b.Frozen != nil {
 		b.Frozen = nil
 		b.Record(codalab.ActionThawed, codalab.EventDetails{})
@@ -126,7 +232,7 @@ func (e edit) apply(b *store.Bundle) error {
 }
 
 // changedKeys returns the keys that the change gives other values than a bundle has.
-func (e edit) changedKeys(b store.Bundle) []string {
+func (e *edit) changedKeys(b store.Bundle) []string {
 	var keys []string
 	for _, key := range slices.Sorted(maps.Keys(e.Metadata)) {
 		was, err := json.Marshal(b.Metadata[key])
@@ -144,11 +250,11 @@ func (e edit) changedKeys(b store.Bundle) []string {
 // checkUnfinished refuses changes of a bundle that has not ended which others would have to pay for: its
 // command would run as that of another owner, a worker would be counted as fuller or emptier than it
 // is, or the owner's time as less than it was.
-func (e edit) checkUnfinished(b store.Bundle) error {
-	if b.State.Final() || e.root {
+func (e *edit) checkUnfinished(b store.Bundle) error {
+	if b.State.Final() || e.giving.By.Root() {
 		return nil
 	}
-	if e.owner != "" && e.owner != b.OwnerID {
+	if e.giving.To != "" && e.giving.To != b.OwnerID {
 		return rest.Refuse(http.StatusForbidden, "Bundle %s has not ended: only root can change its owner now.", b.UUID)
 	}
 	for _, key := range codalab.MetadataKeys(b.Type) {

@@ -30,5 +30,5 @@ func (s *Bundles) searchBundles(w http.ResponseWriter, r *http.Request, u store.
 	if uuids, err = s.withDescendants(r, u, uuids); err != nil {
 		return err
 	}
-	return s.writeBundles(w, r, u, uuids)
+	return s.writeBundles(w, r, u, uuids, nil)
 }

@@ -17,17 +17,17 @@ func keepsSecrets(b store.Bundle) bool {
 
 // checkSecrets refuses changes that would give the secrets of a run's owner to somebody else. A worker gets the secrets of
 // the present owner, and the command runs in the image that the requests name.
-func (e edit) checkSecrets(b store.Bundle) error {
+func (e *edit) checkSecrets(b store.Bundle) error {
 	if e.Metadata.Has(codalab.SecretsKey) && !slices.Equal(e.Metadata.Strings(codalab.SecretsKey), b.Metadata.Strings(codalab.SecretsKey)) {
 		return rest.Refuse(http.StatusForbidden, "The secrets of a run cannot be changed: cl mimic --secret makes it again with others.")
 	}
 	if !keepsSecrets(b) {
 		return nil
 	}
-	if e.owner != "" && e.owner != b.OwnerID {
+	if e.giving.To != "" && e.giving.To != b.OwnerID {
 		return rest.Refuse(http.StatusForbidden, "Run %s has not ended and names secrets of its owner: nobody can change its owner now.", b.UUID)
 	}
-	if e.root || e.by == b.OwnerID {
+	if e.giving.By.Root() || e.giving.By.ID == b.OwnerID {
 		return nil
 	}
 	for key := range e.Metadata {

@@ -170,7 +170,7 @@ func (s *CheckIns) servedGroup(ctx context.Context, u store.User, in codalab.Che
 	if rest.Deref(in.GroupName) == "" {
 		return "", nil
 	}
-	g, err := s.config.Access.Group(ctx, *in.GroupName)
+	g, err := s.config.Access.Group(ctx, u, *in.GroupName)
 	if err != nil || u.Root() || !g.UserDefined {
 		return g.UUID, err
 	}
@@ -293,6 +293,9 @@ func (s *CheckIns) startBundle(w http.ResponseWriter, r *http.Request, u store.U
 	}
 	_, err := s.config.Access.Writable(r.Context(), access.AnyWorker(u), uuid) // claim asks whether the worker has it
 	if rest.HasStatus(err, http.StatusForbidden) {
+		if _, none := s.config.Access.Readable(r.Context(), access.AnyWorker(u), uuid); none != nil {
+			return rest.Refuse(http.StatusNotFound, "Could not find bundle with uuid %s", uuid) // as if it were deleted
+		}
 		return rest.Refuse(http.StatusForbidden, "User does not have permission to run bundle.")
 	}
 	if err != nil {

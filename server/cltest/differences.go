@@ -29,9 +29,21 @@ func ServerDifferences() []Difference { //nolint:funlen // a table
 		{`^ben uinfo .*disk_quota`, `.*107374000000.*`, `.*107374182400.*`, "ours keeps all digits of a quota"},
 		{`^ann uedit --url ''`, `! UsageError: Not a valid URL\.|exit 1`, `\w+ *:.*`, "ours allows an empty address"},
 		{
-			`^\w+ (rm|perm) `, `! User .* does not have sufficient permissions on bundle .* \(have none.*`, `! NotFoundError: Could not find bundle with uuid .*`,
-			"ours distinguishes missing bundles from other users' bundles",
+			``, `! NotFoundError: Bundle <\w+> not found`, `! NotFoundError: Bundle <\w+> not found, or you may not read it`,
+			"ours does not tell which: CodaLab's server shows that a bundle exists",
 		},
+		{
+			`^ben (info|download) .*\$a$`, `[\w ]+ : .*|<private>	None|! User ben.* \(have none, need read\)\.`, `! NotFoundError: Bundle <a> not found, or you may not read it|exit 1`,
+			"the same",
+		},
+		{
+			`^ann ls -w \$w`, `! NotFoundError: Could not find worksheet with uuid <w>`, `! User ann.* does not have .* worksheet <w> \(have none, need read\)\.`,
+			"the same",
+		},
+		{`^ann ls -f uuid,owner`, `.*<b\.\.\.>  ben`, `.*<b\.\.\.>  ann`, "ben has to accept a bundle first"},
+		{`^ann edit \$b -d x`, `! User ann.* \(have read, need all\)\.|exit 1`, `Saved metadata for bundle <b>\.`, "the same"},
+		{`^ann add text x`, `! User ann.* \(have read, need all\)\.|exit 1`, ``, "ben has to accept a worksheet first"},
+		{`^ben ls -w w`, `### Owner: ben.*`, ``, "the same"},
 		{`^ann rm$`, ``, `! UsageError: The request's data must be a list of objects|exit 1`, "a command without bundles is a mistake"},
 		{`^ann wls .count`, `! No results found`, `! UsageError: Worksheets cannot be counted or added up|exit 1`, "CodaLab's server ignores .count here"},
 		{
@@ -94,7 +106,7 @@ func ServerDifferences() []Difference { //nolint:funlen // a table
 			`^ann write \$r4/a/b`, `! UsageError: Child path must match .*`, `! UsageError: subpath must be the name of a file of letters.*`,
 			"ours describes the valid names",
 		},
-		{`^ann info o`, `  n<R>: \(<n>\)`, `  n<R>: <missing>\(<n>\)`, "ours shows that a parent is missing"},
+		{`^ann info o`, `  n<R>: \(<n>\)`, `  n<R>: <missing or private>\(<n>\)`, "ours tells that it may be missing"},
 		{`^ann info -f state,failure_message r2`, `killed	None`, `killed	Kill requested`, "ours records the reason of a run that was killed before it began"},
 		{`^ann run \.\./x`, `<id>`, `! UsageError: Dependency '\.\./x' leads out of a bundle|exit 1`, "no worker can run it"},
 		{

@@ -155,3 +155,32 @@ func TestUnreadableFilesAreFoundBeforeAnythingIsCopied(t *testing.T) {
 		t.Errorf("%v, %s", err, diff)
 	}
 }
+
+func TestNamesThatDifferByCaseAloneStayAndAreReported(t *testing.T) {
+	t.Parallel()
+	var n notes
+	c := newConverter(&n, store.Taken{}, func(string) error { return nil })
+	for _, name := range []string{"ann", "Ann", "ben"} {
+		if u := c.user(userRow{ID: name, Name: name, IsActive: true, IsVerified: true}); u.Name != name {
+			t.Errorf("%s becomes %s", name, u.Name)
+		}
+	}
+	names := map[string]bool{}
+	for _, name := range []string{"lab", "LAB"} {
+		if got := c.unique(names, "group", name, "0x1"); got != name {
+			t.Errorf("%s becomes %s", name, got)
+		}
+	}
+	c.unique(map[string]bool{}, "worksheet", "Lab", "0x1") // another kind
+	var got []string
+	for _, p := range n.all() {
+		got = append(got, p.Object+": "+p.Problem)
+	}
+	want := []string{
+		"Ann: the name differs from that of user ann by case alone; it stays",
+		"LAB: the name differs from that of group lab by case alone; it stays",
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}

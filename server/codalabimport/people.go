@@ -3,6 +3,7 @@ package codalabimport
 import (
 	"context"
 	"math"
+	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/store"
@@ -17,6 +18,8 @@ type converter struct {
 	checkHash func(string) error
 
 	users map[string]bool
+	// folded has the first name of each kind that is the same but for its case.
+	folded map[[2]string]string
 	// groups maps old to new uuids of groups.
 	groups     map[string]string
 	worksheets map[string]bool // names
@@ -25,7 +28,7 @@ type converter struct {
 func newConverter(n *notes, taken store.Taken, checkHash func(string) error) *converter {
 	return &converter{
 		notes: n, taken: taken, checkHash: checkHash,
-		users: map[string]bool{}, groups: map[string]string{}, worksheets: map[string]bool{},
+		users: map[string]bool{}, folded: map[[2]string]string{}, groups: map[string]string{}, worksheets: map[string]bool{},
 	}
 }
 
@@ -95,6 +98,7 @@ func (c *converter) user(row userRow) store.User {
 	if !codalab.IsName(u.Name) {
 		c.notes.note(ProblemName, u.Name, "new users could not get this name; it stays")
 	}
+	c.noteCase("user", u.Name)
 	locked := ""
 	switch {
 	case !row.IsActive:
@@ -146,7 +150,18 @@ func (c *converter) unique(names map[string]bool, kind, name, uuid string) strin
 		c.notes.note(ProblemName, name, "new %ss could not get this name; it stays", kind)
 	}
 	names[name] = true
+	c.noteCase(kind, name)
 	return name
+}
+
+// noteCase notes a name that differs from an earlier one of the kind by case alone. New names may not, and this one stays.
+func (c *converter) noteCase(kind, name string) {
+	key := [2]string{kind, strings.ToLower(name)}
+	if first, ok := c.folded[key]; ok && first != name {
+		c.notes.note(ProblemName, name, "the name differs from that of %s %s by case alone; it stays", kind, first)
+		return
+	}
+	c.folded[key] = name
 }
 
 // owner returns the owner of an object, or root if that user is gone.

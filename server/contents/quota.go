@@ -310,6 +310,27 @@ func (s *Quotas) RefusesNew(ctx context.Context, u store.User) (string, error) {
 	return quota.RefusesNew(), err
 }
 
+// Within calls take, by which an owner gets bundles that count this much, if they fit into the rest of the owner's quota
+// beside the uploads under way. Else it fails with a quotaError. It returns the rest.
+func (s *Quotas) Within(ctx context.Context, ownerID string, some codalab.Space, take func() error) (left codalab.Space, err error) {
+	a := s.account(ownerID)
+	defer s.leave(ownerID, a)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r := &reservation{quotas: s, ctx: ctx, ownerID: ownerID, account: a}
+	if left, err = r.left(); err != nil {
+		return left, err
+	}
+	for _, other := range r.others() {
+		left = left.Minus(other.Growth())
+	}
+	if !some.Within(left) {
+		return left, r.refuse(some, left)
+	}
+	a.slack = codalab.Space{} // the uploads ask the store again
+	return left, take()
+}
+
 // Live returns a user with the disk use of uploads under way.
 func (s *Quotas) Live(u store.User) store.User {
 	more := s.growth(u.ID)

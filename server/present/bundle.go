@@ -8,6 +8,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/access"
+	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 	"github.com/cl-slurm/cl-slurm/server/stored"
@@ -16,7 +17,10 @@ import (
 // BundleObject is a bundle as a user with this permission on it sees it
 // (codalab/rest/schemas.py: BundleSchema; codalab/rest/util.py: get_bundle_infos).
 func BundleObject(b store.Bundle, permission int) codalab.Object {
-	if permission < store.PermissionRead {
+	switch {
+	case permission < store.PermissionRead && b.Offer.To != "":
+		return offeredObject(b)
+	case permission < store.PermissionRead:
 		return PrivateObject(b.UUID)
 	}
 	o := codalab.NewObject("bundles", b.UUID, Bundle(b, permission))
@@ -38,7 +42,24 @@ func Bundle(b store.Bundle, permission int) codalab.Bundle {
 		args := CommandLine(b)
 		shown.Args = &args
 	}
+	if b.Offer.To != "" {
+		shown.OfferedTo, shown.OfferedUntil = b.Offer.To, OfferEnds(b.Offer)
+	}
 	return shown
+}
+
+// OfferEnds is the Unix time at which an offer ends.
+func OfferEnds(o store.Offer) int64 { return plan.Offer{To: o.To, Made: o.Made.Time}.Ends().Unix() }
+
+// offeredObject is a bundle as a user sees it who may not read it, and to whom its owner offers it: its name, its size
+// and its owner.
+func offeredObject(b store.Bundle) codalab.Object {
+	shown := privateAttributes(b.UUID)
+	shown["metadata"] = codalab.Metadata{"name": b.Metadata.String("name"), "data_size": b.DataSize}
+	shown["offered_to"], shown["offered_until"] = b.Offer.To, OfferEnds(b.Offer)
+	o := codalab.NewObject("bundles", b.UUID, shown)
+	o.Relationships = map[string]codalab.Relationship{"owner": codalab.ToOne("users", b.OwnerID)}
+	return o
 }
 
 // namedParents gives parents that are gone a name, without which cl info fails.
@@ -62,13 +83,17 @@ func BundleOwner(b store.Bundle, permission int) string {
 // PrivateObject stands for a bundle that the user may not read, or that does not exist
 // (codalab/bundles/private_bundle.py).
 func PrivateObject(uuid string) codalab.Object {
-	o := codalab.NewObject("bundles", uuid, map[string]any{
+	o := codalab.NewObject("bundles", uuid, privateAttributes(uuid))
+	o.Relationships = map[string]codalab.Relationship{"owner": codalab.ToOne("users", "")} // null
+	return o
+}
+
+func privateAttributes(uuid string) map[string]any {
+	return map[string]any{
 		"uuid": uuid, "bundle_type": codalab.TypePrivate, "metadata": map[string]string{"name": access.PrivateName},
 		"command": nil, "state": nil, "frozen": nil, "is_anonymous": nil, "dependencies": []string{}, "args": nil,
 		"permission": store.PermissionNone, "permission_spec": codalab.PermissionSpec(store.PermissionNone),
-	})
-	o.Relationships = map[string]codalab.Relationship{"owner": codalab.ToOne("users", "")} // null
-	return o
+	}
 }
 
 // CommandLine is the command that would create such a run again

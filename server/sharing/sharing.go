@@ -11,9 +11,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// Set sets permissions of groups on objects of a kind, after check has accepted each
+// Set sets permissions of groups on objects of a kind for a user, after check has accepted each
 // object.
-func Set(w http.ResponseWriter, r *http.Request, a access.Access, kind store.Shared, check func(uuid string) error) error {
+func Set(w http.ResponseWriter, r *http.Request, a access.Access, u store.User, kind store.Shared, check func(uuid string) error) error {
 	objects, err := rest.ReadObjects(w, r)
 	if err != nil {
 		return err
@@ -27,7 +27,7 @@ func Set(w http.ResponseWriter, r *http.Request, a access.Access, kind store.Sha
 		if err != nil {
 			return err
 		}
-		group, err := a.Group(r.Context(), p.GroupUUID)
+		group, err := a.Group(r.Context(), u, p.GroupUUID)
 		if err != nil {
 			return err
 		}

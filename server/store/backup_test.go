@@ -174,6 +174,8 @@ func TestBackupIsRestoredWhole(t *testing.T) {
 		tree := populate(t, s)
 		_, err := openRaw(t, at).ExecContext(t.Context(), `INSERT INTO imports (id, source, ended) VALUES ('i', 'mysql://x', 7)`)
 		must(t, err)
+		_, err = openRaw(t, at).ExecContext(t.Context(), `INSERT INTO former_names (name, user_id) VALUES ('annie', '0')`)
+		must(t, err)
 		lost, err := s.NewUpload(tree.UUID) // an upload under way
 		must(t, errors.Join(err, lost.Close()))
 		dest := filepath.Join(t.TempDir(), "backup")

@@ -46,6 +46,8 @@ type Bundle struct {
 
 	// Recorded are the events that Change writes into the bundle's history (Record); always nil in a read bundle.
 	Recorded []Event `db:"-"`
+
+	Offer
 }
 
 // Extent returns the amount of the contents.
@@ -283,10 +285,15 @@ type dependencyRow struct {
 
 // Change reads a bundle, calls decide to change it, and writes it back, in one transaction. It
 // returns the changed bundle. It counts a change of the charge or of the owner in the owners' disk
-// use. Contents that the bundle no longer names are removed a little later. Change does not write
+// use. With such a change or with other contents, the bundle's offer ends. Contents that the bundle no longer names are removed a little later. Change does not write
 // dependencies. If decide fails, it writes nothing and returns decide's error. It may call decide several
 // times, so decide must only change the bundle.
 func (s *Store) Change(ctx context.Context, uuid string, decide func(*Bundle) error) (Bundle, error) {
+	return s.changeAnd(ctx, uuid, decide, func(*sqlx.Tx) error { return nil })
+}
+
+// changeAnd is Change with something more in its transaction.
+func (s *Store) changeAnd(ctx context.Context, uuid string, decide func(*Bundle) error, more func(*sqlx.Tx) error) (Bundle, error) {
 	var b Bundle
 	had := ""
 	err := s.db.InTx(ctx, func(tx *sqlx.Tx) (err error) {
@@ -294,8 +301,10 @@ func (s *Store) Change(ctx context.Context, uuid string, decide func(*Bundle) er
 			return err
 		}
 		had = b.Contents
-		b, err = change(ctx, tx, b, decide)
-		return err
+		if b, err = change(ctx, tx, b, decide); err != nil {
+			return err
+		}
+		return more(tx)
 	})
 	if err == nil {
 		s.removeReplaced(had, b)
@@ -350,13 +359,16 @@ func (s *Store) ChangeAll(ctx context.Context, uuids []string, decide func(*Bund
 
 // change changes a bundle that was read in the same transaction.
 func change(ctx context.Context, tx *sqlx.Tx, b Bundle, decide func(*Bundle) error) (Bundle, error) {
-	charge, owner := b.Charge(), b.OwnerID
+	charge, extent, owner := b.Charge(), b.Extent(), b.OwnerID
 	before, err := b.row()
 	if err != nil {
 		return Bundle{}, err
 	}
 	if err := decide(&b); err != nil {
 		return b, err
+	}
+	if b.OwnerID != owner || b.Contents != before.Contents || b.Extent() != extent {
+		b.Offer = Offer{} // it was for what is gone
 	}
 	row, err := b.row()
 	if err != nil || reflect.DeepEqual(row, before) && len(b.Recorded) == 0 {
@@ -371,7 +383,7 @@ func change(ctx context.Context, tx *sqlx.Tx, b Bundle, decide func(*Bundle) err
 	_, err = tx.NamedExecContext(ctx, `
 		UPDATE bundles SET owner_id = :owner_id, state = :state, frozen = :frozen,
 			is_anonymous = CASE WHEN :is_anonymous THEN 1 ELSE 0 END, name = :name, data_size = :data_size, entries = :entries, metadata = :metadata,
-			tags = :tags, run_time = :run_time, contents = :contents,
+			tags = :tags, run_time = :run_time, contents = :contents, offered_to = :offered_to, offered = :offered,
 			worker_user = :worker_user, worker_id = :worker_id, assigned = :assigned, kill_message = :kill_message
 		WHERE uuid = :uuid`, row)
 	if err == nil && b.ChargedTime != 0 {

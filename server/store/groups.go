@@ -31,7 +31,7 @@ type Member struct {
 }
 
 // AddGroups adds groups, all or none, with their owners as admins. It fails with ErrExists if a name is
-// taken, and with ErrTooMany if an owner would have more than MostGroups.
+// taken, and with ErrTooMany if an owner would have more than MostGroups, or differs from another one by case alone.
 func (s *Store) AddGroups(ctx context.Context, list ...Group) error {
 	var events []Event
 	for _, g := range list {
@@ -39,6 +39,9 @@ func (s *Store) AddGroups(ctx context.Context, list ...Group) error {
 	}
 	err := s.db.InTx(ctx, func(tx *sqlx.Tx) error {
 		for _, g := range list {
+			if err := checkFolded(ctx, tx, "groups", "uuid", g.Name, g.UUID); err != nil {
+				return fmt.Errorf("add group %s: %w", g.Name, err)
+			}
 			_, err := tx.NamedExecContext(ctx, `
 				INSERT INTO groups (uuid, name, owner_id, user_defined) VALUES (:uuid, :name, :owner_id, 1)`, g)
 			if sqldb.IsUnique(err) {

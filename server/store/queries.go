@@ -23,22 +23,22 @@ func (s *Store) BundlesByPrefix(ctx context.Context, prefix string, u User) ([]s
 	return uuids, rowError(err, "find bundle "+prefix)
 }
 
-// BundlesOnWorksheet returns up to limit uuids of a worksheet's bundles, newest first. If name
-// is not empty, only bundles with this name that the user may read count; "%" in it stands for any
-// text.
+// BundlesOnWorksheet returns up to limit uuids of a worksheet's bundles, newest first; those that do not exist count, too,
+// so that nobody finds out by a place on a worksheet whether a bundle exists. If name is not empty, only bundles with this
+// name that the user may read count; "%" in it stands for any text.
 func (s *Store) BundlesOnWorksheet(ctx context.Context, u User, worksheetUUID, name string, limit int) ([]string, error) {
-	readable, args := "1 = 1", []any(nil)
-	if name != "" {
-		readable, args = SharedBundle.readable(u)
-	}
-	match, arg := "? = ''", ""
-	switch {
-	case strings.Contains(name, "%"):
-		match, arg = `lower(b.name) LIKE lower(?) ESCAPE '\'`, strings.NewReplacer(`\`, `\\`, "_", `\_`).Replace(name)
-	case name != "":
-		match, arg = "b.name = ?", name
-	}
 	var uuids []string
+	if name == "" {
+		err := s.db.SelectContext(ctx, &uuids, s.db.Rebind(`
+			SELECT bundle_uuid FROM worksheet_items WHERE worksheet_uuid = ? AND bundle_uuid IS NOT NULL
+			GROUP BY bundle_uuid ORDER BY max(id) DESC LIMIT ?`), worksheetUUID, limit)
+		return uuids, rowError(err, "list bundles of worksheet "+worksheetUUID)
+	}
+	readable, args := SharedBundle.readable(u)
+	match, arg := "b.name = ?", name
+	if strings.Contains(name, "%") {
+		match, arg = `lower(b.name) LIKE lower(?) ESCAPE '\'`, strings.NewReplacer(`\`, `\\`, "_", `\_`).Replace(name)
+	}
 	err := s.db.SelectContext(ctx, &uuids, s.db.Rebind(`
 		SELECT b.uuid FROM worksheet_items i JOIN bundles b ON b.uuid = i.bundle_uuid
 		WHERE i.worksheet_uuid = ? AND `+match+` AND `+readable+`

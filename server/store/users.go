@@ -83,10 +83,17 @@ func (u User) MayBe(worker string) bool {
 	return true
 }
 
-// AddUser adds a user; ErrExists if the id or the name is taken. An EntriesQuota of 0 means DefaultEntries.
+// AddUser adds a user; ErrExists if the id or the name is taken, or the name differs from another one by case
+// alone. A name that another user had before is free for the new one. An EntriesQuota of 0 means DefaultEntries.
 func (s *Store) AddUser(ctx context.Context, u User) error {
 	u.EntriesQuota = cmp.Or(u.EntriesQuota, DefaultEntries)
 	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
+		if err := checkFolded(ctx, tx, "users", "id", u.Name, u.ID); err != nil {
+			return fmt.Errorf("add user %s: %w", u.Name, err)
+		}
+		if err := freeName(ctx, tx, u.Name); err != nil {
+			return err
+		}
 		_, err := tx.NamedExecContext(ctx, `
 			INSERT INTO users (id, name, password, joined, time_quota, disk_quota, entries_quota, parallel_run_quota)
 			VALUES (:id, :name, :password, :joined, :time_quota, :disk_quota, :entries_quota, :parallel_run_quota)`, u)
@@ -107,15 +114,21 @@ func (s *Store) User(ctx context.Context, idOrName string) (User, error) {
 
 // ChangeUser reads a user, calls decide to change it, and writes it back, in one transaction. It
 // returns the changed user. It writes neither the id nor the used part of the disk quota. It fails with ErrExists if
-// another user has the new name.
+// another user has the new name, had it before, or has one that differs from it by case alone; with ErrTooMany
+// after maxFormerNames changes.
 func (s *Store) ChangeUser(ctx context.Context, id string, decide func(*User) error) (User, error) {
 	var u User
 	err := s.db.InTx(ctx, func(tx *sqlx.Tx) error {
+		u = User{}
 		if err := tx.GetContext(ctx, &u, tx.Rebind(`SELECT * FROM users WHERE id = ?`), id); err != nil {
 			return rowError(err, "change user "+id)
 		}
+		had := u.Name
 		if err := decide(&u); err != nil {
 			return err
+		}
+		if err := rename(ctx, tx, u, had); err != nil {
+			return fmt.Errorf("change user %s: %w", id, err)
 		}
 		_, err := tx.NamedExecContext(ctx, `
 			UPDATE users SET name = :name, password = :password, time_quota = :time_quota, disk_quota = :disk_quota,
@@ -133,8 +146,9 @@ func (s *Store) ChangeUser(ctx context.Context, id string, decide func(*User) er
 // Owned holds the objects that a user owns.
 type Owned struct{ Bundles, Worksheets, Groups []string }
 
-// DeleteUser deletes a user who owns nothing, with the memberships and tokens. If the user owns objects,
-// DeleteUser returns them and deletes nothing.
+// DeleteUser deletes a user who owns nothing, with the memberships and tokens, and ends the offers to the user.
+// If the user owns objects, DeleteUser returns them and deletes nothing. No other user can take the name by a
+// rename.
 func (s *Store) DeleteUser(ctx context.Context, id string) (Owned, error) {
 	var owned Owned
 	err := s.db.InTx(ctx, func(tx *sqlx.Tx) error {
@@ -146,6 +160,9 @@ func (s *Store) DeleteUser(ctx context.Context, id string) (Owned, error) {
 		}
 		if len(owned.Bundles)+len(owned.Worksheets)+len(owned.Groups) > 0 {
 			return nil
+		}
+		if err := forgetUser(ctx, tx, id); err != nil {
+			return err
 		}
 		result, err := tx.ExecContext(ctx, tx.Rebind(`DELETE FROM users WHERE id = ?`), id)
 		if err != nil {

@@ -22,6 +22,8 @@ type Worksheet struct {
 	TagsJSON    string  `db:"tags"`
 	Created     Time    `db:"created"`
 	Modified    Time    `db:"modified"` // also the last change of an item
+
+	Offer
 }
 
 // SetTags sets the worksheet's tags.
@@ -43,8 +45,8 @@ func (w Worksheet) Tags() []string {
 	return tags
 }
 
-// AddWorksheets adds worksheets that readers may read, all or none; ErrExists if a name is taken, and ErrTooMany if
-// an owner would have more than MostWorksheets
+// AddWorksheets adds worksheets that readers may read, all or none; ErrExists if a name is taken, or
+// differs from another one by case alone, and ErrTooMany if an owner would have more than MostWorksheets
 // (codalab/rest/worksheets.py: new_worksheet).
 func (s *Store) AddWorksheets(ctx context.Context, readers DefaultPermission, list ...Worksheet) error {
 	var events []Event
@@ -57,15 +59,21 @@ func (s *Store) AddWorksheets(ctx context.Context, readers DefaultPermission, li
 			if err := checkOwned(ctx, tx, "worksheets", w.OwnerID, MostWorksheets); err != nil {
 				return err
 			}
-			from, err := readInherited(ctx, tx, w.UUID)
+			created, err := w.createdIn(ctx, tx)
 			if err != nil {
 				return err
 			}
-			events = append(events, w.event(codalab.ActionCreated, codalab.EventDetails{Groups: from.granted}))
+			events = append(events, created)
 		}
 		return nil
 	})
 	return noteUnless(ctx, err, events...)
+}
+
+// createdIn is the event of a worksheet that the transaction has made.
+func (w Worksheet) createdIn(ctx context.Context, tx *sqlx.Tx) (Event, error) {
+	from, err := readInherited(ctx, tx, w.UUID)
+	return w.event(codalab.ActionCreated, codalab.EventDetails{Groups: from.granted}), err
 }
 
 func (w Worksheet) event(action codalab.Action, d codalab.EventDetails) Event {
@@ -73,6 +81,13 @@ func (w Worksheet) event(action codalab.Action, d codalab.EventDetails) Event {
 }
 
 func addWorksheet(ctx context.Context, tx *sqlx.Tx, w Worksheet, readers DefaultPermission) error {
+	if err := checkFolded(ctx, tx, "worksheets", "uuid", w.Name, w.UUID); err != nil {
+		return fmt.Errorf("add worksheet %s: %w", w.Name, err)
+	}
+	return insertWorksheet(ctx, tx, w, readers)
+}
+
+func insertWorksheet(ctx context.Context, tx *sqlx.Tx, w Worksheet, readers DefaultPermission) error {
 	if w.TagsJSON == "" {
 		w.TagsJSON = "[]"
 	}
@@ -124,34 +139,46 @@ func (s *Store) WorksheetsByUUID(ctx context.Context, uuids []string) (map[strin
 }
 
 // ChangeWorksheet reads a worksheet, calls decide to change it, and writes it back, in one
-// transaction. It returns the changed worksheet. It fails with ErrExists if another worksheet has
-// the new name.
+// transaction. It returns the changed worksheet. With a change of the owner its offer ends. It fails with
+// ErrExists if another worksheet has the new name, or one that differs from it by case alone.
 func (s *Store) ChangeWorksheet(ctx context.Context, uuid string, decide func(*Worksheet) error) (Worksheet, error) {
 	var w Worksheet
 	var changed Event
-	err := s.db.InTx(ctx, func(tx *sqlx.Tx) error {
-		w = Worksheet{}
-		if err := tx.GetContext(ctx, &w, tx.Rebind(`SELECT * FROM worksheets WHERE uuid = ?`), uuid); err != nil {
-			return rowError(err, "change worksheet "+uuid)
-		}
-		before := w
-		if err := decide(&w); err != nil {
-			return err
-		}
-		var err error
-		if changed, err = w.changedFrom(ctx, tx, before); err != nil {
-			return err
-		}
-		_, err = tx.NamedExecContext(ctx, `
-			UPDATE worksheets SET name = :name, owner_id = :owner_id, title = :title, frozen = :frozen,
-				is_anonymous = CASE WHEN :is_anonymous THEN 1 ELSE 0 END, tags = :tags, modified = :modified
-			WHERE uuid = :uuid`, w)
-		if sqldb.IsUnique(err) {
-			return fmt.Errorf("change worksheet %s: %w", uuid, ErrExists)
-		}
-		return rowError(err, "change worksheet "+uuid)
+	err := s.db.InTx(ctx, func(tx *sqlx.Tx) (err error) {
+		w, changed, err = changeWorksheet(ctx, tx, uuid, decide)
+		return err
 	})
 	return w, noteUnless(ctx, err, changed)
+}
+
+func changeWorksheet(ctx context.Context, tx *sqlx.Tx, uuid string, decide func(*Worksheet) error) (w Worksheet, changed Event, err error) {
+	if err := tx.GetContext(ctx, &w, tx.Rebind(`SELECT * FROM worksheets WHERE uuid = ?`), uuid); err != nil {
+		return w, changed, rowError(err, "change worksheet "+uuid)
+	}
+	before := w
+	if err := decide(&w); err != nil {
+		return w, changed, err
+	}
+	if w.OwnerID != before.OwnerID {
+		w.Offer = Offer{}
+	}
+	if w.Name != before.Name {
+		if err := checkFolded(ctx, tx, "worksheets", "uuid", w.Name, w.UUID); err != nil {
+			return w, changed, fmt.Errorf("change worksheet %s: %w", uuid, err)
+		}
+	}
+	if changed, err = w.changedFrom(ctx, tx, before); err != nil {
+		return w, changed, err
+	}
+	_, err = tx.NamedExecContext(ctx, `
+		UPDATE worksheets SET name = :name, owner_id = :owner_id, title = :title, frozen = :frozen,
+			is_anonymous = CASE WHEN :is_anonymous THEN 1 ELSE 0 END, tags = :tags, modified = :modified,
+			offered_to = :offered_to, offered = :offered
+		WHERE uuid = :uuid`, w)
+	if sqldb.IsUnique(err) {
+		return w, changed, fmt.Errorf("change worksheet %s: %w", uuid, ErrExists)
+	}
+	return w, changed, rowError(err, "change worksheet "+uuid)
 }
 
 // changedFrom is the event of a worksheet's change.

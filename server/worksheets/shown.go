@@ -63,7 +63,8 @@ func (s *Worksheets) shownGroups(ctx context.Context, u store.User, sheet store.
 	return shown, err
 }
 
-// shownBundles returns those of these bundles that exist, as a user sees them, by uuid.
+// shownBundles returns bundles as a user sees them, by uuid. Those that do not exist look like those that the user may not
+// read, except to root.
 func (s *Worksheets) shownBundles(ctx context.Context, u store.User, uuids []string) (map[string]interpret.Bundle, error) {
 	found, have, err := s.config.Access.BundlesFor(ctx, u, uuids)
 	if err != nil {
@@ -84,6 +85,11 @@ func (s *Worksheets) shownBundles(ctx context.Context, u store.User, uuids []str
 		return nil, err
 	}
 	shown := make(map[string]interpret.Bundle, len(found))
+	for _, uuid := range uuids {
+		if uuid != "" && !u.Root() {
+			shown[uuid] = interpret.Bundle{Bundle: present.Bundle(store.Bundle{UUID: uuid}, store.PermissionNone)}
+		}
+	}
 	for uuid, b := range found {
 		one := interpret.Bundle{Bundle: present.Bundle(b, have[uuid])}
 		if have[uuid] >= store.PermissionRead {

@@ -1,12 +1,13 @@
 package worksheets
 
 import (
+	"context"
 	"errors"
 	"net/http"
-	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/access"
+	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/sharing"
 	"github.com/cl-slurm/cl-slurm/server/store"
@@ -26,11 +27,20 @@ func checkItems(n int) error {
 // worksheetEdit is a client's change of a worksheet.
 type worksheetEdit struct {
 	codalab.WorksheetEdit
-	owner string // empty to keep it
+	giving access.Giving
+
+	// The other fields are those of the checked edit.
+	checked bool
+	gift    plan.Gift // what becomes of giving
+	more    bool      // the offer is a new one
+}
+
+func (e *worksheetEdit) namesOwnerOnly() bool {
+	return e.giving.To != "" && e.Name == nil && e.Title == nil && e.Tags == nil && len(e.Frozen) == 0 && e.IsAnonymous == nil
 }
 
 // patchWorksheets changes worksheets (codalab/rest/worksheets.py: update_worksheets,
-// update_worksheet_metadata).
+// update_worksheet_metadata). A new owner has to accept a worksheet first, unless root gives it.
 func (s *Worksheets) patchWorksheets(w http.ResponseWriter, r *http.Request, u store.User) error {
 	ctx := r.Context()
 	objects, err := rest.ReadObjects(w, r)
@@ -39,23 +49,20 @@ func (s *Worksheets) patchWorksheets(w http.ResponseWriter, r *http.Request, u s
 	}
 	edits := make([]worksheetEdit, len(objects))
 	for i, o := range objects { // check all before changing any
-		if o.Decode(&edits[i]) != nil {
-			return rest.Refuse(http.StatusBadRequest, "A worksheet's attributes have the wrong types")
-		}
-		if edits[i].owner, err = s.config.Access.NewOwner(ctx, o); err != nil {
-			return err
-		}
-		sheet, _, err := s.config.Access.OpenWorksheet(ctx, u, o.ID, store.PermissionAll)
-		if err != nil {
-			return err
-		}
-		if err := edits[i].apply(u, s.config.Now(), &sheet); err != nil {
+		if err := s.readEdit(ctx, u, o, &edits[i]); err != nil {
 			return err
 		}
 	}
+	if err := s.checkOffers(ctx, edits); err != nil {
+		return err
+	}
 	var changed []store.Worksheet
 	for i, o := range objects {
-		sheet, err := s.config.Store.ChangeWorksheet(ctx, o.ID, func(sheet *store.Worksheet) error { return edits[i].apply(u, s.config.Now(), sheet) })
+		change := s.config.Store.ChangeWorksheet
+		if edits[i].gift == plan.GiftGiven && !u.Root() {
+			change = s.config.Store.AcceptWorksheet
+		}
+		sheet, err := change(ctx, o.ID, edits[i].apply)
 		if errors.Is(err, store.ErrExists) {
 			err = rest.Refuse(http.StatusBadRequest, "Worksheet with name %s already exists", rest.Deref(edits[i].Name))
 		}
@@ -67,23 +74,72 @@ func (s *Worksheets) patchWorksheets(w http.ResponseWriter, r *http.Request, u s
 	return s.writeWorksheets(w, r, u, changed)
 }
 
+// readEdit reads an edit, and refuses one that the user may not make.
+func (s *Worksheets) readEdit(ctx context.Context, u store.User, o codalab.Object, e *worksheetEdit) error {
+	if o.Decode(e) != nil {
+		return rest.Refuse(http.StatusBadRequest, "A worksheet's attributes have the wrong types")
+	}
+	e.giving = access.Giving{Kind: store.SharedWorksheet, By: u, Now: s.config.Now()}
+	var err error
+	if e.giving.To, err = s.config.Access.NewOwner(ctx, o); err != nil {
+		return err
+	}
+	sheet, err := s.editable(ctx, u, o.ID, e)
+	if err != nil {
+		return err
+	}
+	before := sheet.Offer
+	if err := e.apply(&sheet); err != nil {
+		return err
+	}
+	e.checked, e.more = true, e.gift == plan.GiftOffered && before.To != sheet.Offer.To
+	return nil
+}
+
+// editable returns a worksheet that the user may change, or to an offer of which the edit is an answer.
+func (s *Worksheets) editable(ctx context.Context, u store.User, uuid string, e *worksheetEdit) (store.Worksheet, error) {
+	if e.namesOwnerOnly() {
+		sheet, err := s.config.Store.Worksheet(ctx, uuid)
+		if err == nil && e.giving.Answers(sheet.OwnerID, sheet.Offer) {
+			return sheet, nil
+		}
+	}
+	sheet, _, err := s.config.Access.OpenWorksheet(ctx, u, uuid, store.PermissionAll)
+	return sheet, err
+}
+
+// checkOffers refuses edits that make too many offers.
+func (s *Worksheets) checkOffers(ctx context.Context, edits []worksheetEdit) error {
+	var offers []access.Giving
+	for _, e := range edits {
+		if e.more {
+			offers = append(offers, e.giving)
+		}
+	}
+	return s.config.Access.CheckOffers(ctx, offers)
+}
+
 // setPermissions sets the permissions of groups on worksheets (codalab/rest/worksheets.py:
 // set_worksheet_permissions).
 func (s *Worksheets) setPermissions(w http.ResponseWriter, r *http.Request, u store.User) error {
-	return sharing.Set(w, r, s.config.Access, store.SharedWorksheet, func(uuid string) error {
+	return sharing.Set(w, r, s.config.Access, u, store.SharedWorksheet, func(uuid string) error {
 		_, err := s.config.Access.Changeable(r.Context(), u, uuid)
 		return err
 	})
 }
 
 // apply makes the change or refuses it.
-func (e worksheetEdit) apply(u store.User, now time.Time, w *store.Worksheet) error {
+func (e *worksheetEdit) apply(w *store.Worksheet) error {
 	thaw := string(e.Frozen) == "null"
-	if err := access.WorksheetNotFrozen(*w); err != nil && !thaw {
+	ends := e.namesOwnerOnly() && e.giving.Ends(w.OwnerID, w.Offer)
+	if err := access.WorksheetNotFrozen(*w); err != nil && !thaw && !ends {
+		return err
+	}
+	if err := e.give(w); err != nil {
 		return err
 	}
 	if e.Name != nil && *e.Name != w.Name {
-		if err := checkWorksheetName(u, *e.Name); err != nil {
+		if err := checkWorksheetName(e.giving.By, *e.Name); err != nil {
 			return err
 		}
 		w.Name = *e.Name
@@ -99,17 +155,32 @@ func (e worksheetEdit) apply(u store.User, now time.Time, w *store.Worksheet) er
 	if e.IsAnonymous != nil {
 		w.IsAnonymous = *e.IsAnonymous
 	}
-	if e.owner != "" {
-		w.OwnerID = e.owner
-	}
 	switch {
 	case thaw:
 		w.Frozen = nil
 	case len(e.Frozen) > 0: // whatever time the client names
-		at := isoTime(now)
+		at := isoTime(e.giving.Now)
 		w.Frozen = &at
 	}
-	w.Modified = store.Time{Time: now}
+	if !e.namesOwnerOnly() || e.gift == plan.GiftGiven {
+		w.Modified = store.Time{Time: e.giving.Now}
+	}
+	return nil
+}
+
+// give changes the worksheet's owner or offer, or refuses the request. Nobody but root gives a home worksheet away: its
+// former owner could not have another one.
+func (e *worksheetEdit) give(w *store.Worksheet) error {
+	gift, err := e.giving.Apply(w.UUID, &w.OwnerID, &w.Offer)
+	switch {
+	case err != nil:
+		return err
+	case e.checked && gift != e.gift:
+		return rest.Refuse(http.StatusConflict, "Worksheet %s has changed meanwhile: try again.", w.UUID)
+	case (gift == plan.GiftOffered || gift == plan.GiftGiven) && !e.giving.By.Root() && access.IsHome(w.Name):
+		return rest.Refuse(http.StatusBadRequest, "A home worksheet cannot be given away: cl wadd copies its items to another worksheet.")
+	}
+	e.gift = gift
 	return nil
 }
 

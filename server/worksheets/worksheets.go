@@ -39,9 +39,9 @@ func (s *Worksheets) Routes() []rest.Route {
 func (s *Worksheets) worksheetRoutes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "GET /worksheets", Serve: s.findWorksheets, Public: true, Differs: "searches do not tell the owner of an anonymous worksheet; .count and .sum are refused, since cl cannot show them; so are more than 2,000 specs that are not whole uuids"},
-		{Pattern: "POST /worksheets", Serve: s.createWorksheets, Differs: "cl-server run --default-permission says who may read a new worksheet: nobody but its owner, the owner's groups, or everybody as with CodaLab"},
-		{Pattern: "PATCH /worksheets", Serve: s.patchWorksheets},
-		{Pattern: "DELETE /worksheets", Serve: s.deleteWorksheets},
+		{Pattern: "POST /worksheets", Serve: s.createWorksheets, Differs: "cl-server run --default-permission says who may read a new worksheet: nobody but its owner, the owner's groups, or everybody as with CodaLab; a name that differs from another one by case alone is refused, and names such as admin"},
+		{Pattern: "PATCH /worksheets", Serve: s.patchWorksheets, Differs: "an owner who names another one offers the worksheet, as by PATCH /bundles; home worksheets cannot be given away; names as for new worksheets"},
+		{Pattern: "DELETE /worksheets", Serve: s.deleteWorksheets, Differs: "a uuid without a worksheet is refused like one of a worksheet that the user may not read"},
 		{Pattern: "GET /worksheets/{uuid}", Serve: s.worksheet, Public: true, Differs: "items always have a sort_key, so that a reader never changes a worksheet; items.subworksheet is included"},
 		{Pattern: "POST /worksheets/{uuid}/add-items", Serve: s.insertItems},
 		{Pattern: "POST /worksheet-items", Serve: s.addItems},
@@ -187,10 +187,10 @@ func checkWorksheetName(u store.User, name string) error {
 	if err := access.CheckGroupName(name); err != nil {
 		return err
 	}
-	if strings.HasPrefix(name, access.HomePrefix) && name != access.HomePrefix+u.Name {
+	if access.IsHome(name) && name != access.HomePrefix+u.Name {
 		return rest.Refuse(http.StatusBadRequest, "Cannot create %s because this is potentially the home worksheet of another user", name)
 	}
-	return nil
+	return access.CheckSystemName(u, name)
 }
 
 // worksheet returns one worksheet, and the related objects that the query includes
