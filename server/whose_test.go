@@ -261,3 +261,19 @@ func TestWorkersAreShownToTheirUsersAndGroups(t *testing.T) {
 		t.Errorf("%s", a.body)
 	}
 }
+
+// A worker is its user's and its id's: the id of another user's worker, its tag and exclusiveness get nobody its runs.
+func TestWorkerWithTheIDOfAnothersWorkerHasNoneOfItsRuns(t *testing.T) {
+	t.Parallel()
+	s := whose(t)
+	job := s.run("x", cpuQueue)
+	own, other := s.worker("alice", "w", "cpu"), s.worker("bob", "w", "cpu")
+	other.info.TagExclusive = true
+	other.takesNone(own)
+	other.checkIn(reportOf(job, codalab.StateFinalizing))
+	s.call("bob", "POST", "/workers/w/start_bundle/"+job, codalab.StartBundle{}).is(http.StatusNotFound)
+	s.call("bob", "PUT", "/bundles/"+job+"/contents/blob/?filename=x", "evil").is(http.StatusForbidden)
+	if b := s.bundle("alice", job); b.State != codalab.StatePreparing {
+		t.Errorf("%s", b.State)
+	}
+}

@@ -226,7 +226,7 @@ func (c *cli) tellOfferedWorksheet(ctx context.Context, at *workspace, w client.
 	}
 }
 
-// tellOwned says who can read those bundles that the user has got by naming themself as the owner.
+// tellOwned names the readers of bundles of which the user has become the owner by chown.
 func (c *cli) tellOwned(ctx context.Context, at *workspace, bundles []client.BundleInfo, named codalab.User) error {
 	var uuids []string
 	for _, b := range bundles {
