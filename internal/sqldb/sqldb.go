@@ -137,22 +137,33 @@ func limitConnections(db *sqlx.DB) {
 	db.SetMaxIdleConns(connections)
 }
 
-// migrate applies the missing migrations. If two programs start at the same time, the one that
-// meets the other's lock or tables tries again.
+// migrate applies the missing migrations. If several programs start at the same time, one that meets another's
+// lock or tables tries again. They may meet at each migration, so only tries count between which nobody has
+// applied any.
 func (db *DB) migrate(ctx context.Context, migrations fs.FS) error {
 	provider, err := goose.NewProvider(db.dialect.goose, db.DB.DB, migrations)
 	if err != nil {
 		return fmt.Errorf("read migrations of database %s: %w", db.name, err)
 	}
 	const tries = 5
+	before := int64(-1)
 	for try := 1; ; try++ {
 		if _, err = provider.Up(ctx); err == nil {
 			return db.checkForm(ctx, migrations)
+		}
+		if applied, readErr := db.applied(ctx); readErr == nil && applied > before {
+			before, try = applied, 1
 		}
 		if try == tries || backOff(ctx, try) != nil {
 			return fmt.Errorf("migrate database %s: %w", db.name, nameFull(err))
 		}
 	}
+}
+
+// applied returns the newest migration that was applied.
+func (db *DB) applied(ctx context.Context) (version int64, err error) {
+	err = db.GetContext(ctx, &version, `SELECT coalesce(max(version_id), 0) FROM goose_db_version`)
+	return version, err
 }
 
 // checkForm compares the newest migration that was applied with the newest that is
@@ -164,8 +175,8 @@ func (db *DB) checkForm(ctx context.Context, migrations fs.FS) error {
 	}
 	sources := provider.ListSources()
 	known := sources[len(sources)-1].Version // goose refuses an empty list
-	var applied int64
-	if err := db.GetContext(ctx, &applied, `SELECT coalesce(max(version_id), 0) FROM goose_db_version`); err != nil {
+	applied, err := db.applied(ctx)
+	if err != nil {
 		if isSQLite(err, sqlite3.SQLITE_ERROR) || pq.As(err, pqerror.UndefinedTable) != nil { // SQLite has no narrower code
 			err = fmt.Errorf("%w (%w)", ErrAbsent, err)
 		}
