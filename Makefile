@@ -118,7 +118,7 @@ lint: $(tools) ## check layering, style and format
 	[ -z "$$unformatted" ] || { echo "not formatted by gofumpt:"; echo "$$unformatted"; exit 1; }
 	@! git grep -nE '(^|[{:;])[[:space:]]*go (func\b|[[:alnum:]_.]*[[(])' -- '*.go' ':!*_test.go' ':!*/testdata/*' ':!internal/background/' || \
 	{ echo "start goroutines with internal/background, a sync.WaitGroup or an errgroup"; exit 1; }
-	@! command -v shellcheck >/dev/null || (cd scripts && shellcheck -x setup slurm-cluster kubernetes site postgres azure-tools vuln lib/cluster/furnish lib/kubernetes/{furnish,apart} lib/site/boot lib/site/room lib/site/root/usr/local/sbin/* release/*.sh)
+	@! command -v shellcheck >/dev/null || (cd scripts && shellcheck -x setup slurm-cluster kubernetes site postgres azure-tools oidc-provider vuln lib/cluster/furnish lib/kubernetes/{furnish,apart} lib/site/boot lib/site/room lib/site/root/usr/local/sbin/* release/*.sh)
 
 # It needs the database of vulnerabilities, which many networks do not reach: exit code 4 then.
 .PHONY: vuln
@@ -178,6 +178,10 @@ kubernetes-down: ## stop that cluster
 .PHONY: azure-tools
 azure-tools: ## install Microsoft's programs for tests of Azure Batch, from npm (Node.js 20)
 	@scripts/azure-tools up
+
+.PHONY: oidc-provider
+oidc-provider: ## install a provider of OpenID Connect for tests, from npm (Node.js 20)
+	@scripts/oidc-provider up
 
 .PHONY: azure-transcript
 azure-transcript: azure-tools ## print a session of cl-worker-manager azure-batch: 0 to 8 workers in containers and back to 0

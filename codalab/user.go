@@ -88,6 +88,21 @@ type PasswordChange struct {
 	New string `json:"new_password"`
 }
 
+// DeviceGrant is the grant type of a program whose user signs in by a browser, on whatever machine (RFC 8628). CodaLab's own
+// server does not have it.
+const DeviceGrant = "urn:ietf:params:oauth:grant-type:device_code"
+
+// DeviceAnswer is the answer of POST /oauth2/device_authorization: the user opens Page and types UserCode there, while the
+// program asks for tokens with DeviceCode.
+type DeviceAnswer struct {
+	DeviceCode string `json:"device_code"`
+	UserCode   string `json:"user_code"`
+	Page       string `json:"verification_uri"`
+	// Seconds is the time for that, and Interval the least time between two questions, in seconds.
+	Seconds  float64 `json:"expires_in"`
+	Interval float64 `json:"interval"`
+}
+
 // UserEdit is a change of a user: the attributes of PATCH /user and PATCH /users. Nil fields stay as they
 // are.
 type UserEdit struct {

@@ -72,6 +72,10 @@ func Calls() []Call {
 		{"POST /oauth2/token", true, true, false, false, "differs", "failed sign-ins are slowed: 429 until a time that the answer names; a program that sends device_token gets one, by which it is known at its next sign-in"},
 		{"GET /account/reset", true, true, true, false, "differs", "the page asks for the operator's one-time code, and sends no mail"},
 		{"POST /account/reset/finalize", true, true, true, false, "differs", "answers programs in plain text; ends all sessions of the user"},
+		{"POST /oauth2/device_authorization", true, true, true, false, "differs", "only this server has it, with --oidc-issuer: a program begins a sign-in by a browser (RFC 8628)"},
+		{"GET /sso", true, true, true, false, "differs", "only this server has it, with --oidc-issuer: the page for the code that cl login --sso shows"},
+		{"POST /sso", true, true, true, false, "differs", "the same; it sends the browser to the provider"},
+		{"GET /sso/callback", true, true, true, false, "differs", "the same; the browser comes back from the provider"},
 		{"POST /oauth2/revoke", true, true, true, false, "differs", "ends all tokens of the session"},
 	}
 	for _, one := range (&Server{contents: &contents.Contents{}}).routes() {
@@ -102,6 +106,9 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("POST /rest/oauth2/revoke", s.signIns.Revoke)
 	mux.HandleFunc("GET "+ResetPath, s.signIns.ResetPage)
 	mux.HandleFunc("POST "+ResetPath+"/finalize", s.signIns.Reset)
+	if s.sso != nil {
+		s.sso.Handle(mux)
+	}
 	for _, one := range s.routes() {
 		method, path, _ := strings.Cut(one.Pattern, " ")
 		mux.HandleFunc(method+" /rest"+path, s.authenticated(one))

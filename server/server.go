@@ -25,6 +25,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/schedule"
 	"github.com/cl-slurm/cl-slurm/server/secrets"
 	"github.com/cl-slurm/cl-slurm/server/signin"
+	"github.com/cl-slurm/cl-slurm/server/sso"
 	"github.com/cl-slurm/cl-slurm/server/store"
 	"github.com/cl-slurm/cl-slurm/server/vault"
 	"github.com/cl-slurm/cl-slurm/server/worksheets"
@@ -71,6 +72,8 @@ type Config struct {
 	// Audit receives a line of JSON for each request that is in the audit log, besides Log; nil for nobody. Lines that it
 	// does not take are counted.
 	Audit io.Writer
+	// SSO is the provider by which users sign in with a browser; the zero value for none.
+	SSO sso.Options
 	// WorkerProgram is the path of the cl-worker that the server hands out; empty for none.
 	WorkerProgram string
 	// SecretsKey is the path of the file with the key of users' secrets, which the first secret makes. Default: a file
@@ -105,6 +108,7 @@ type Server struct {
 	checkIns   *checkin.CheckIns
 	signIns    *signin.SignIns
 	secrets    *secrets.Secrets
+	sso        *sso.SSO // nil without a provider
 	scheduler  *schedule.Scheduler
 	metrics    *metrics
 	auditFile  *auditFile
@@ -135,10 +139,14 @@ func New(c Config) *Server {
 		Log: c.Log, Now: c.Now, Store: c.Store, Access: permitted, Hub: h, LinkRoots: c.LinkRoots,
 		FetchPrivate: c.FetchPrivate, TransferTimeout: c.TransferTimeout, Changed: changes.Add,
 	})
-	s.signIns = signin.New(signin.Config{
+	signIns := signin.Config{
 		Log: c.Log, Now: c.Now, Store: c.Store, Cost: c.PasswordCost, Address: address,
 		Count: func(outcome string) { s.metrics.signIns.WithLabelValues(outcome).Inc() },
-	})
+	}
+	if s.sso = sso.New(sso.Config{Options: c.SSO, Log: c.Log, Now: c.Now, Store: c.Store, Address: address}); s.sso != nil {
+		signIns.Redeem = s.sso.Redeem
+	}
+	s.signIns = signin.New(signIns)
 	s.checkIns = checkin.New(checkin.Config{
 		Log: c.Log, Now: c.Now, Store: c.Store, Access: permitted, Hub: h, Site: c.Site, Files: s.contents.Files, Changed: changes.Add,
 		SharedDisk: c.SharedDisk, Hold: c.Hold, WorkerTimeout: c.WorkerTimeout, Address: address,

@@ -22,7 +22,7 @@ import (
 
 func runCommand(ctx context.Context, p program.Process) *cobra.Command {
 	var at dataLocation
-	var web web
+	web, provider := web{}, provider{}
 	var format string
 	config := server.Config{Now: p.Now}
 	var fetchPrivate []string
@@ -38,13 +38,20 @@ a proxy with TLS in front of the server for clients on other machines, and start
 the server with --behind-proxy.
 
 The answer to GET /healthz is 200 while the server works. --metrics-listen serves
-GET /metrics for Prometheus on an address of its own, without a login.`,
+GET /metrics for Prometheus on an address of its own, without a login.
+
+With --oidc-issuer, users may sign in by a provider of OpenID Connect (cl login
+--sso). The provider has to know the address PUBLIC-URL/rest/sso/callback. Passwords
+stay possible.`,
 		RunE: func(_ *cobra.Command, _ []string) error {
 			var err error
 			if config.Log, err = newLog(p, format); err == nil {
 				err = cmp.Or(web.check(), at.checkOwn(p))
 			}
 			if err != nil {
+				return program.Usage(err)
+			}
+			if config.SSO, err = provider.options(); err != nil {
 				return program.Usage(err)
 			}
 			return at.withLocked(ctx, func(data *store.Store) error {
@@ -68,6 +75,7 @@ GET /metrics for Prometheus on an address of its own, without a login.`,
 	secretsKeyFlag(cmd, &config.SecretsKey)
 	audit.flags(cmd)
 	limits.flags(cmd.Flags())
+	provider.flags(cmd)
 	siteFlags(cmd.Flags(), &config)
 	f := cmd.Flags()
 	f.StringVar(&format, "log-format", "text", "the `form` of the log's lines on standard error: text or json")
@@ -75,7 +83,7 @@ GET /metrics for Prometheus on an address of its own, without a login.`,
 	return cmd
 }
 
-// siteFlags are the flags of the server itself that are no limits.
+// siteFlags adds the flags that need no check.
 func siteFlags(f *pflag.FlagSet, config *server.Config) {
 	f.Var((*readersFlag)(&config.DefaultPermission), "default-permission", "who may read a new worksheet and the bundles on it besides their owner, `whom`: none, group (the owner's groups), or public (everybody, as with CodaLab); the data directory remembers it, and begins with none")
 	f.BoolVar(&config.BehindProxy, "behind-proxy", false, "a proxy is in front of the server: take the clients' addresses from its X-Forwarded-For")

@@ -50,7 +50,8 @@ password's hash in place of the password, which may be of any length.`,
 		RunE: func(_ *cobra.Command, args []string) error { return addUser(ctx, p, in, args[0]) },
 	}
 	in.at.flags(cmd)
-	in.quotas.flags(cmd, "1t", "100y", store.DefaultEntries, 100_000)
+	usual := newUserQuotas()
+	in.quotas.flags(cmd, usual.disk, usual.time, usual.entries, usual.runs)
 	f := cmd.Flags()
 	f.StringVar(&in.passwordFile, "password-file", "", "the `file` whose first line is the password")
 	f.BoolVar(&in.hashed, "hashed", false, "the password is given as a hash: pbkdf2_sha256$… of CodaLab's own server, or $argon2id$…")

@@ -21,6 +21,11 @@ type quotas struct {
 	entries, runs int64
 }
 
+// newUserQuotas are those of a user for whom there are no flags.
+func newUserQuotas() quotas {
+	return quotas{disk: "1t", time: "100y", entries: store.DefaultEntries, runs: 100_000}
+}
+
 func (q *quotas) flags(cmd *cobra.Command, disk, span string, entries, runs int64) {
 	f := cmd.Flags()
 	f.StringVar(&q.disk, "disk-quota", disk, "the total `size` of the user's bundles, and 4k for each file, directory and link in them")

@@ -167,7 +167,7 @@ func (c *cli) commandGroups() []group {
 			c.uinfoCommand(), c.ueditCommand(), c.ufarewellCommand(), c.ulsCommand(), c.passwdCommand(), c.sessionsCommand(),
 		}},
 		{"Commands for the site", []*cobra.Command{c.workersCommand(), c.tokenCommand()}},
-		{groupOther, []*cobra.Command{c.statusCommand(), c.aliasCommand(), c.configCommand(), c.logoutCommand()}},
+		{groupOther, []*cobra.Command{c.statusCommand(), c.aliasCommand(), c.configCommand(), c.loginCommand(), c.logoutCommand()}},
 	}
 }
 

@@ -35,6 +35,7 @@ func (c *cli) connect(address string) (*client.Client, error) {
 	}
 	var api *client.Client
 	l.reach = func(ctx context.Context) error { return api.Reach(ctx) }
+	l.browser = func(ctx context.Context) bool { return api.OffersBrowser(ctx) }
 	api, err = client.New(address, client.Options{
 		ClientID:    client.CommandClient,
 		Credentials: l.credentials,
@@ -62,6 +63,8 @@ type login struct {
 	user string
 	// reach fails unless the server answers as CodaLab's does.
 	reach func(context.Context) error
+	// browser reports whether the server lets people sign in by a browser; nil if it is not asked.
+	browser func(context.Context) bool
 }
 
 // path is the token's file; empty while the user is not known.
@@ -124,6 +127,9 @@ func (l *login) credentials(ctx context.Context) (user, password string, err err
 		return "", "", errNoCredentials
 	}
 	fmt.Fprintf(c.Stderr, "Requesting access at %s\n", l.address)
+	if l.browser != nil && l.browser(ctx) {
+		fmt.Fprintln(c.Stderr, "(cl login --sso signs in by a browser)")
+	}
 	defer c.guardTerminal()()
 	asked := account.Login{User: user}
 	if err := asked.Ask(c.Stderr, in); err != nil {

@@ -2,10 +2,10 @@
 //
 // One rule holds for all of them: if something is missing, the test is skipped with a reason. If the
 // environment variable CLTEST_REQUIRE, a comma-separated list, names it, the test fails instead. The names
-// are slurm, containers, fuse, researcher, postgres, mariadb, docker, moto, azure, packages, kubernetes and site;
+// are slurm, containers, fuse, researcher, postgres, mariadb, docker, moto, azure, oidc, packages, kubernetes and site;
 // containers includes fuse. Under -short everything counts as missing.
 //
-// scripts/setup, scripts/slurm-cluster, scripts/postgres, scripts/azure-tools, scripts/kubernetes and scripts/site provide
+// scripts/setup, scripts/slurm-cluster, scripts/postgres, scripts/azure-tools, scripts/oidc-provider, scripts/kubernetes and scripts/site provide
 // everything.
 package testenv
 
@@ -38,6 +38,7 @@ const (
 	packages   = "packages"
 	mariadb    = "mariadb"
 	docker     = "docker"
+	oidc       = "oidc"
 	moto       = "moto"
 	azure      = "azure"
 	realSite   = "site"

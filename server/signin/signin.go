@@ -15,7 +15,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// Config has what SignIns needs. All fields are required.
+// Config has what SignIns needs. All fields but Redeem are required.
 type Config struct {
 	Log   *slog.Logger
 	Now   func() time.Time
@@ -26,6 +26,9 @@ type Config struct {
 	Address func(*http.Request) string
 	// Count is told the outcome of each sign-in with a password: ok, refused, or put off.
 	Count func(outcome string)
+	// Redeem returns the id of the user who has signed in by a browser for the program with a device code (package sso).
+	// Its error is one of RFC 8628, section 3.5. It is nil without a provider of sign-ins.
+	Redeem func(deviceCode, client string) (userID string, err error)
 }
 
 // SignIns gives out tokens, and knows the users of tokens.

@@ -115,6 +115,15 @@ func (s *SignIns) grantToken(w http.ResponseWriter, r *http.Request) error {
 		err = s.grantForPassword(w, r, client)
 	case "refresh_token":
 		err = s.grantForRefresh(w, r, client)
+	case codalab.DeviceGrant:
+		if s.config.Redeem == nil {
+			return writeTokenError(w, http.StatusBadRequest, "unsupported_grant_type", "")
+		}
+		userID, no := s.config.Redeem(r.PostForm.Get("device_code"), client)
+		if no != nil {
+			return writeTokenError(w, http.StatusBadRequest, no.Error(), "")
+		}
+		err = s.begin(w, r, store.SignIn{Session: store.Session{UserID: userID, Client: client}}, "")
 	default:
 		return writeTokenError(w, http.StatusBadRequest, "unsupported_grant_type", "")
 	}

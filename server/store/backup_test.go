@@ -96,6 +96,7 @@ func populate(t *testing.T, s *store.Store) store.Bundle {
 	must(t, err)
 	must(t, s.AddReset(ctx, me, "code", now))
 	must(t, s.AddProgramToken(ctx, store.ProgramToken{ID: "p", Token: "u", UserID: me, Workers: "w"}, 1))
+	must(t, s.Link(ctx, store.Identity{Issuer: "https://login.example", Subject: "1", UserID: me, Linked: store.Time{Time: now}}))
 	program := "p"
 	must(t, s.AddWorkerToken(ctx, store.WorkerToken{Token: "t", UserID: me, WorkerID: "w", Expires: store.Time{Time: now}, MadeBy: &program}, now, 1))
 	must(t, s.SetSecret(ctx, store.Secret{UserID: me, Name: "A", Sealed: "x", KeyID: "k", Set: store.Time{Time: now}}, 9))

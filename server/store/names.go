@@ -31,17 +31,23 @@ func rename(ctx context.Context, tx *sqlx.Tx, u User, had string) error {
 	if err := checkFolded(ctx, tx, "users", "id", u.Name, u.ID); err != nil {
 		return err
 	}
-	var holders []string
-	if err := tx.SelectContext(ctx, &holders, tx.Rebind(`SELECT user_id FROM former_names WHERE name = ?`), fold(u.Name)); err != nil {
-		return rowError(err, "find former names")
-	}
-	if len(holders) > 0 && holders[0] != u.ID {
-		return ErrExists
+	if err := checkFormer(ctx, tx, u); err != nil {
+		return err
 	}
 	if err := freeName(ctx, tx, u.Name); err != nil {
 		return err
 	}
 	return keepName(ctx, tx, u.ID, had)
+}
+
+// checkFormer fails with ErrExists if the user's name is a former one of another user.
+func checkFormer(ctx context.Context, tx *sqlx.Tx, u User) error {
+	var others int
+	err := tx.GetContext(ctx, &others, tx.Rebind(`SELECT count(*) FROM former_names WHERE name = ? AND user_id <> ?`), fold(u.Name), u.ID)
+	if err == nil && others > 0 {
+		err = ErrExists
+	}
+	return rowError(err, "compare former names")
 }
 
 // keepName makes a name a former one of a user. It fails with ErrTooMany if the user has too many.

@@ -86,22 +86,26 @@ func (u User) MayBe(worker string) bool {
 // AddUser adds a user; ErrExists if the id or the name is taken, or the name differs from another one by case
 // alone. A name that another user had before is free for the new one. An EntriesQuota of 0 means DefaultEntries.
 func (s *Store) AddUser(ctx context.Context, u User) error {
-	u.EntriesQuota = cmp.Or(u.EntriesQuota, DefaultEntries)
 	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
-		if err := checkFolded(ctx, tx, "users", "id", u.Name, u.ID); err != nil {
-			return fmt.Errorf("add user %s: %w", u.Name, err)
-		}
 		if err := freeName(ctx, tx, u.Name); err != nil {
 			return err
 		}
-		_, err := tx.NamedExecContext(ctx, `
-			INSERT INTO users (id, name, password, joined, time_quota, disk_quota, entries_quota, parallel_run_quota)
-			VALUES (:id, :name, :password, :joined, :time_quota, :disk_quota, :entries_quota, :parallel_run_quota)`, u)
-		if sqldb.IsUnique(err) {
-			return fmt.Errorf("add user %s: %w", u.Name, ErrExists)
-		}
-		return rowError(err, "add user "+u.Name)
+		return addUser(ctx, tx, u)
 	})
+}
+
+func addUser(ctx context.Context, tx *sqlx.Tx, u User) error {
+	u.EntriesQuota = cmp.Or(u.EntriesQuota, DefaultEntries)
+	if err := checkFolded(ctx, tx, "users", "id", u.Name, u.ID); err != nil {
+		return fmt.Errorf("add user %s: %w", u.Name, err)
+	}
+	_, err := tx.NamedExecContext(ctx, `
+		INSERT INTO users (id, name, password, joined, time_quota, disk_quota, entries_quota, parallel_run_quota)
+		VALUES (:id, :name, :password, :joined, :time_quota, :disk_quota, :entries_quota, :parallel_run_quota)`, u)
+	if sqldb.IsUnique(err) {
+		return fmt.Errorf("add user %s: %w", u.Name, ErrExists)
+	}
+	return rowError(err, "add user "+u.Name)
 }
 
 // User returns the user with this id or name.
