@@ -3,11 +3,8 @@ package server_test
 import (
 	"context"
 	"encoding/json"
-	"html"
-	"io"
 	"log/slog"
 	"net/http"
-	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/url"
 	"regexp"
@@ -117,111 +114,48 @@ func (s *ssoSite) redeem(codes codalab.DeviceAnswer) answer {
 	return s.grant("codalab_cli_client", url.Values{"grant_type": {codalab.DeviceGrant}, "device_code": {codes.DeviceCode}})
 }
 
-// browser is a person's browser, which keeps cookies and follows no redirection by itself.
+// browser is a person's browser at the site.
 type browser struct {
 	*ssoSite
-	http *http.Client
+	*testenv.Browser
 }
 
 func (s *ssoSite) browser() browser {
 	s.t.Helper()
-	jar, err := cookiejar.New(nil)
-	must(s.t, err)
-	c := *s.web.Client()
-	c.Jar, c.CheckRedirect = jar, func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return browser{s, &c}
-}
-
-// shown is a page.
-type shown struct {
-	status int
-	header http.Header
-	body   string
-	at     *url.URL
-}
-
-func (b browser) open(method, address string, form url.Values) shown {
-	b.t.Helper()
-	r, err := http.NewRequestWithContext(context.Background(), method, address, strings.NewReader(form.Encode()))
-	must(b.t, err)
-	if form != nil {
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	}
-	resp, err := b.http.Do(r)
-	must(b.t, err)
-	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(resp.Body)
-	must(b.t, err)
-	return shown{resp.StatusCode, resp.Header, string(body), r.URL}
-}
-
-// next returns the address of a redirection; empty if it is none.
-func (p shown) next(tb testing.TB) string {
-	tb.Helper()
-	to := p.header.Get("Location")
-	if to == "" {
-		return ""
-	}
-	u, err := p.at.Parse(to)
-	must(tb, err)
-	return u.String()
-}
-
-func (p shown) part(tb testing.TB, pattern string) string {
-	tb.Helper()
-	m := regexp.MustCompile(pattern).FindStringSubmatch(p.body)
-	if m == nil {
-		tb.Fatalf("no %s in %d %s", pattern, p.status, p.body)
-	}
-	return html.UnescapeString(m[1])
+	return browser{s, testenv.NewBrowser(s.t, s.web.Client())}
 }
 
 // ask types a code into the server's page, and returns the question and its mark.
-func (b browser) ask(code string) (question shown, mark string) {
+func (b browser) ask(code string) (question testenv.Page, mark string) {
 	b.t.Helper()
-	mark = b.open(http.MethodGet, b.web.URL+"/rest/sso", nil).part(b.t, `name="mark" value="([^"]+)"`)
-	return b.open(http.MethodPost, b.web.URL+"/rest/sso", url.Values{"mark": {mark}, "code": {code}}), mark
+	mark = b.Open(http.MethodGet, b.web.URL+"/rest/sso", nil).Part(b.t, `name="mark" value="([^"]+)"`)
+	return b.Open(http.MethodPost, b.web.URL+"/rest/sso", url.Values{"mark": {mark}, "code": {code}}), mark
 }
 
 // allow goes on to the provider, and returns the address there.
 func (b browser) allow(codes codalab.DeviceAnswer) string {
 	b.t.Helper()
 	question, mark := b.ask(codes.UserCode)
-	if question.status != http.StatusOK || !strings.Contains(question.body, codes.UserCode) || !strings.Contains(question.body, "192.0.2.1") {
-		b.t.Fatalf("the page does not ask: %d %s", question.status, question.body)
+	if question.Status != http.StatusOK || !strings.Contains(question.Body, codes.UserCode) || !strings.Contains(question.Body, "192.0.2.1") {
+		b.t.Fatalf("the page does not ask: %d %s", question.Status, question.Body)
 	}
-	sent := b.open(http.MethodPost, b.web.URL+"/rest/sso", url.Values{"mark": {mark}, "code": {codes.UserCode}, "answer": {"allow"}})
-	if sent.status != http.StatusSeeOther || !strings.HasPrefix(sent.next(b.t), b.provider.Issuer) {
-		b.t.Fatalf("the browser is not sent to the provider: %d %s", sent.status, sent.body)
+	sent := b.Open(http.MethodPost, b.web.URL+"/rest/sso", url.Values{"mark": {mark}, "code": {codes.UserCode}, "answer": {"allow"}})
+	if sent.Status != http.StatusSeeOther || !strings.HasPrefix(sent.Next(b.t), b.provider.Issuer) {
+		b.t.Fatalf("the browser is not sent to the provider: %d %s", sent.Status, sent.Body)
 	}
-	return sent.next(b.t)
+	return sent.Next(b.t)
 }
 
 // logIn logs in at the provider and consents there, and returns the address to which the provider sends the browser.
 func (b browser) logIn(address, subject string) string {
 	b.t.Helper()
-	for range 10 {
-		p := b.open(http.MethodGet, address, nil)
-		for p.next(b.t) == "" {
-			form := url.Values{"prompt": {p.part(b.t, `name="prompt" value="([^"]+)"`)}, "login": {subject}, "password": {"any"}}
-			if subject == "" {
-				p = b.open(http.MethodGet, b.provider.Issuer+p.part(b.t, `href="(?:`+regexp.QuoteMeta(b.provider.Issuer)+`)?(/[^"]*abort)"`), nil)
-				continue
-			}
-			p = b.open(http.MethodPost, p.part(b.t, `action="([^"]+)"`), form)
-		}
-		if address = p.next(b.t); strings.HasPrefix(address, b.web.URL) {
-			return address
-		}
-	}
-	b.t.Fatalf("the provider does not end: %s", address)
-	return ""
+	return b.LogIn(b.provider, address, subject, b.web.URL)
 }
 
 // signIn signs a person in, and returns the last page.
-func (b browser) signIn(codes codalab.DeviceAnswer, subject string) shown {
+func (b browser) signIn(codes codalab.DeviceAnswer, subject string) testenv.Page {
 	b.t.Helper()
-	return b.open(http.MethodGet, b.logIn(b.allow(codes), subject), nil)
+	return b.Open(http.MethodGet, b.logIn(b.allow(codes), subject), nil)
 }
 
 // signedIn checks that a program has got the tokens of a user.
@@ -250,8 +184,8 @@ func TestBrowserSignsAProgramIn(t *testing.T) {
 			}
 			s.redeem(codes).says(http.StatusBadRequest, `"authorization_pending"`)
 			last := s.browser().signIn(codes, "s-alice")
-			if last.status != http.StatusOK || !strings.Contains(last.body, "cl is signed in as alice.") {
-				t.Fatalf("%d %s", last.status, last.body)
+			if last.Status != http.StatusOK || !strings.Contains(last.Body, "cl is signed in as alice.") {
+				t.Fatalf("%d %s", last.Status, last.Body)
 			}
 			s.signedIn(codes, "alice")
 
@@ -273,16 +207,16 @@ func TestPagesOfASignInAreClosedToOtherSites(t *testing.T) {
 	t.Parallel()
 	s := newSSOSite(t, false)
 	b := s.browser()
-	p := b.open(http.MethodGet, s.web.URL+"/rest/sso", nil)
+	p := b.Open(http.MethodGet, s.web.URL+"/rest/sso", nil)
 	for name, want := range map[string]string{
 		"Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'", "Cache-Control": "no-store",
 		"Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff",
 	} {
-		if got := p.header.Get(name); got != want {
+		if got := p.Header.Get(name); got != want {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
-	cookie := p.header.Get("Set-Cookie")
+	cookie := p.Header.Get("Set-Cookie")
 	for _, want := range []string{"__Host-cl-sso=", "; Path=/", "; HttpOnly", "; Secure", "; SameSite=Lax"} {
 		if !strings.Contains(cookie, want) || strings.Contains(cookie, "Domain") {
 			t.Errorf("the cookie %s lacks %s", cookie, want)
@@ -291,13 +225,13 @@ func TestPagesOfASignInAreClosedToOtherSites(t *testing.T) {
 	codes := s.begin()
 	for name, form := range map[string]url.Values{
 		"no mark":        {"code": {codes.UserCode}, "answer": {"allow"}},
-		"another's mark": {"code": {codes.UserCode}, "answer": {"allow"}, "mark": {s.browser().open(http.MethodGet, s.web.URL+"/rest/sso", nil).part(t, `name="mark" value="([^"]+)"`)}},
+		"another's mark": {"code": {codes.UserCode}, "answer": {"allow"}, "mark": {s.browser().Open(http.MethodGet, s.web.URL+"/rest/sso", nil).Part(t, `name="mark" value="([^"]+)"`)}},
 	} {
-		if p := b.open(http.MethodPost, s.web.URL+"/rest/sso", form); p.status != http.StatusForbidden {
-			t.Errorf("%s: %d", name, p.status)
+		if p := b.Open(http.MethodPost, s.web.URL+"/rest/sso", form); p.Status != http.StatusForbidden {
+			t.Errorf("%s: %d", name, p.Status)
 		}
 	}
-	if p := b.open(http.MethodGet, s.web.URL+"/rest/sso?code="+codes.UserCode, nil); strings.Contains(p.body, codes.UserCode) {
+	if p := b.Open(http.MethodGet, s.web.URL+"/rest/sso?code="+codes.UserCode, nil); strings.Contains(p.Body, codes.UserCode) {
 		t.Error("a link fills the code in")
 	}
 }
@@ -314,48 +248,48 @@ func TestStolenAndForgedSignInsAreRefused(t *testing.T) {
 		return u.String()
 	}
 	//nolint:paralleltest // they share a server, whose requests fail the outer test
-	for name, attack := range map[string]func(b browser, codes codalab.DeviceAnswer) shown{
-		"wrong state": func(b browser, codes codalab.DeviceAnswer) shown {
+	for name, attack := range map[string]func(b browser, codes codalab.DeviceAnswer) testenv.Page{
+		"wrong state": func(b browser, codes codalab.DeviceAnswer) testenv.Page {
 			back := b.logIn(b.allow(codes), "s-alice")
-			return b.open(http.MethodGet, change(back, func(q url.Values) { q.Set("state", "x") }), nil)
+			return b.Open(http.MethodGet, change(back, func(q url.Values) { q.Set("state", "x") }), nil)
 		},
-		"no state": func(b browser, codes codalab.DeviceAnswer) shown {
+		"no state": func(b browser, codes codalab.DeviceAnswer) testenv.Page {
 			back := b.logIn(b.allow(codes), "s-alice")
-			return b.open(http.MethodGet, change(back, func(q url.Values) { q.Del("state") }), nil)
+			return b.Open(http.MethodGet, change(back, func(q url.Values) { q.Del("state") }), nil)
 		},
-		"another nonce": func(b browser, codes codalab.DeviceAnswer) shown {
+		"another nonce": func(b browser, codes codalab.DeviceAnswer) testenv.Page {
 			to := change(b.allow(codes), func(q url.Values) { q.Set("nonce", "x") })
-			return b.open(http.MethodGet, b.logIn(to, "s-alice"), nil)
+			return b.Open(http.MethodGet, b.logIn(to, "s-alice"), nil)
 		},
-		"without PKCE's proof": func(b browser, codes codalab.DeviceAnswer) shown {
+		"without PKCE's proof": func(b browser, codes codalab.DeviceAnswer) testenv.Page {
 			to := change(b.allow(codes), func(q url.Values) { q.Set("code_challenge", strings.Repeat("x", 43)) })
-			return b.open(http.MethodGet, b.logIn(to, "s-alice"), nil)
+			return b.Open(http.MethodGet, b.logIn(to, "s-alice"), nil)
 		},
-		"another issuer": func(b browser, codes codalab.DeviceAnswer) shown {
+		"another issuer": func(b browser, codes codalab.DeviceAnswer) testenv.Page {
 			back := b.logIn(b.allow(codes), "s-alice")
-			return b.open(http.MethodGet, change(back, func(q url.Values) { q.Set("iss", "https://evil.example") }), nil)
+			return b.Open(http.MethodGet, change(back, func(q url.Values) { q.Set("iss", "https://evil.example") }), nil)
 		},
-		"another browser": func(b browser, codes codalab.DeviceAnswer) shown {
+		"another browser": func(b browser, codes codalab.DeviceAnswer) testenv.Page {
 			other := s.browser()
-			other.open(http.MethodGet, s.web.URL+"/rest/sso", nil) // it has a cookie of its own
-			return other.open(http.MethodGet, b.logIn(b.allow(codes), "s-alice"), nil)
+			other.Open(http.MethodGet, s.web.URL+"/rest/sso", nil) // it has a cookie of its own
+			return other.Open(http.MethodGet, b.logIn(b.allow(codes), "s-alice"), nil)
 		},
-		"another's code": func(b browser, codes codalab.DeviceAnswer) shown {
+		"another's code": func(b browser, codes codalab.DeviceAnswer) testenv.Page {
 			victim := s.browser()
 			stolen, err := url.Parse(victim.logIn(victim.allow(s.begin()), "s-alice"))
 			must(t, err)
 			back := b.logIn(b.allow(codes), "s-new")
-			return b.open(http.MethodGet, change(back, func(q url.Values) { q.Set("code", stolen.Query().Get("code")) }), nil)
+			return b.Open(http.MethodGet, change(back, func(q url.Values) { q.Set("code", stolen.Query().Get("code")) }), nil)
 		},
-		"an invented code": func(b browser, codes codalab.DeviceAnswer) shown {
+		"an invented code": func(b browser, codes codalab.DeviceAnswer) testenv.Page {
 			back := b.logIn(b.allow(codes), "s-alice")
-			return b.open(http.MethodGet, change(back, func(q url.Values) { q.Set("code", "x") }), nil)
+			return b.Open(http.MethodGet, change(back, func(q url.Values) { q.Set("code", "x") }), nil)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			codes := s.begin()
-			if p := attack(s.browser(), codes); p.status < 400 || !strings.Contains(p.body, "Run cl login --sso again") {
-				t.Errorf("%d %s", p.status, p.body)
+			if p := attack(s.browser(), codes); p.Status < 400 || !strings.Contains(p.Body, "Run cl login --sso again") {
+				t.Errorf("%d %s", p.Status, p.Body)
 			}
 			s.redeem(codes).says(http.StatusBadRequest, `"authorization_pending"`)
 		})
@@ -363,11 +297,11 @@ func TestStolenAndForgedSignInsAreRefused(t *testing.T) {
 	t.Run("replayed", func(t *testing.T) {
 		codes, b := s.begin(), s.browser()
 		back := b.logIn(b.allow(codes), "s-alice")
-		if p := b.open(http.MethodGet, back, nil); p.status != http.StatusOK {
-			t.Fatalf("%d %s", p.status, p.body)
+		if p := b.Open(http.MethodGet, back, nil); p.Status != http.StatusOK {
+			t.Fatalf("%d %s", p.Status, p.Body)
 		}
-		if p := b.open(http.MethodGet, back, nil); p.status != http.StatusBadRequest {
-			t.Errorf("a second time: %d %s", p.status, p.body)
+		if p := b.Open(http.MethodGet, back, nil); p.Status != http.StatusBadRequest {
+			t.Errorf("a second time: %d %s", p.Status, p.Body)
 		}
 	})
 }
@@ -377,26 +311,26 @@ func TestSignInThatIsRefusedOrTooLateGivesNoTokens(t *testing.T) {
 	s := newSSOSite(t, false)
 	refused, b := s.begin(), s.browser()
 	_, mark := b.ask(refused.UserCode)
-	if p := b.open(http.MethodPost, s.web.URL+"/rest/sso", url.Values{"mark": {mark}, "code": {refused.UserCode}, "answer": {"deny"}}); p.status != http.StatusOK {
-		t.Errorf("%d %s", p.status, p.body)
+	if p := b.Open(http.MethodPost, s.web.URL+"/rest/sso", url.Values{"mark": {mark}, "code": {refused.UserCode}, "answer": {"deny"}}); p.Status != http.StatusOK {
+		t.Errorf("%d %s", p.Status, p.Body)
 	}
 	s.redeem(refused).says(http.StatusBadRequest, `"access_denied"`)
 
 	atProvider := s.begin()
-	if p := s.browser().signIn(atProvider, ""); p.status != http.StatusOK || !strings.Contains(p.body, "The program was not signed in.") {
-		t.Errorf("%d %s", p.status, p.body)
+	if p := s.browser().signIn(atProvider, ""); p.Status != http.StatusOK || !strings.Contains(p.Body, "The program was not signed in.") {
+		t.Errorf("%d %s", p.Status, p.Body)
 	}
 	s.redeem(atProvider).says(http.StatusBadRequest, `"access_denied"`)
 
 	late, mine := s.begin(), s.browser()
 	back := mine.logIn(mine.allow(late), "s-alice")
 	s.ahead.Store(int64(11 * time.Minute))
-	if p := mine.open(http.MethodGet, back, nil); p.status != http.StatusBadRequest {
-		t.Errorf("%d %s", p.status, p.body)
+	if p := mine.Open(http.MethodGet, back, nil); p.Status != http.StatusBadRequest {
+		t.Errorf("%d %s", p.Status, p.Body)
 	}
 	s.redeem(late).says(http.StatusBadRequest, `"expired_token"`)
-	if p, _ := s.browser().ask(late.UserCode); p.status != http.StatusNotFound {
-		t.Errorf("an old code: %d", p.status)
+	if p, _ := s.browser().ask(late.UserCode); p.Status != http.StatusNotFound {
+		t.Errorf("an old code: %d", p.Status)
 	}
 	early := s.begin()
 	s.ahead.Store(-int64(time.Hour)) // a clock that is set back
@@ -406,7 +340,7 @@ func TestSignInThatIsRefusedOrTooLateGivesNoTokens(t *testing.T) {
 	s.ahead.Store(0)
 	guesser := s.browser()
 	for range 51 {
-		if p, _ := guesser.ask("BBBB-BBBB"); p.status == http.StatusTooManyRequests {
+		if p, _ := guesser.ask("BBBB-BBBB"); p.Status == http.StatusTooManyRequests {
 			return
 		}
 	}
@@ -442,8 +376,8 @@ func TestOnlyLinkedPeopleAreUsers(t *testing.T) {
 					s.signedIn(codes, user)
 					continue
 				}
-				if last.status != http.StatusForbidden || !strings.Contains(last.body, "--oidc-subject "+subject) {
-					t.Errorf("%s: %d %s", subject, last.status, last.body)
+				if last.Status != http.StatusForbidden || !strings.Contains(last.Body, "--oidc-subject "+subject) {
+					t.Errorf("%s: %d %s", subject, last.Status, last.Body)
 				}
 				s.redeem(codes).says(http.StatusBadRequest, `"authorization_pending"`)
 			}
@@ -466,8 +400,8 @@ func TestOperatorLinksAndUnlinksAPerson(t *testing.T) {
 		t.Error(n, err)
 	}
 	codes = s.begin()
-	if p := s.browser().signIn(codes, "s-bob"); p.status != http.StatusForbidden {
-		t.Errorf("%d %s", p.status, p.body)
+	if p := s.browser().signIn(codes, "s-bob"); p.Status != http.StatusForbidden {
+		t.Errorf("%d %s", p.Status, p.Body)
 	}
 }
 
@@ -479,9 +413,9 @@ func TestProviderMayBeAwayAndChangeItsKeys(t *testing.T) {
 	away := func(b browser, codes codalab.DeviceAnswer) {
 		t.Helper()
 		_, mark := b.ask(codes.UserCode)
-		p := b.open(http.MethodPost, s.web.URL+"/rest/sso", url.Values{"mark": {mark}, "code": {codes.UserCode}, "answer": {"allow"}})
-		if p.status != http.StatusServiceUnavailable || !strings.Contains(p.body, "does not answer. Try again later") {
-			t.Errorf("%d %s", p.status, p.body)
+		p := b.Open(http.MethodPost, s.web.URL+"/rest/sso", url.Values{"mark": {mark}, "code": {codes.UserCode}, "answer": {"allow"}})
+		if p.Status != http.StatusServiceUnavailable || !strings.Contains(p.Body, "does not answer. Try again later") {
+			t.Errorf("%d %s", p.Status, p.Body)
 		}
 	}
 	codes := s.begin()
@@ -499,8 +433,8 @@ func TestProviderMayBeAwayAndChangeItsKeys(t *testing.T) {
 	codes, b := s.begin(), s.browser()
 	back := b.logIn(b.allow(codes), "s-alice")
 	s.provider.Stop()
-	if p := b.open(http.MethodGet, back, nil); p.status != http.StatusBadGateway || !strings.Contains(p.body, " failed; ") {
-		t.Errorf("%d %s", p.status, p.body)
+	if p := b.Open(http.MethodGet, back, nil); p.Status != http.StatusBadGateway || !strings.Contains(p.Body, " failed; ") {
+		t.Errorf("%d %s", p.Status, p.Body)
 	}
 }
 
