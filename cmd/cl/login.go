@@ -63,7 +63,7 @@ type login struct {
 	user string
 	// reach fails unless the server answers as CodaLab's does.
 	reach func(context.Context) error
-	// browser reports whether the server lets people sign in by a browser; nil if it is not asked.
+	// browser reports whether the server lets people sign in by a browser.
 	browser func(context.Context) bool
 }
 
@@ -123,11 +123,16 @@ func (l *login) credentials(ctx context.Context) (user, password string, err err
 	}
 	_, ok := terminal(c.Stdin)
 	in, isFile := c.Stdin.(account.Terminal)
-	if !ok || !isFile || c.quiet {
+	byBrowser := !c.quiet && l.browser(ctx)
+	switch {
+	case ok && isFile && !c.quiet:
+	case byBrowser:
+		return "", "", fmt.Errorf("%w, or run cl login --sso", errNoCredentials)
+	default:
 		return "", "", errNoCredentials
 	}
 	fmt.Fprintf(c.Stderr, "Requesting access at %s\n", l.address)
-	if l.browser != nil && l.browser(ctx) {
+	if byBrowser {
 		fmt.Fprintln(c.Stderr, "(cl login --sso signs in by a browser)")
 	}
 	defer c.guardTerminal()()

@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +13,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server"
+	"github.com/cl-slurm/cl-slurm/server/sso"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -31,7 +35,11 @@ func startServer(t *testing.T, env *testscript.Env) string {
 			t.Fatal(err)
 		}
 	}
-	s := server.New(server.Config{Store: data, Now: time.Now, PasswordCost: server.PasswordCost{Passes: 1, KiB: 8}})
+	config := server.Config{Store: data, Now: time.Now, PasswordCost: server.PasswordCost{Passes: 1, KiB: 8}}
+	if issuer, err := os.ReadFile(filepath.Join(env.WorkDir, "provider")); err == nil { // the script wants one, and does not use it
+		config.SSO = sso.Options{Issuer: strings.TrimSpace(string(issuer)), ClientID: "codalab", URL: "http://127.0.0.1"}
+	}
+	s := server.New(config)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.Run(ctx) }()
 	site := httptest.NewServer(s.Handler())

@@ -90,8 +90,12 @@ func (c *cli) signInByBrowser(ctx context.Context, address string) (string, erro
 		return "", err
 	}
 	l := &login{cli: c, address: address, user: u.UserName}
+	token.Device = l.Load().Device // it is of use to sign-ins with a password
 	if err := l.save(token); err != nil {
 		return "", fmt.Errorf("keep the sign-in: %w", err)
+	}
+	if other := c.Getenv("CODALAB_USERNAME"); other != "" && other != u.UserName {
+		c.warn("CODALAB_USERNAME is %s: unset it to go on as %s", other, u.UserName)
 	}
 	return u.UserName, nil
 }

@@ -18,7 +18,7 @@ var ErrNotSignedIn = errors.New("nobody has signed in")
 
 // SignInByBrowser signs in by a browser on whatever machine (RFC 8628), and returns the tokens. show gets the address of the
 // server's page and the code that the user types there. It blocks until the user has signed in, or until the server has
-// given up. It fails with errors.ErrUnsupported if the server has no such sign-in, as CodaLab's own.
+// given up; if the server does not answer, until the code's time is over. It fails with errors.ErrUnsupported if the server has no such sign-in, as CodaLab's own.
 func (c *Client) SignInByBrowser(ctx context.Context, show func(codalab.DeviceAnswer)) (Token, error) {
 	var codes codalab.DeviceAnswer
 	begin := call{method: http.MethodPost, path: "/oauth2/device_authorization", form: url.Values{"scope": {"default"}}, basic: CommandClient, within: answerWithin}
@@ -35,6 +35,7 @@ func (c *Client) SignInByBrowser(ctx context.Context, show func(codalab.DeviceAn
 	show(codes)
 	form := url.Values{"grant_type": {codalab.DeviceGrant}, "device_code": {codes.DeviceCode}}
 	interval := time.Duration(max(codes.Interval, 0.01) * float64(time.Second))
+	end := c.auth.now().Add(time.Duration(codes.Seconds * float64(time.Second)))
 	for {
 		if err := pause.For(ctx, interval); err != nil {
 			return Token{}, err
@@ -56,7 +57,7 @@ func (c *Client) SignInByBrowser(ctx context.Context, show func(codalab.DeviceAn
 		case "expired_token":
 			return Token{}, fmt.Errorf("%w in time", ErrNotSignedIn)
 		default:
-			if isRefusal && refused.Transient() {
+			if isRefusal && refused.Transient() && c.auth.now().Before(end) {
 				continue // the server does not answer for a while
 			}
 			if err == nil {
