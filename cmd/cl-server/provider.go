@@ -68,6 +68,11 @@ by somebody who is no user here shows both.`,
 			if (issuer == "") != (subject == "") {
 				return program.Usage(errors.New("--oidc-issuer and --oidc-subject need each other"))
 			}
+			if issuer != "" {
+				if err := sso.CheckAddress("--oidc-issuer", issuer); err != nil {
+					return program.Usage(err)
+				}
+			}
 			return at.withUser(ctx, args[0], func(data *store.Store, u store.User) error {
 				if issuer != "" {
 					err := data.Link(ctx, store.Identity{Issuer: issuer, Subject: subject, UserID: u.ID, Linked: store.Time{Time: p.Now()}})

@@ -41,15 +41,21 @@ func (o Options) Check() error {
 	case o.Create != nil && o.UsernameClaim == "":
 		return errors.New("--oidc-create-users needs --oidc-username-claim, such as preferred_username, which names the users")
 	}
-	for flag, address := range map[string]string{"--oidc-issuer": o.Issuer, "--public-url": o.URL} {
-		u, err := url.Parse(address)
-		if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-			return fmt.Errorf("%s %q: want https://HOST", flag, address)
-		}
-		local := u.Hostname() == "localhost" || net.ParseIP(u.Hostname()).IsLoopback()
-		if u.Scheme != "https" && (u.Scheme != "http" || !local) {
-			return fmt.Errorf("%s %q: want https, which only an address of this machine need not have", flag, address)
-		}
+	if err := CheckAddress("--oidc-issuer", o.Issuer); err != nil {
+		return err
+	}
+	return CheckAddress("--public-url", o.URL)
+}
+
+// CheckAddress returns what is unsafe about the address in a flag.
+func CheckAddress(flag, address string) error {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return fmt.Errorf("%s %q: want https://HOST", flag, address)
+	}
+	local := u.Hostname() == "localhost" || net.ParseIP(u.Hostname()).IsLoopback()
+	if u.Scheme != "https" && (u.Scheme != "http" || !local) {
+		return fmt.Errorf("%s %q: want https, which only an address of this machine need not have", flag, address)
 	}
 	return nil
 }
