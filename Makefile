@@ -49,6 +49,7 @@ check: $(tools) ## lint what has changed; run its unit tests and those of what d
 
 .PHONY: test
 test: cluster-up postgres-up install ## run all tests, on a real Slurm cluster and a real PostgreSQL
+	@! command -v npm >/dev/null || timeout 60 scripts/oidc-provider up || echo "npm brings no provider of OpenID Connect: the tests of sign-ins by a browser are skipped"
 	@$(MAKE) --no-print-directory -j2 test-product test-nfs
 
 # Tests wait most of their time: more packages than there are cores run at once, the end-to-end tests
