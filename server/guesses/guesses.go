@@ -170,14 +170,21 @@ func (one *gate) tidy(p passage, now time.Time) {
 	if most := now.Add(p.rule.span() + horizon); one.fresh.After(most) {
 		one.fresh = now.Add(p.rule.span())
 	}
-	lost := func(at time.Time) bool { return now.Sub(at) > patience || at.Sub(now) > horizon }
-	if at, ok := one.appointments[p.party]; ok && lost(at) {
+	if at, ok := one.appointments[p.party]; ok && lost(at, now) {
 		delete(one.appointments, p.party)
 	}
 	if since := now.Sub(one.tidied); since > patience || since < 0 {
 		one.tidied = now
-		maps.DeleteFunc(one.appointments, func(_ string, at time.Time) bool { return lost(at) })
+		one.dropLost(now)
 	}
+}
+
+// lost reports whether an appointment was not kept, or is too far ahead.
+func lost(at, now time.Time) bool { return now.Sub(at) > patience || at.Sub(now) > horizon }
+
+// dropLost drops the appointments that are lost.
+func (one *gate) dropLost(now time.Time) {
+	maps.DeleteFunc(one.appointments, func(_ string, at time.Time) bool { return lost(at, now) })
 }
 
 // hasRoom reports whether there is memory for the gates of a way. When there is little, it drops the fresh gates. If
@@ -200,10 +207,12 @@ func (g *Guesses) hasRoom(way []passage, now time.Time) bool {
 	return true
 }
 
-// sweep drops the gates that are fresh and have no appointments.
+// sweep drops the gates that are fresh and have no appointments. Nobody tidies the gates of names that are never tried
+// again, so it does that, too: else a guesser with a hundred thousand names would fill the memory for ever.
 func (g *Guesses) sweep(now time.Time) {
 	g.swept = now
 	for key, one := range g.gates {
+		one.dropLost(now)
 		if !one.fresh.After(now) && len(one.appointments) == 0 {
 			delete(g.gates, key)
 		}

@@ -211,6 +211,20 @@ func TestMemoryIsBoundedAndKnownClientsPassAllTheSame(t *testing.T) {
 	}
 }
 
+// Each refused try of a new name makes an appointment, which nobody keeps.
+func TestAppointmentsThatNobodyKeepsLockNobodyOut(t *testing.T) {
+	t.Parallel()
+	g := guesses.New()
+	for hour := range 100 { // a network has 1,200 appointments in an hour
+		for i := range 1_300 {
+			g.Try(guesses.Attempt{Name: "n" + strconv.Itoa(hour) + "-" + strconv.Itoa(i), Network: "attacker"}, start.Add(time.Duration(hour)*time.Hour))
+		}
+	}
+	if wait := g.Try(guesses.Attempt{Name: "bob", Network: login}, start.Add(102*time.Hour)); wait != 0 {
+		t.Errorf("a stranger, two hours later: %s", wait)
+	}
+}
+
 func TestNetworkOfAnAddress(t *testing.T) {
 	t.Parallel()
 	for address, want := range map[string]string{
