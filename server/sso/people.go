@@ -6,6 +6,7 @@ import (
 	"log/slog"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/access"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -29,7 +30,7 @@ func (s *SSO) user(ctx context.Context, who person) (store.User, error) {
 	case how != "":
 		identity.UserID = u.ID
 		err = s.config.Store.Link(ctx, identity)
-	case s.provider.Create == nil || !codalab.IsName(who.Name):
+	case s.provider.Create == nil || !mayBeNamed(who.Name):
 		return u, errUnknown
 	default:
 		how = "new"
@@ -44,6 +45,11 @@ func (s *SSO) user(ctx context.Context, who person) (store.User, error) {
 			slog.String("user", u.Name), slog.String("subject", who.Subject), slog.String("linked_by", how))
 	}
 	return u, err
+}
+
+// mayBeNamed reports whether a new user may have a name.
+func mayBeNamed(name string) bool {
+	return codalab.IsName(name) && access.CheckNameSize(name) == nil && access.CheckSystemName(store.User{}, name) == nil
 }
 
 // match returns the user to whom a person's first sign-in is linked, and by what; an empty text if there is none.
