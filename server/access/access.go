@@ -186,8 +186,11 @@ const nobody = "nobody"
 // MayKnow reports whether a user who may not read a bundle may know that it exists. Worker accounts may, and tokens
 // for some workers if their users may read it: a worker tells a run that it has lost from one that is deleted.
 func (a Access) MayKnow(ctx context.Context, u store.User, b store.Bundle) (bool, error) {
-	if u.IsWorker || !u.Bounded() {
-		return u.IsWorker, nil
+	switch {
+	case u.IsWorker, b.Worker.User == u.ID && u.ID != "": // the run is, or was, on a worker of the user's
+		return true, nil
+	case !u.Bounded():
+		return false, nil
 	}
 	have, err := a.BundlePermissions(ctx, AnyWorker(u), b)
 	return have[b.UUID] >= store.PermissionRead, err
