@@ -285,8 +285,8 @@ type dependencyRow struct {
 
 // Change reads a bundle, calls decide to change it, and writes it back, in one transaction. It
 // returns the changed bundle. It counts a change of the charge or of the owner in the owners' disk
-// use. With such a change or with other contents, the bundle's offer ends. Contents that the bundle no longer names are removed a little later. Change does not write
-// dependencies. If decide fails, it writes nothing and returns decide's error. It may call decide several
+// use. With such a change or with other contents, the bundle's offer ends. Contents that the bundle no longer
+// names are removed a little later. Change does not write dependencies. If decide fails, it writes nothing and returns decide's error. It may call decide several
 // times, so decide must only change the bundle.
 func (s *Store) Change(ctx context.Context, uuid string, decide func(*Bundle) error) (Bundle, error) {
 	return s.changeAnd(ctx, uuid, decide, func(*sqlx.Tx) error { return nil })

@@ -31,7 +31,7 @@ type Member struct {
 }
 
 // AddGroups adds groups, all or none, with their owners as admins. It fails with ErrExists if a name is
-// taken, and with ErrTooMany if an owner would have more than MostGroups, or differs from another one by case alone.
+// taken, or differs from another one by case alone, and with ErrTooMany if an owner would have more than MostGroups.
 func (s *Store) AddGroups(ctx context.Context, list ...Group) error {
 	var events []Event
 	for _, g := range list {

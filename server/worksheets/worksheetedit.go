@@ -66,6 +66,9 @@ func (s *Worksheets) patchWorksheets(w http.ResponseWriter, r *http.Request, u s
 		if errors.Is(err, store.ErrExists) {
 			err = rest.Refuse(http.StatusBadRequest, "Worksheet with name %s already exists", rest.Deref(edits[i].Name))
 		}
+		if errors.Is(err, store.ErrTooMany) {
+			err = tooMany()
+		}
 		if err != nil {
 			return err
 		}

@@ -169,7 +169,7 @@ func (s *Worksheets) createWorksheets(w http.ResponseWriter, r *http.Request, u 
 		return rest.Refuse(http.StatusBadRequest, "Worksheet with name %s already exists", strings.Join(names, " or "))
 	}
 	if errors.Is(err, store.ErrTooMany) {
-		return rest.Refuse(http.StatusForbidden, "A user may have %d worksheets: remove some before you make others.", store.MostWorksheets)
+		return tooMany()
 	}
 	if err != nil {
 		return err
@@ -179,6 +179,11 @@ func (s *Worksheets) createWorksheets(w http.ResponseWriter, r *http.Request, u 
 		created = append(created, worksheetObject(sheet, store.PermissionAll))
 	}
 	return rest.WriteDocument(w, created, nil)
+}
+
+// tooMany refuses another worksheet to a user who has the most of them.
+func tooMany() error {
+	return rest.Refuse(http.StatusForbidden, "A user may have %d worksheets: remove some before you make or accept others.", store.MostWorksheets)
 }
 
 // checkWorksheetName refuses names that a user cannot give to a worksheet
