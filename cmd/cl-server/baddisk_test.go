@@ -27,11 +27,11 @@ func TestServerOnAFullDiskSaysSo(t *testing.T) {
 	dir := t.TempDir()
 	disk, data := filepath.Join(dir, "disk"), filepath.Join(dir, "disk", "data")
 	testenv.Must(t, os.Mkdir(disk, 0o700))
-	testenv.SmallDisk(t, disk, "size=1m,mode=0700")
+	testenv.SmallDisk(t, disk, "size=4m,mode=0700")
 	does(t, "correct horse", "user", "add", "ann", "--data", data)
 	backup := filepath.Join(dir, "backup")
 	does(t, "", "backup", backup, "--data", data)
-	if err := os.WriteFile(filepath.Join(disk, "filler"), make([]byte, 2<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+	if err := os.WriteFile(filepath.Join(disk, "filler"), make([]byte, 8<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
 		t.Fatalf("the disk is larger than it should be: %v", err)
 	}
 	const full = "the disk of the database is full"
