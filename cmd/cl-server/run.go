@@ -86,7 +86,6 @@ stay possible.`,
 // siteFlags adds the flags that need no check.
 func siteFlags(f *pflag.FlagSet, config *server.Config) {
 	f.Var((*readersFlag)(&config.DefaultPermission), "default-permission", "who may read a new worksheet and the bundles on it besides their owner, `whom`: none, group (the owner's groups), or public (everybody, as with CodaLab); the data directory remembers it, and begins with none")
-	f.Var((*readersFlag)(&config.DefaultPermission), "default-permission", "who may read a new worksheet and the bundles on it besides their owner, `whom`: none, group (the owner's groups), or public (everybody, as with CodaLab); the data directory remembers it, and begins with none")
 	f.BoolVar(&config.BehindProxy, "behind-proxy", false, "a proxy is in front of the server: take the clients' addresses from its X-Forwarded-For")
 	f.BoolVar(&config.RequireSignIn, "require-sign-in", false, "show nothing to users who have not signed in, not even public objects")
 	f.StringVar(&config.Site.DefaultCPUImage, "default-cpu-image", "codalab/default-cpu", "the Docker `image` of runs that name none")
