@@ -98,6 +98,9 @@ func filesWith(t *testing.T, dir, text string) (found []string) {
 		if errors.Is(err, fs.ErrNotExist) || err == nil && !e.Type().IsRegular() {
 			return nil
 		}
+		if errors.Is(err, fs.ErrPermission) && strings.HasSuffix(path, "/work/work") { // the kernel's own, of an overlay: nobody but root opens it
+			return nil
+		}
 		if err != nil {
 			return err
 		}
