@@ -252,7 +252,7 @@ func TestImageSaysWhatItHas(t *testing.T) {
 func TestImageIsSmall(t *testing.T) {
 	t.Parallel()
 	m := sharedImage(t)
-	const most = 26_000_000
+	const most = 25_000_000
 	for _, architecture := range []string{"amd64", "arm64"} {
 		img, _ := m.ofArchitecture(t, architecture)
 		layers, err := img.Layers()
