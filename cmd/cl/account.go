@@ -255,19 +255,11 @@ the user name. If the server does not answer, cl forgets them all the same, and 
 so. A mark stays by which the server knows this machine at your next sign-in.`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			current, err := c.session()
+			address, err := c.namedServer(args)
 			if err != nil {
 				return err
 			}
-			if len(args) > 0 {
-				if current.Address, err = c.address(strings.TrimSuffix(args[0], "::")); err != nil {
-					return err
-				}
-				if !strings.Contains(current.Address, "://") {
-					return usagef("%q is no address, and no alias; cl alias lists those", args[0])
-				}
-			}
-			return c.forget(cmd.Context(), current.Address)
+			return c.forget(cmd.Context(), address)
 		},
 	}
 }

@@ -26,32 +26,37 @@ page and a code to type there, and waits. Never type a code that somebody has se
 you. The server needs a provider of sign-ins (cl-server run --oidc-issuer).`,
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			current, err := c.session()
+			address, err := c.namedServer(args)
 			if err != nil {
 				return err
-			}
-			if len(args) > 0 {
-				if current.Address, err = c.address(strings.TrimSuffix(args[0], "::")); err != nil {
-					return err
-				}
-				if !strings.Contains(current.Address, "://") {
-					return usagef("%q is no address, and no alias; cl alias lists those", args[0])
-				}
 			}
 			user := ""
 			if sso {
-				user, err = c.signInByBrowser(cmd.Context(), current.Address)
+				user, err = c.signInByBrowser(cmd.Context(), address)
 			} else {
-				user, err = c.signInByPassword(cmd.Context(), current.Address)
+				user, err = c.signInByPassword(cmd.Context(), address)
 			}
 			if err != nil {
 				return err
 			}
-			return c.printResult(map[string]string{"address": current.Address, "user": user}, "Signed in to %s as %s", current.Address, user)
+			return c.printResult(map[string]string{"address": address, "user": user}, "Signed in to %s as %s", address, user)
 		},
 	}
 	cmd.Flags().BoolVar(&sso, "sso", false, "sign in by a browser")
 	return cmd
+}
+
+// namedServer returns the address of the server that a command's only argument names, by default the current one.
+func (c *cli) namedServer(args []string) (string, error) {
+	if len(args) == 0 {
+		current, err := c.session()
+		return current.Address, err
+	}
+	address, err := c.address(strings.TrimSuffix(args[0], "::"))
+	if err == nil && !strings.Contains(address, "://") {
+		err = usagef("%q is no address, and no alias; cl alias lists those", args[0])
+	}
+	return address, err
 }
 
 func (c *cli) signInByPassword(ctx context.Context, address string) (string, error) {
