@@ -133,6 +133,14 @@ func TestProgramTokenEnds(t *testing.T) {
 			s.call("dora", "DELETE", "/worksheets?force=1", deletion("worksheets", s.home("dora"))).ok()
 			s.call("root", "DELETE", "/users", deletion("users", "0x"+strings.Repeat("d", 32))).ok()
 		},
+		"with a change of its user's password": func(s *site, _ string) { // whoever stole a login may have made it
+			_, err := s.store.SetPassword(s.t.Context(), store.NewPassword{UserID: "0x" + strings.Repeat("d", 32), Hashed: "x"}, time.Now())
+			must(s.t, err)
+		},
+		"when the operator ends all sessions": func(s *site, _ string) {
+			_, err := s.store.EndSignIns(s.t.Context(), "0x"+strings.Repeat("d", 32))
+			must(s.t, err)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -140,10 +148,10 @@ func TestProgramTokenEnds(t *testing.T) {
 				s := newSite(t)
 				s.addUser("dora")
 				role, id := s.addProgramToken("dora", codalab.ProgramTokenRequest{Workers: []string{"w"}, Days: 1})
-				other, _ := s.addProgramToken("alice", codalab.ProgramTokenRequest{Workers: []string{"w"}})
-				_, err := s.store.EndSignIns(t.Context(), "0x"+strings.Repeat("d", 32)) // as a change of the password does
+				_, err := s.store.EndSignIns(t.Context(), alicesID)
 				must(t, err)
-				s.loginAgain("dora", "root")
+				s.loginAgain("alice")
+				other, _ := s.addProgramToken("alice", codalab.ProgramTokenRequest{Workers: []string{"w"}})
 				s.get(role, "/user").ok()
 				end(s, id)
 				s.get(role, "/user").says(http.StatusUnauthorized, "User is not authenticated.")

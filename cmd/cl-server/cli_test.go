@@ -244,7 +244,7 @@ func TestUserSetsAPasswordByTheOperatorsCode(t *testing.T) {
 			t.Errorf("sessions after it: %s", got)
 		}
 		login(t, address, "alice", "drei kleine Fische")
-		if got := user("", "sessions", "alice", "--revoke"); got != "all sessions of alice have ended (1), and all worker tokens\n" {
+		if got := user("", "sessions", "alice", "--revoke"); got != "all sessions of alice have ended (1), and all tokens that they made\n" {
 			t.Error(got)
 		}
 		for _, secret := range []string{reset.Code, strings.ReplaceAll(reset.Code, "-", ""), "Fische", "horse"} {

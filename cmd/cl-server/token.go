@@ -50,7 +50,7 @@ its account, list its workers, and make tokens for them. Without --workers it is
 host-* and cl-worker-manager-*, which are the names of a manager's workers and its own.
 
 The token ends after --days, or when "token rm" ends it. A change of the account's
-password does not end it.`,
+password ends only tokens that a login of the account has made (cl token).`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if in.Manager && len(in.Workers) == 0 {
 				in.Workers = codalab.ManagerWorkers()

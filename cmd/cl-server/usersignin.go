@@ -114,8 +114,8 @@ func userSessionsCommand(ctx context.Context, p program.Process) *cobra.Command 
 	cmd := &cobra.Command{
 		Use: "sessions --data DIRECTORY NAME", Short: "List or end a user's sessions", Args: program.WrongUsage(cobra.ExactArgs(1)),
 		Long: `List the sessions of a user: each is one sign-in of a program. The time of the last
-use is some minutes late. --revoke ends all of them, and the user's worker tokens; the
-programs have to sign in again.`,
+use is some minutes late. --revoke ends all of them, and the worker
+tokens and program tokens that they made; the programs have to sign in again.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			return at.withUser(ctx, args[0], func(data *store.Store, u store.User) error {
 				if revoke {
@@ -123,7 +123,7 @@ programs have to sign in again.`,
 					if err != nil {
 						return err
 					}
-					return p.Print(asJSON, map[string]int64{"ended_sessions": n}, fmt.Sprintf("all sessions of %s have ended (%d), and all worker tokens\n", u.Name, n))
+					return p.Print(asJSON, map[string]int64{"ended_sessions": n}, fmt.Sprintf("all sessions of %s have ended (%d), and all tokens that they made\n", u.Name, n))
 				}
 				sessions, err := data.Sessions(ctx, u.ID, p.Now())
 				if err != nil {
@@ -139,7 +139,7 @@ programs have to sign in again.`,
 		},
 	}
 	at.flags(cmd)
-	cmd.Flags().BoolVar(&revoke, "revoke", false, "end all sessions and worker tokens of the user")
+	cmd.Flags().BoolVar(&revoke, "revoke", false, "end all sessions of the user, and the tokens that they made")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

@@ -37,7 +37,8 @@ func (c *cli) passwdCommand() *cobra.Command {
 the new password; else it reads two lines from standard input, the old one first.
 
 This ends your other sessions, also those of bridges and workers with your
-password, and all of your worker tokens. The session of this cl goes on.
+password, all of your worker tokens, and the program tokens that you have made (cl
+token): those of the operator stay. The session of this cl goes on.
 
 With --reset the operator's one-time code takes the place of the old password
 (cl-server user reset): then all of your sessions end.`,
@@ -65,7 +66,7 @@ With --reset the operator's one-time code takes the place of the old password
 			return onlyClServer(err)
 		}
 		return c.printResult(map[string]any{"user": user.UserName, "ended_sessions": ended},
-			"The password of %s is changed. %s ended, and so have all worker tokens.", user.UserName, sessionsHave(ended))
+			"The password of %s is changed. %s ended, and so have all worker tokens and the program tokens that you have made.", user.UserName, sessionsHave(ended))
 	}
 	return cmd
 }

@@ -61,6 +61,7 @@ func (s *SignIns) addProgramToken(w http.ResponseWriter, r *http.Request, u stor
 	if err != nil {
 		return rest.Refuse(http.StatusBadRequest, "%s", err.Error())
 	}
+	t.ByLogin = true
 	err = s.config.Store.AddProgramToken(r.Context(), t, MaxProgramTokens)
 	if errors.Is(err, store.ErrTooMany) {
 		return rest.Refuse(http.StatusForbidden, "You have %d program tokens already. Remove those that you do not need.", MaxProgramTokens)

@@ -19,8 +19,8 @@ type NewPassword struct {
 	Session string
 }
 
-// SetPassword changes a password. It ends the user's other sessions, whose number it returns, and the worker tokens. It
-// forgets the user's known clients, and ends the one-time code. It fails with ErrNotFound if the old password or the
+// SetPassword changes a password. It ends the user's other sessions, whose number it returns, and the tokens that
+// logins of the user have made. It forgets the user's known clients, and ends the one-time code. It fails with ErrNotFound if the old password or the
 // code is not valid any more.
 func (s *Store) SetPassword(ctx context.Context, in NewPassword, now time.Time) (ended int, err error) {
 	err = s.db.InTx(ctx, func(tx *sqlx.Tx) error {
@@ -53,11 +53,12 @@ func (s *Store) SetPassword(ctx context.Context, in NewPassword, now time.Time) 
 func endSignIns(userID, session string) []step {
 	return []step{
 		{`DELETE FROM sessions WHERE user_id = ? AND id <> ?`, []any{userID, session}},
-		{`DELETE FROM worker_tokens WHERE user_id = ? AND made_by IS NULL`, []any{userID}}, // program tokens have no password behind them
+		{`DELETE FROM program_tokens WHERE user_id = ? AND by_login = 1`, []any{userID}}, // and the worker tokens that these made
+		{`DELETE FROM worker_tokens WHERE user_id = ? AND made_by IS NULL`, []any{userID}},
 	}
 }
 
-// EndSignIns ends all sessions and worker tokens of a user. It returns the number of sessions.
+// EndSignIns ends all sessions of a user, and the tokens that logins of the user have made. It returns the number of sessions.
 func (s *Store) EndSignIns(ctx context.Context, userID string) (n int64, err error) {
 	err = s.db.InTx(ctx, func(tx *sqlx.Tx) error {
 		if err := tx.GetContext(ctx, &n, tx.Rebind(`SELECT COUNT(*) FROM sessions WHERE user_id = ?`), userID); err != nil {

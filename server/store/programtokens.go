@@ -20,6 +20,9 @@ type ProgramToken struct {
 	// Manages is set for a token of a worker manager: it also finds staged runs, lists its workers, and makes their
 	// worker tokens.
 	Manages bool `db:"manages"`
+	// ByLogin is set if a login of the user made the token, and not the operator. Such a token ends with the logins: the
+	// thief of one could have made it.
+	ByLogin bool `db:"by_login"`
 	Created Time `db:"created"`
 	// LastUsed may be ProgramUseStep too early. It and Expires are zero for never.
 	LastUsed Time `db:"last_used"`
@@ -82,8 +85,8 @@ func (s *Store) AddProgramToken(ctx context.Context, t ProgramToken, most int) e
 		}
 		if err == nil {
 			_, err = tx.NamedExecContext(ctx, `
-				INSERT INTO program_tokens (id, token, user_id, workers, manages, created, last_used, expires)
-				VALUES (:id, :token, :user_id, :workers, CASE WHEN :manages THEN 1 ELSE 0 END, :created, :last_used, :expires)`, t)
+				INSERT INTO program_tokens (id, token, user_id, workers, manages, by_login, created, last_used, expires)
+				VALUES (:id, :token, :user_id, :workers, CASE WHEN :manages THEN 1 ELSE 0 END, CASE WHEN :by_login THEN 1 ELSE 0 END, :created, :last_used, :expires)`, t)
 		}
 		return rowError(err, "add program token")
 	})

@@ -6,6 +6,7 @@ CREATE TABLE program_tokens (
     user_id   TEXT NOT NULL REFERENCES users (id) ON DELETE CASCADE,
     workers   TEXT NOT NULL,               -- ids of workers, and beginnings of ids with a * at the end, with blanks between them
     manages   INTEGER NOT NULL DEFAULT 0,  -- whether a worker manager may use it
+    by_login  INTEGER NOT NULL DEFAULT 0,  -- whether a login of the user made it: a change of the password ends it
     created   BIGINT NOT NULL,
     last_used BIGINT NOT NULL DEFAULT 0,
     expires   BIGINT NOT NULL DEFAULT 0    -- 0 for never
