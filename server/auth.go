@@ -3,15 +3,16 @@ package server
 import (
 	"net/http"
 
+	"github.com/cl-slurm/cl-slurm/internal/clientnet"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// enter serves a route within its user's share of the server. Users who have not signed in share by their addresses.
+// enter serves a route within its user's share of the server. Users who have not signed in share by their networks.
 func (s *Server) enter(one rest.Route, w *watched, r *http.Request, u store.User) error {
-	owner := u.ID
-	if owner == "" {
-		owner = "address " + rest.ClientAddress(r, s.BehindProxy)
+	owner := rest.Owner{Name: u.ID}
+	if owner.Name == "" {
+		owner = rest.Owner{Name: "network " + clientnet.Of(rest.ClientAddress(r, s.BehindProxy)), Stranger: true}
 	}
 	r, leave, err := s.shares.Enter(r, owner)
 	if err != nil {

@@ -10,13 +10,15 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/clientnet"
 )
 
 // Limits bound the open connections.
 type Limits struct {
 	// All is the number of connections without the spare ones.
 	All int
-	// OfAddress is the share of one address; 0 means All. Behind a proxy all connections have the proxy's address.
+	// OfAddress is the share of one address, or of the /48 of one with IPv6; 0 means All. Behind a proxy all connections have the proxy's address.
 	OfAddress int
 	// Spare is the number of spare connections.
 	Spare int
@@ -119,11 +121,11 @@ func (g *Guard) admit(c net.Conn) (one *conn, closed net.Conn) {
 	return one, closed
 }
 
-// host returns the address of a connection's client.
+// host returns the address of a connection's client, of which IPv6 gives a site many (clientnet.Of).
 func host(c net.Conn) string {
 	remote := c.RemoteAddr().String()
 	if host, _, err := net.SplitHostPort(remote); err == nil {
-		return host
+		return clientnet.Of(host)
 	}
 	return remote
 }

@@ -166,6 +166,17 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	}
 }
 
+func TestAddressesOfASiteShareItsConnections(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, limits())
+	for i := range 30 {
+		s.idle(fmt.Sprintf("2001:db8:1:%x::1", i))
+	}
+	if n := s.guard.Counts(); n.All > 6 {
+		t.Errorf("the addresses of one site have %+v", n)
+	}
+}
+
 // A client that sends its headers byte by byte is waited for, like one that sends none.
 func TestUnfinishedHeadersMakeRoom(t *testing.T) {
 	t.Parallel()

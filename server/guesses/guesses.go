@@ -2,7 +2,6 @@ package guesses
 
 import (
 	"maps"
-	"net/netip"
 	"sync"
 	"time"
 )
@@ -21,24 +20,6 @@ type Attempt struct {
 
 // Known reports whether the client is no stranger.
 func (a Attempt) Known() bool { return a.Device != "" || a.Familiar }
-
-// Network returns the network of an address: an IPv4 address itself, and the /48 of an IPv6 address, which one
-// customer of a provider may have for itself.
-func Network(address string) string {
-	const site = 48
-	a, err := netip.ParseAddr(address)
-	if err != nil {
-		return address
-	}
-	if a = a.Unmap().WithZone(""); a.Is4() {
-		return a.String()
-	}
-	p, err := a.Prefix(site)
-	if err != nil {
-		return address
-	}
-	return p.String()
-}
 
 // rule is that of a kind of gate: it lets burst attempts pass, and another one after each interval every.
 type rule struct {

@@ -3,7 +3,6 @@ package guesses_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -222,19 +221,5 @@ func TestAppointmentsThatNobodyKeepsLockNobodyOut(t *testing.T) {
 	}
 	if wait := g.Try(guesses.Attempt{Name: "bob", Network: login}, start.Add(102*time.Hour)); wait != 0 {
 		t.Errorf("a stranger, two hours later: %s", wait)
-	}
-}
-
-func TestNetworkOfAnAddress(t *testing.T) {
-	t.Parallel()
-	for address, want := range map[string]string{
-		"192.0.2.7": "192.0.2.7", "::ffff:192.0.2.7": "192.0.2.7", "2001:db8:1:2::7": "2001:db8:1::/48", "fe80::1%eth0": "fe80::/48", "@": "@", "": "",
-	} {
-		if got := guesses.Network(address); got != want {
-			t.Errorf("%q: %q, want %q", address, got, want)
-		}
-	}
-	if !slices.Equal([]string{guesses.Network("2001:db8:1:2::7")}, []string{guesses.Network("2001:db8:1:ffff::1")}) {
-		t.Error("two addresses of a site are two networks")
 	}
 }

@@ -17,9 +17,17 @@ type Shares struct {
 	// MaxBytes is the bytes of all bodies in memory, and MaxBytesOfOwner those of one owner.
 	MaxBytes, MaxBytesOfOwner int64
 
-	mu     sync.Mutex
-	bytes  int64
-	owners map[string]*share
+	mu        sync.Mutex
+	bytes     int64
+	owners    map[string]*share
+	strangers int64 // bytes
+}
+
+// Owner is a user, or a network of people without a login.
+type Owner struct {
+	Name string
+	// Stranger is set for people without a login, who may have many networks: together they have the bytes of one owner.
+	Stranger bool
 }
 
 // share counts the requests of one owner, and the bytes of their bodies.
@@ -39,10 +47,10 @@ func later(message string) error {
 
 // Enter counts a request of an owner until leave is called. ReadBody counts the body of the returned request. Enter refuses
 // a request that is more than the owner's share.
-func (s *Shares) Enter(r *http.Request, owner string) (entered *http.Request, leave func(), err error) {
+func (s *Shares) Enter(r *http.Request, owner Owner) (entered *http.Request, leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	held := s.owners[owner]
+	held := s.owners[owner.Name]
 	if held == nil {
 		held = &share{}
 	}
@@ -52,10 +60,10 @@ func (s *Shares) Enter(r *http.Request, owner string) (entered *http.Request, le
 	if s.owners == nil {
 		s.owners = map[string]*share{}
 	}
-	s.owners[owner] = held
+	s.owners[owner.Name] = held
 	held.requests++
-	one := &heldBody{shares: s, of: held}
-	return r.WithContext(context.WithValue(r.Context(), heldBodyKey{}, one)), func() { one.leave(owner) }, nil
+	one := &heldBody{shares: s, of: held, stranger: owner.Stranger}
+	return r.WithContext(context.WithValue(r.Context(), heldBodyKey{}, one)), func() { one.leave(owner.Name) }, nil
 }
 
 // heldBody counts the bytes of one request's body in its owner's share.
@@ -63,7 +71,9 @@ type heldBody struct {
 	shares *Shares
 	of     *share
 	bytes  int64
-	read   bool // ReadBody has begun: a handler may read the same bytes once more
+	// stranger is set if the bytes count among those of all strangers, too.
+	stranger bool
+	read     bool // ReadBody has begun: a handler may read the same bytes once more
 }
 
 type heldBodyKey struct{}
@@ -76,12 +86,15 @@ func (h *heldBody) take(n int64) error {
 	switch {
 	case h.of.bytes+n > s.MaxBytesOfOwner:
 		return later("Your requests under way are as large as those of one user may be. Try again later.")
-	case s.bytes+n > s.MaxBytes:
+	case s.bytes+n > s.MaxBytes, h.stranger && s.strangers+n > s.MaxBytesOfOwner:
 		return later("The server has as many large requests as it can hold. Try again later.")
 	}
 	h.bytes += n
 	h.of.bytes += n
 	s.bytes += n
+	if h.stranger {
+		s.strangers += n
+	}
 	return nil
 }
 
@@ -90,6 +103,9 @@ func (h *heldBody) leave(owner string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.bytes -= h.bytes
+	if h.stranger {
+		s.strangers -= h.bytes
+	}
 	h.of.bytes -= h.bytes
 	if h.of.requests--; h.of.requests == 0 {
 		delete(s.owners, owner)

@@ -10,7 +10,7 @@ import (
 // reads enters a request of an owner with a body of so many bytes, and reads that.
 func reads(t *testing.T, s *Shares, owner string, bytes int) (leave func(), err error) {
 	t.Helper()
-	r, leave, err := s.Enter(httptest.NewRequest(http.MethodPost, "/", strings.NewReader(strings.Repeat("x", bytes))), owner)
+	r, leave, err := s.Enter(httptest.NewRequest(http.MethodPost, "/", strings.NewReader(strings.Repeat("x", bytes))), Owner{Name: owner, Stranger: strings.HasPrefix(owner, "network ")})
 	if err == nil {
 		var body []byte
 		if body, err = ReadBody(httptest.NewRecorder(), r); err == nil && len(body) != bytes {
@@ -84,5 +84,31 @@ func TestRequestsOfOneUserAtATimeAreBounded(t *testing.T) {
 	leaves[0]()
 	if _, err := reads(t, s, "alice", 0); err != nil {
 		t.Errorf("alice, after the end of one: %v", err)
+	}
+}
+
+// Whoever has many networks and no login must not hold the memory of all.
+func TestBodiesOfStrangersInMemoryAreBoundedTogether(t *testing.T) {
+	t.Parallel()
+	s := &Shares{MaxBytes: 400, MaxBytesOfOwner: 100}
+	first, err := reads(t, s, "network 1", 90)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := reads(t, s, "network 2", 11)
+	refused(t, "the second network's", err)
+	second()
+	if alices, err := reads(t, s, "alice", 100); err != nil {
+		t.Errorf("alice: %v", err)
+	} else {
+		alices()
+	}
+	first()
+	if second, err = reads(t, s, "network 2", 100); err != nil {
+		t.Errorf("the second network, alone: %v", err)
+	}
+	second()
+	if s.bytes != 0 || s.strangers != 0 {
+		t.Errorf("%d bytes are held, %d of strangers", s.bytes, s.strangers)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/internal/clientnet"
 	"github.com/cl-slurm/cl-slurm/internal/turns"
 	"github.com/cl-slurm/cl-slurm/server/guesses"
 	"github.com/cl-slurm/cl-slurm/server/rest"
@@ -132,7 +133,7 @@ func (s *SignIns) check(ctx context.Context, in try) (c checked, err error) {
 
 // attempt returns what package guesses has to know of a try.
 func (s *SignIns) attempt(ctx context.Context, u store.User, in try) (guesses.Attempt, error) {
-	a := guesses.Attempt{Name: in.name, Network: guesses.Network(in.address)}
+	a := guesses.Attempt{Name: in.name, Network: clientnet.Of(in.address)}
 	if in.session != "" {
 		a.Device = "session " + in.session
 		return a, nil
@@ -148,7 +149,7 @@ func (s *SignIns) attempt(ctx context.Context, u store.User, in try) (guesses.At
 
 // The marks by which clients are known. A device is known by its token's hash, as all tokens.
 func deviceMark(token string) string    { return "device " + hashToken(token) }
-func networkMark(address string) string { return "network " + guesses.Network(address) }
+func networkMark(address string) string { return "network " + clientnet.Of(address) }
 
 // mayTry waits for a place to check a password, or refuses the attempt after too many failed ones.
 func (s *SignIns) mayTry(ctx context.Context, a guesses.Attempt) (leave func(), err error) {
