@@ -32,8 +32,9 @@ type Grant struct {
 // maxSessions bounds the sessions of one user: a new one ends the one that was used least recently.
 const maxSessions = 200
 
-// rememberUsed is the time for which a used refresh token is kept, so that its second use is noticed.
-const rememberUsed = 24 * time.Hour
+// rememberUsed is the time for which a used refresh token is kept, so that its second use is noticed. It is as long as
+// such a token would have lived without a use: its owner may be away for weeks while a thief goes on with the session.
+const rememberUsed = 30 * 24 * time.Hour
 
 // ErrReused means that a refresh token was used again, long after its first use: two programs have it.
 var ErrReused = errors.New("the refresh token was used before")
