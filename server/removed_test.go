@@ -12,6 +12,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server"
+	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
 // TestRemovedUserIsRefusedOnEveryRoute asks every route with the tokens that a removed user had. Public routes serve
@@ -173,3 +174,25 @@ func TestTransfersGoOnWhenTheirTokenExpires(t *testing.T) {
 type readerFunc func(p []byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// Each task of an array of jobs may sign in by itself.
+func TestTransfersGoOnWhenTheirUserSignsInOften(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		open := s.dataset("open")
+		body := io.LimitReader(readerFunc(func(p []byte) (int, error) {
+			time.Sleep(time.Minute)
+			return copy(p, "x"), nil
+		}), 10)
+		upload := s.answers(s.request("alice", "PUT", "/bundles/"+open+"/contents/blob/?filename=x&unpack=0", body))
+		time.Sleep(time.Second)
+		for range store.MaxSessions + 1 {
+			s.signIn(ourProgram, "192.0.2.1", passwordForm("alice", "alice")).ok()
+		}
+		(<-upload).ok()
+		if have, _ := s.get("alice", "/user/sessions").ok().value("data").([]any); len(have) == 0 || len(have) > store.MaxSessions+1 {
+			t.Errorf("alice has %d sessions", len(have))
+		}
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,6 +48,18 @@ func (s *SignIns) Begin(r *http.Request, u store.User) (*Live, *http.Request) {
 		r.Body = &liveBody{r.Body, l}
 	}
 	return l, r
+}
+
+// inUse returns the sessions of a user with a request under way.
+func (l *live) inUse(userID string) (sessions []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for one := range l.requests {
+		if one.holder.UserID == userID && one.holder.SessionID != "" && !slices.Contains(sessions, one.holder.SessionID) {
+			sessions = append(sessions, one.holder.SessionID)
+		}
+	}
+	return sessions
 }
 
 // Err returns an error once the sign-in has ended.

@@ -161,6 +161,7 @@ func (s *SignIns) begin(w http.ResponseWriter, r *http.Request, in store.SignIn,
 	tokens := newPair(now)
 	in.Grant = tokens.stored
 	in.Session.ID, in.Session.Program, in.Session.Address = strings.ToLower(rand.Text()[:12]), program(r), s.config.Address(r)
+	in.InUse = s.live.inUse(in.Session.UserID)
 	if _, err := s.config.Store.BeginSession(r.Context(), in, now); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -29,8 +30,9 @@ type Grant struct {
 	RefreshExpires Time   `db:"refresh_expires"`
 }
 
-// maxSessions bounds the sessions of one user: a new one ends the one that was used least recently.
-const maxSessions = 200
+// MaxSessions bounds the sessions of one user: a new one ends the one that was used least recently, and of which no
+// request is under way.
+const MaxSessions = 200
 
 // rememberUsed is the time for which a used refresh token is kept, so that its second use is noticed. It is as long as
 // such a token would have lived without a use: its owner may be away for weeks while a thief goes on with the session.
@@ -50,6 +52,8 @@ type SignIn struct {
 	Rehashed string
 	// Marks are those by which the program is known at its next sign-in.
 	Marks []string
+	// InUse are the user's sessions with a request under way.
+	InUse []string
 }
 
 // BeginSession adds a session, and returns its user.
@@ -72,10 +76,7 @@ func (s *Store) BeginSession(ctx context.Context, in SignIn, now time.Time) (Use
 		}
 		return doAll(ctx, tx, "begin session", []step{
 			{`UPDATE users SET password = ?, last_login = ? WHERE id = ?`, []any{u.Password, u.LastLogin, u.ID}},
-			{
-				`DELETE FROM sessions WHERE user_id = ? AND id NOT IN (SELECT id FROM sessions WHERE user_id = ? ORDER BY used DESC, id LIMIT ?)`,
-				[]any{u.ID, u.ID, maxSessions - 1},
-			},
+			dropOldest(u.ID, in.InUse),
 			{
 				`INSERT INTO sessions (id, user_id, client, program, address, made, used) VALUES (?, ?, ?, ?, ?, ?, ?)`,
 				[]any{in.Session.ID, u.ID, in.Session.Client, in.Session.Program, in.Session.Address, Time{now}, Time{now}},
@@ -84,6 +85,19 @@ func (s *Store) BeginSession(ctx context.Context, in SignIn, now time.Time) (Use
 		}, markClients(u.ID, in.Marks, now))
 	})
 	return u, err
+}
+
+// dropOldest makes room for a session of a user.
+func dropOldest(userID string, inUse []string) step {
+	values := []any{userID, userID, MaxSessions - 1, userID}
+	for _, id := range inUse {
+		values = append(values, id)
+	}
+	return step{
+		`DELETE FROM sessions WHERE user_id = ? AND id NOT IN (SELECT id FROM sessions WHERE user_id = ? ORDER BY used DESC, id LIMIT ?)
+			AND id NOT IN (?` + strings.Repeat(", ?", len(inUse)) + `)`, // the user's id is no session's: the list is never empty
+		values,
+	}
 }
 
 // step is a statement with its values.
