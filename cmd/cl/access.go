@@ -74,6 +74,17 @@ func isPublic(granted []codalab.GroupPermission) bool {
 // printBundleAccess prints who may use bundles now. Their permissions are set already, so a failure is a warning.
 func (c *cli) printBundleAccess(ctx context.Context, at *workspace, uuids []string) error {
 	bundles, err := at.Bundles(ctx, "", uuids, client.IncludeOwner, client.IncludePermissions)
+	if isNotFound(err) && len(uuids) > 1 { // one of them may not be read any more
+		for _, uuid := range uuids {
+			if err := c.printBundleAccess(ctx, at, []string{uuid}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if isNotFound(err) {
+		return c.print(uuids[0], " is no longer readable by you.")
+	}
 	if err != nil {
 		c.warn("cl: who may read them now is not known: %v", explain(err))
 		return nil

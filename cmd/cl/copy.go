@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
@@ -55,9 +56,9 @@ func (c *cli) copyUnlessPresent(ctx context.Context, from *workspace, uuid strin
 	}
 	b, err := from.Bundle(ctx, uuid)
 	switch {
-	case err != nil:
+	case err != nil && !isNotFound(err):
 		return false, err
-	case b.Type == codalab.TypePrivate:
+	case err != nil, b.Type == codalab.TypePrivate:
 		return true, c.printUnlessJSON("Unable to read bundle %s", uuid)
 	case b.State != codalab.StateReady && b.State != codalab.StateFailed:
 		return true, c.printUnlessJSON("Not copying %s because it has non-final state %s", bundleText(b.Bundle), pythonState(b.State))
@@ -66,8 +67,10 @@ func (c *cli) copyUnlessPresent(ctx context.Context, from *workspace, uuid strin
 		return false, err
 	}
 	if !begun {
+		metadata := maps.Clone(b.Metadata)
+		delete(metadata, codalab.SecretsKey) // names of secrets on the other server
 		copied := client.NewBundle{
-			UUID: b.UUID, Worksheet: worksheet, Type: b.Type, Metadata: b.Metadata, Dependencies: b.Dependencies,
+			UUID: b.UUID, Worksheet: worksheet, Type: b.Type, Metadata: metadata, Dependencies: b.Dependencies,
 			WaitForUpload: true, Detached: !o.add, Command: b.CommandText(),
 		}
 		made, err := to.CreateBundle(ctx, copied)
