@@ -30,6 +30,7 @@ func references() []reference {
 		{"identities", "user_id", "users", "id", true},
 		{"program_tokens", "user_id", "users", "id", true},
 		{"worker_tokens", "user_id", "users", "id", true},
+		{"worker_tokens", "made_by", "program_tokens", "id", true},
 		{"worker_scopes", "user_id", "users", "id", true},
 		{"secrets", "user_id", "users", "id", true},
 		{"dependencies", "child_uuid", "bundles", "uuid", true},
