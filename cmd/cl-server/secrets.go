@@ -68,11 +68,15 @@ interrupted one. Backups that were made before need the old key.`,
 				if err != nil {
 					return err
 				}
-				n, err := rekey(ctx, data, cmp.Or(path, data.SecretsKeyPath()))
+				n, lost, err := rekey(ctx, data, cmp.Or(path, data.SecretsKeyPath()))
 				if err := errors.Join(err, unlock()); err != nil {
 					return err
 				}
-				return p.Print(false, nil, fmt.Sprintf("%d secrets are encrypted with a new key.\n", n))
+				text := fmt.Sprintf("%d secrets are encrypted with a new key.\n", n)
+				if lost > 0 {
+					text += fmt.Sprintf("%d secrets stay as they are, because this was not their key: their owners have to set them again.\n", lost)
+				}
+				return p.Print(false, nil, text)
 			})
 		},
 	}
@@ -82,24 +86,25 @@ interrupted one. Backups that were made before need the old key.`,
 }
 
 // rekey replaces the key in the file at path. The new one waits beside it until all secrets are encrypted with it, so that
-// a crash loses no key that some secret needs.
-func rekey(ctx context.Context, data *store.Store, path string) (n int, err error) {
+// a crash loses no key that some secret needs. It returns the number of secrets that the new key opens, and of those that
+// an earlier key had sealed, which are lost.
+func rekey(ctx context.Context, data *store.Store, path string) (n, lost int, err error) {
 	old, err := vault.ReadKey(path)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	next := path + ".new"
 	if _, err := os.Lstat(next); errors.Is(err, fs.ErrNotExist) {
 		if err := atomicfile.Write(next, []byte(vault.NewKeyText()), 0o600); err != nil {
-			return 0, fmt.Errorf("make a key: %w", err)
+			return 0, 0, fmt.Errorf("make a key: %w", err)
 		}
 	}
 	key, err := vault.ReadKey(next)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	n, err = data.SealSecrets(ctx, func(s store.Secret) (store.Secret, error) {
-		if s.KeyID == key.ID() { // an interrupted try
+		if s.KeyID != old.ID() { // of an interrupted try, or of an earlier key
 			return s, nil
 		}
 		value, err := old.Open(s.UserID, s.Name, s.Sealed)
@@ -109,8 +114,11 @@ func rekey(ctx context.Context, data *store.Store, path string) (n int, err erro
 		s.Sealed, s.KeyID = key.Seal(s.UserID, s.Name, value), key.ID()
 		return s, nil
 	})
+	if err == nil {
+		lost, err = data.OtherSecrets(ctx, key.ID())
+	}
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	text, err := os.ReadFile(next)
 	if err == nil {
@@ -120,7 +128,7 @@ func rekey(ctx context.Context, data *store.Store, path string) (n int, err erro
 		err = os.Remove(next)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("put the new key in its place: %w", err)
+		return 0, 0, fmt.Errorf("put the new key in its place: %w", err)
 	}
-	return n, nil
+	return n - lost, lost, nil
 }

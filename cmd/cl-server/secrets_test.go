@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/server/vault"
 )
 
 // withSecret serves the data for as long as use runs, with a client of alice, who has been added.
@@ -114,5 +115,17 @@ func TestSecretsGetANewKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		refuses(t, "chmod 600 it", append([]string{"run"}, flags...)...)
+		if err := os.Chmod(path, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		// The key was lost, and the server has another one. One secret that is lost keeps no other from a new key.
+		if err := os.WriteFile(path, []byte(vault.NewKeyText()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		withSecret(t, flags, setSecret(t, "B", "hunter2hunter2"))
+		if said := does(t, "", rekey...); said != "1 secrets are encrypted with a new key.\n"+
+			"1 secrets stay as they are, because this was not their key: their owners have to set them again.\n" {
+			t.Error(said)
+		}
 	})
 }

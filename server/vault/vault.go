@@ -14,13 +14,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"strings"
 	"sync"
 
 	"golang.org/x/crypto/chacha20poly1305"
 
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+	"github.com/cl-slurm/cl-slurm/internal/strictmodes"
 )
 
 // ErrSealed means that a value cannot be read: it was sealed with another key, or has been changed.
@@ -59,16 +59,9 @@ func NewKeyText() string {
 
 // ReadKey reads a key from a file, which only its owner may read. The error is fs.ErrNotExist if there is no file.
 func ReadKey(path string) (*Key, error) {
-	info, err := os.Stat(path)
+	text, err := strictmodes.ReadSecret("secrets' key", path)
 	if err != nil {
-		return nil, fmt.Errorf("read the key of secrets: %w", err)
-	}
-	if info.Mode().Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("read the key of secrets: others may read or change %s: chmod 600 it", path)
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("read the key of secrets: %w", err)
+		return nil, err
 	}
 	k, err := parseKey(string(text))
 	if err != nil {
