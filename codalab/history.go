@@ -10,19 +10,21 @@ type Action string
 
 // The actions.
 const (
-	ActionCreated  Action = "created"
-	ActionUploaded Action = "uploaded" // contents of a bundle
-	ActionEmptied  Action = "emptied"  // the bundle stays without its contents
-	ActionEdited   Action = "edited"
-	ActionShared   Action = "shared"
-	ActionGave     Action = "gave" // to another owner
-	ActionKilled   Action = "killed"
-	ActionWrote    Action = "wrote" // a file of a running bundle
-	ActionFroze    Action = "froze"
-	ActionThawed   Action = "thawed"
-	ActionDeleted  Action = "deleted"
-	ActionAdded    Action = "added"   // items of a worksheet, members of a group
-	ActionRemoved  Action = "removed" // the same
+	ActionCreated   Action = "created"
+	ActionUploaded  Action = "uploaded" // contents of a bundle
+	ActionEmptied   Action = "emptied"  // the bundle stays without its contents
+	ActionEdited    Action = "edited"
+	ActionShared    Action = "shared"
+	ActionGave      Action = "gave"      // to another owner
+	ActionOffered   Action = "offered"   // to another user, who may become the owner
+	ActionUnoffered Action = "unoffered" // the offer is over: withdrawn, declined, or of other contents
+	ActionKilled    Action = "killed"
+	ActionWrote     Action = "wrote" // a file of a running bundle
+	ActionFroze     Action = "froze"
+	ActionThawed    Action = "thawed"
+	ActionDeleted   Action = "deleted"
+	ActionAdded     Action = "added"   // items of a worksheet, members of a group
+	ActionRemoved   Action = "removed" // the same
 )
 
 // Named is an object by its id and the name that it had.
@@ -50,7 +52,7 @@ type EventDetails struct {
 	Groups []Granted `json:"groups,omitempty"`
 	// Keys are the keys of metadata that an edit changed.
 	Keys []string `json:"keys,omitempty"`
-	// Before and Owner are the owner before and after the object was given away.
+	// Before and Owner are the owner before and after the object was given away. Of an offer, Owner is its receiver.
 	Before *Named `json:"before,omitempty"`
 	Owner  *Named `json:"owner,omitempty"`
 	// File is the file that was written.

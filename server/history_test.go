@@ -94,6 +94,28 @@ func TestNewOwnerIsInTheHistory(t *testing.T) {
 	}
 }
 
+func TestOffersAndWhatTheyLowerAreInTheHistory(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	group := s.call("alice", "POST", "/groups", object("groups", map[string]string{"name": "lab"})).ok().text("data", 0, "id")
+	uuid := s.upload("data", "x")
+	s.share("alice", "bundle", uuid, "lab", store.PermissionAll)
+	before := len(s.history("alice", uuid))
+	for _, turn := range []struct{ by, names string }{
+		{"alice", bobsID}, {"alice", alicesID}, {"alice", bobsID}, {"bob", alicesID}, {"alice", bobsID}, {"bob", bobsID},
+	} {
+		s.chown(turn.by, "bundles", turn.names, uuid).ok()
+	}
+	toBob := "to bob(" + bobsID + ")"
+	want := []string{
+		"alice offered " + toBob, "alice unoffered " + toBob, "alice offered " + toBob, "bob unoffered " + toBob, "alice offered " + toBob,
+		"bob gave of alice(" + alicesID + "), " + toBob, "bob shared with group lab(" + group + "): read",
+	}
+	if diff := cmp.Diff(want, s.history("bob", uuid)[before:]); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestHistoryIsBoundedAndKeepsItsBeginning(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -87,6 +87,10 @@ func eventText(e codalab.BundleEvent) string {
 		text = sharedText(e.Groups)
 	case codalab.ActionGave:
 		text += " to " + spell(e.Owner) + ", the owner was " + spell(e.Before)
+	case codalab.ActionOffered:
+		text += " it to " + spell(e.Owner)
+	case codalab.ActionUnoffered:
+		text = "ended the offer to " + spell(e.Owner)
 	case codalab.ActionWrote:
 		text += " file " + e.File
 	case codalab.ActionKilled, codalab.ActionFroze, codalab.ActionThawed, codalab.ActionDeleted, codalab.ActionAdded, codalab.ActionRemoved:

@@ -289,11 +289,11 @@ type dependencyRow struct {
 // names are removed a little later. Change does not write dependencies. If decide fails, it writes nothing and returns decide's error. It may call decide several
 // times, so decide must only change the bundle.
 func (s *Store) Change(ctx context.Context, uuid string, decide func(*Bundle) error) (Bundle, error) {
-	return s.changeAnd(ctx, uuid, decide, func(*sqlx.Tx) error { return nil })
+	return s.changeAnd(ctx, uuid, decide, func(*sqlx.Tx) ([]codalab.Granted, error) { return nil, nil })
 }
 
-// changeAnd is Change with something more in its transaction.
-func (s *Store) changeAnd(ctx context.Context, uuid string, decide func(*Bundle) error, more func(*sqlx.Tx) error) (Bundle, error) {
+// changeAnd is Change with something more in its transaction, which changes the permissions of some groups.
+func (s *Store) changeAnd(ctx context.Context, uuid string, decide func(*Bundle) error, more func(*sqlx.Tx) ([]codalab.Granted, error)) (Bundle, error) {
 	var b Bundle
 	had := ""
 	err := s.db.InTx(ctx, func(tx *sqlx.Tx) (err error) {
@@ -304,7 +304,16 @@ func (s *Store) changeAnd(ctx context.Context, uuid string, decide func(*Bundle)
 		if b, err = change(ctx, tx, b, decide); err != nil {
 			return err
 		}
-		return more(tx)
+		lowered, err := more(tx)
+		if err != nil {
+			return err
+		}
+		var events []Event
+		for _, g := range lowered {
+			events = append(events, b.event(codalab.ActionShared, codalab.EventDetails{Groups: []codalab.Granted{g}}))
+		}
+		b.Recorded = append(b.Recorded, events...)
+		return writeHistory(ctx, tx, uuid, events)
 	})
 	if err == nil {
 		s.removeReplaced(had, b)
@@ -359,7 +368,7 @@ func (s *Store) ChangeAll(ctx context.Context, uuids []string, decide func(*Bund
 
 // change changes a bundle that was read in the same transaction.
 func change(ctx context.Context, tx *sqlx.Tx, b Bundle, decide func(*Bundle) error) (Bundle, error) {
-	charge, extent, owner := b.Charge(), b.Extent(), b.OwnerID
+	charge, extent, owner, offer := b.Charge(), b.Extent(), b.OwnerID, b.Offer
 	before, err := b.row()
 	if err != nil {
 		return Bundle{}, err
@@ -374,8 +383,12 @@ func change(ctx context.Context, tx *sqlx.Tx, b Bundle, decide func(*Bundle) err
 	if err != nil || reflect.DeepEqual(row, before) && len(b.Recorded) == 0 {
 		return b, err
 	}
-	if err := b.recordOwner(ctx, tx, owner); err != nil {
+	giving, err := givingEvent(ctx, tx, ownership{owner, offer}, ownership{b.OwnerID, b.Offer})
+	if err != nil {
 		return b, err
+	}
+	if giving.Action != "" {
+		b.Record(giving.Action, giving.EventDetails)
 	}
 	if err := writeHistory(ctx, tx, b.UUID, b.Recorded); err != nil {
 		return b, err
@@ -402,20 +415,4 @@ func change(ctx context.Context, tx *sqlx.Tx, b Bundle, decide func(*Bundle) err
 		return b, err
 	}
 	return b, addCharge(ctx, tx, b.OwnerID, b.Charge())
-}
-
-// recordOwner notes that a change gives the bundle to another owner.
-func (b *Bundle) recordOwner(ctx context.Context, tx *sqlx.Tx, before string) error {
-	if b.OwnerID == before {
-		return nil
-	}
-	from, err := describeUser(ctx, tx, before)
-	if err != nil {
-		return err
-	}
-	to, err := describeUser(ctx, tx, b.OwnerID)
-	if err == nil {
-		b.Record(codalab.ActionGave, codalab.EventDetails{Before: from, Owner: to})
-	}
-	return err
 }

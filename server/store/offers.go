@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/jmoiron/sqlx"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
 // Offer is an owner's offer of a bundle or worksheet to another user. It is a part of the object's row, so that
@@ -60,36 +62,78 @@ func (s *Store) CountOffers(ctx context.Context, from, to string, after time.Tim
 // AcceptBundle is Change for a bundle that its new owner accepts. Groups that could change it can only read it
 // from then on.
 func (s *Store) AcceptBundle(ctx context.Context, uuid string, decide func(*Bundle) error) (Bundle, error) {
-	return s.changeAnd(ctx, uuid, decide, func(tx *sqlx.Tx) error {
-		if err := SharedBundle.onlyRead(ctx, tx, uuid); err != nil {
-			return err
+	return s.changeAnd(ctx, uuid, decide, func(tx *sqlx.Tx) ([]codalab.Granted, error) {
+		lowered, err := SharedBundle.onlyRead(ctx, tx, uuid)
+		if err != nil {
+			return nil, err
 		}
-		_, err := tx.ExecContext(ctx, tx.Rebind(`UPDATE bundles SET public = ? WHERE uuid = ? AND public > ?`), PermissionRead, uuid, PermissionRead)
-		return rowError(err, "accept bundle "+uuid)
+		_, err = tx.ExecContext(ctx, tx.Rebind(`UPDATE bundles SET public = ? WHERE uuid = ? AND public > ?`), PermissionRead, uuid, PermissionRead)
+		return lowered, rowError(err, "accept bundle "+uuid)
 	})
 }
 
 // AcceptWorksheet is ChangeWorksheet for a worksheet that its new owner accepts. Groups that could change it can
 // only read it from then on. It fails with ErrTooMany if the owner would have more than MostWorksheets.
 func (s *Store) AcceptWorksheet(ctx context.Context, uuid string, decide func(*Worksheet) error) (w Worksheet, err error) {
-	var changed Event
+	var events []Event
 	err = s.db.InTx(ctx, func(tx *sqlx.Tx) (err error) {
+		var changed Event
 		if w, changed, err = changeWorksheet(ctx, tx, uuid, decide); err != nil {
 			return err
 		}
 		if err := checkOwned(ctx, tx, "worksheets", w.OwnerID, MostWorksheets); err != nil {
 			return err
 		}
-		return SharedWorksheet.onlyRead(ctx, tx, uuid)
+		lowered, err := SharedWorksheet.onlyRead(ctx, tx, uuid)
+		events = []Event{changed}
+		for _, g := range lowered {
+			events = append(events, w.event(codalab.ActionShared, codalab.EventDetails{Groups: []codalab.Granted{g}}))
+		}
+		return err
 	})
-	return w, noteUnless(ctx, err, changed)
+	return w, noteUnless(ctx, err, events...)
 }
 
-// onlyRead makes the permissions of groups on an object permissions to read it.
-func (k Shared) onlyRead(ctx context.Context, tx *sqlx.Tx, uuid string) error {
-	_, err := tx.ExecContext(ctx, tx.Rebind(`UPDATE `+k.table()+` SET permission = ? WHERE `+k.column()+` = ? AND permission > ?`),
+// onlyRead makes the permissions of groups on an object permissions to read it. It returns what the groups may do now
+// that could do more.
+func (k Shared) onlyRead(ctx context.Context, tx *sqlx.Tx, uuid string) (lowered []codalab.Granted, err error) {
+	var groups []codalab.Named
+	err = tx.SelectContext(ctx, &groups, tx.Rebind(`
+		SELECT g.uuid AS id, g.name FROM `+k.table()+` p JOIN groups g ON g.uuid = p.group_uuid WHERE p.`+k.column()+` = ? AND p.permission > ? ORDER BY g.name`),
+		uuid, PermissionRead)
+	if err != nil {
+		return nil, rowError(err, "accept "+string(k)+" "+uuid)
+	}
+	for _, g := range groups {
+		lowered = append(lowered, codalab.Granted{Group: g, Permission: codalab.PermissionSpec(PermissionRead)})
+	}
+	_, err = tx.ExecContext(ctx, tx.Rebind(`UPDATE `+k.table()+` SET permission = ? WHERE `+k.column()+` = ? AND permission > ?`),
 		PermissionRead, uuid, PermissionRead)
-	return rowError(err, "accept "+string(k)+" "+uuid)
+	return lowered, rowError(err, "accept "+string(k)+" "+uuid)
+}
+
+// ownership is an object's owner and the owner's offer.
+type ownership struct {
+	owner string
+	offer Offer
+}
+
+// givingEvent is the event of an object whose owner or offer has changed. It has no action if neither has.
+func givingEvent(ctx context.Context, tx *sqlx.Tx, was, is ownership) (e Event, err error) {
+	switch {
+	case is.owner != was.owner:
+		e.Action = codalab.ActionGave
+		if e.Before, err = describeUser(ctx, tx, was.owner); err == nil {
+			e.Owner, err = describeUser(ctx, tx, is.owner)
+		}
+	case is.offer.To != "" && is.offer != was.offer:
+		e.Action = codalab.ActionOffered
+		e.Owner, err = describeUser(ctx, tx, is.offer.To)
+	case is.offer.To == "" && was.offer.To != "":
+		e.Action = codalab.ActionUnoffered
+		e.Owner, err = describeUser(ctx, tx, was.offer.To)
+	}
+	return e, err
 }
 
 // endOffers ends the offers of objects of a kind to a user.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -183,15 +184,8 @@ func changeWorksheet(ctx context.Context, tx *sqlx.Tx, uuid string, decide func(
 
 // changedFrom is the event of a worksheet's change.
 func (w Worksheet) changedFrom(ctx context.Context, tx *sqlx.Tx, before Worksheet) (Event, error) {
-	if w.OwnerID == before.OwnerID {
-		return w.event(codalab.ActionEdited, codalab.EventDetails{}), nil
-	}
-	from, err := describeUser(ctx, tx, before.OwnerID)
-	if err != nil {
-		return Event{}, err
-	}
-	to, err := describeUser(ctx, tx, w.OwnerID)
-	return w.event(codalab.ActionGave, codalab.EventDetails{Before: from, Owner: to}), err
+	giving, err := givingEvent(ctx, tx, ownership{before.OwnerID, before.Offer}, ownership{w.OwnerID, w.Offer})
+	return w.event(cmp.Or(giving.Action, codalab.ActionEdited), giving.EventDetails), err
 }
 
 // DeleteWorksheet deletes a worksheet, its items, and the items of other worksheets that show it.
