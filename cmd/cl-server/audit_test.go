@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -105,11 +106,16 @@ func TestAuditFileIsWrittenAndRefused(t *testing.T) {
 	if err := os.Chmod(file, 0o666); err != nil {
 		t.Fatal(err)
 	}
+	open := filepath.Join(dir, "open") // a colleague would put a file of theirs in the place of the audit file
+	if err := errors.Join(os.Mkdir(open, 0o700), os.Chmod(open, 0o777)); err != nil {
+		t.Fatal(err)
+	}
 	for args, want := range map[string]struct {
 		code int
 		says string
 	}{
-		"--audit-file " + file:                            {program.ExitFailure, "others may write it (mode 0666): chmod go-w " + file},
+		"--audit-file " + file:                            {program.ExitUsage, "everybody can write to " + file + " (mode 0666)"},
+		"--audit-file " + open + "/audit.jsonl":           {program.ExitUsage, "everybody can write to " + open + " (mode 0777)"},
 		"--audit-file " + dir:                             {program.ExitFailure, "is a directory"},
 		"--audit-file " + file + " --audit-size x":        {program.ExitUsage, "--audit-size: invalid size"},
 		"--audit-file " + file + " --audit-keep 0":        {program.ExitUsage, "--audit-keep 0: at least one older file is kept"},

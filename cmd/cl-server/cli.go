@@ -94,16 +94,20 @@ func (at *dataLocation) withLocked(ctx context.Context, do func(*store.Store) er
 // checkOwn refuses a data directory in which others can write, or that they can replace. p is the process that is going to
 // serve it.
 func (at *dataLocation) checkOwn(p program.Process) error {
-	if p.Alone() {
-		return nil
-	}
-	account := strictmodes.Current()
 	for _, path := range []string{at.dir, filepath.Join(at.dir, "bundles"), filepath.Join(at.dir, "codalab.db")} {
-		if err := account.Check(path); err != nil {
+		if err := checkOwnFile(p, path); err != nil {
 			return program.Usage(fmt.Errorf("--data: %w", err))
 		}
 	}
 	return nil
+}
+
+// checkOwnFile refuses a path to which others can write, or that they can replace, unless nobody else is on the machine.
+func checkOwnFile(p program.Process, path string) error {
+	if p.Alone() {
+		return nil
+	}
+	return strictmodes.Current().Check(path)
 }
 
 // withExisting is withStore for a data directory that must exist.

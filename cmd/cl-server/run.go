@@ -66,7 +66,7 @@ stay possible.`,
 					return program.Usage(fmt.Errorf("--fetch-private: %w", err))
 				}
 				config.Store, config.WorkerProgram = data, cmp.Or(config.WorkerProgram, besideOwn("cl-worker"))
-				return audit.with(&config, func() error { return serve(ctx, config, web) })
+				return audit.with(p, &config, func() error { return serve(ctx, config, web) })
 			})
 		},
 	}
