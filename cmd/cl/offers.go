@@ -99,7 +99,7 @@ func (c *cli) listOffers(offers []client.Offer) error {
 		views = append(views, offerView{o.Offer, viewUser(&o.Giver), viewUser(&o.Receiver)})
 		size := ""
 		if o.Kind == kindBundle {
-			size = codalab.FormatSize(o.DataSize)
+			size = codalab.FormatSize(max(o.DataSize, o.Charge))
 		}
 		rows = append(rows, []string{o.UUID, o.Kind, o.Name, size, o.Giver.UserName, o.Receiver.UserName, day(o.Until)})
 	}
@@ -109,7 +109,7 @@ func (c *cli) listOffers(offers []client.Offer) error {
 	case len(rows) == 0:
 		return c.print("No offers found.")
 	}
-	return printTable(c.Stdout, []column{{name: "uuid"}, {name: "kind"}, {name: "name"}, {name: "size"}, {name: "from"}, {name: "to"}, {name: "until"}}, rows)
+	return printTable(c.Stdout, []column{{name: "uuid"}, {name: "kind"}, {name: "name"}, {name: "takes"}, {name: "from"}, {name: "to"}, {name: "until"}}, rows)
 }
 
 // kindBundle is the kind of an offer of a bundle.

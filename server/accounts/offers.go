@@ -25,8 +25,10 @@ func (s *Accounts) listOffers(w http.ResponseWriter, r *http.Request, u store.Us
 	}
 	objects, people := []codalab.Object{}, []string{}
 	for _, one := range offers {
+		charge := one.Charge()
 		o := codalab.NewObject("offers", one.UUID, codalab.Offer{
 			UUID: one.UUID, Kind: string(one.Kind), Name: one.Name, BundleType: one.Type, DataSize: one.DataSize,
+			Charge: charge.Bytes, Entries: charge.Entries,
 			Made: one.Made.Unix(), Until: present.OfferEnds(one.Offer),
 		})
 		o.Relationships = map[string]codalab.Relationship{

@@ -188,10 +188,10 @@ func (e *edit) apply(b *store.Bundle) error {
 			return err
 		}
 	}
-	if err := e.checkUnfinished(*b); err != nil {
+	if err := e.checkSecrets(*b); err != nil { // first: root may do what checkUnfinished refuses to others
 		return err
 	}
-	if err := e.checkSecrets(*b); err != nil {
+	if err := e.checkUnfinished(*b); err != nil {
 		return err
 	}
 	changed := e.changedKeys(*b)

@@ -24,10 +24,19 @@ type Offered struct {
 	UUID    string `db:"uuid"`
 	Name    string `db:"name"`
 	OwnerID string `db:"owner_id"`
-	// Type and DataSize are those of a bundle.
+	// Type, DataSize and Entries are those of a bundle.
 	Type     string `db:"bundle_type"`
 	DataSize int64  `db:"data_size"`
+	Entries  int64  `db:"entries"`
 	Offer
+}
+
+// Charge returns what the object takes of its receiver's disk quota: nothing if it is a worksheet.
+func (o Offered) Charge() codalab.Space {
+	if o.Kind != SharedBundle {
+		return codalab.Space{}
+	}
+	return Bundle{DataSize: o.DataSize, Entries: o.Entries}.Charge()
 }
 
 // Offers returns the objects that others offer to a user, or the user to others, whose offers were made after a
@@ -37,9 +46,9 @@ func (s *Store) Offers(ctx context.Context, userID string, after time.Time) ([]O
 	args := []any{userID, userID, Time{after}}
 	var all []Offered
 	err := s.db.SelectContext(ctx, &all, s.db.Rebind(`
-		SELECT 'bundle' AS kind, uuid, name, owner_id, bundle_type, data_size, offered_to, offered FROM bundles WHERE `+which+`
+		SELECT 'bundle' AS kind, uuid, name, owner_id, bundle_type, data_size, entries, offered_to, offered FROM bundles WHERE `+which+`
 		UNION ALL
-		SELECT 'worksheet' AS kind, uuid, name, owner_id, '' AS bundle_type, 0 AS data_size, offered_to, offered FROM worksheets WHERE `+which+`
+		SELECT 'worksheet' AS kind, uuid, name, owner_id, '' AS bundle_type, 0 AS data_size, 0 AS entries, offered_to, offered FROM worksheets WHERE `+which+`
 		ORDER BY offered, uuid`), append(args, args...)...)
 	return all, rowError(err, "list offers of user "+userID)
 }
