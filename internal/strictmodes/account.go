@@ -43,9 +43,9 @@ func (a Account) trusts(p Principal) bool {
 	case p.Kind == User:
 		return p.ID == 0 || p.ID == a.UID || slices.Contains(a.Users, p.ID)
 	case p.Kind == Group && p.Name != "":
-		return p.Name == "root" || slices.Contains(a.GroupNames, p.Name)
+		return slices.Contains(a.GroupNames, p.Name)
 	case p.Kind == Group:
-		return p.ID == 0 || slices.Contains(a.Groups, p.ID)
+		return slices.Contains(a.Groups, p.ID)
 	}
 	return false
 }

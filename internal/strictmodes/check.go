@@ -12,7 +12,8 @@ import (
 	"syscall"
 )
 
-// Current returns the account of this process. It trusts the group of which the account is the only member.
+// Current returns the account of this process. It trusts the group of which the account is the only member, and that of
+// root if root is its only one.
 //
 // A user namespace may lack root: there the kernel shows all ids that it lacks as one, that of nobody, and root's files
 // belong to it. Current trusts that id: whoever made the namespace has chosen the files in it.
@@ -23,7 +24,7 @@ func Current() Account {
 	}
 	passwd, _ := os.ReadFile(passwdFile) // without it, no group is known to be private
 	group, _ := os.ReadFile(groupFile)
-	a.Groups = privateGroups(a.UID, string(passwd), string(group))
+	a.Groups = append(privateGroups(a.UID, string(passwd), string(group)), privateGroups(0, string(passwd), string(group))...)
 	for _, gid := range a.Groups {
 		if g, err := user.LookupGroupId(strconv.Itoa(gid)); err == nil {
 			a.GroupNames = append(a.GroupNames, g.Name)

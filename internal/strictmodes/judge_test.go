@@ -43,6 +43,7 @@ func TestWhoeverCanWriteOnTheWayToAPathIsFound(t *testing.T) {
 		{name: "below another's", steps: []Step{root, dir("/s", bob, 0o755), own}, want: "/s belongs to the user 1002: name a path on which all directories belong to you or to root"},
 		{name: "open", steps: []Step{root, dir("/s", 0, 0o755), dir("/s/own", ann, 0o777, everybody)}, want: "everybody can write to /s/own (mode 0777): chmod o-w /s/own"},
 		{name: "open to a group", steps: []Step{root, dir("/s/own", ann, 0o770|fs.ModeSetgid, members)}, want: "the group 5012 can write to /s/own (mode 2770): chmod g-w /s/own"},
+		{name: "open to the group of root, which may have other members", steps: []Step{root, dir("/s/own", ann, 0o775, writer(Group, 0, ByMode))}, want: "the group 0 can write to /s/own (mode 0775): chmod g-w /s/own"},
 		{name: "open to the user's own group", steps: []Step{root, dir("/s/own", ann, 0o775, writer(Group, mine, ByMode))}},
 		{name: "in an open one", steps: []Step{root, dir("/s", 0, 0o777, everybody), own}, want: "everybody can write to /s (mode 0777): chmod o-w /s, or chmod +t /s, so that others can rename only what is theirs"},
 		{name: "in a sticky one", steps: []Step{root, dir("/tmp", 0, sticky, everybody), own}},
