@@ -250,12 +250,14 @@ const retryFor = 30 * time.Second
 // retry calls fn again after a conflict or a broken connection, until retryFor is
 // over. It does so at least once: the first call may have taken long to fail.
 func (db *DB) retry(ctx context.Context, fn func() error) error {
-	retrying, cancel := context.WithTimeout(ctx, retryFor)
-	defer cancel()
+	begun := time.Now()
 	for try := 1; ; try++ {
 		err := fn()
-		broken := err != nil && ctx.Err() == nil && db.isBroken(err) && !errors.Is(err, ErrInDoubt)
-		if (broken || isConflict(err)) && (try == 1 || retrying.Err() == nil) && backOff(ctx, try) == nil {
+		if err == nil {
+			return nil
+		}
+		broken := ctx.Err() == nil && db.isBroken(err) && !errors.Is(err, ErrInDoubt)
+		if (broken || isConflict(err)) && (try == 1 || time.Since(begun) < retryFor) && backOff(ctx, try) == nil {
 			continue
 		}
 		if broken {

@@ -93,6 +93,6 @@ func (db *DB) Shrink(ctx context.Context) error {
 
 // isSQLite reports whether err has a code of SQLite's, or an extension of that code.
 func isSQLite(err error, code int) bool {
-	var e *sqlite.Error
-	return errors.As(err, &e) && (e.Code() == code || e.Code()&0xff == code)
+	e, ok := errors.AsType[*sqlite.Error](err)
+	return ok && (e.Code() == code || e.Code()&0xff == code)
 }
