@@ -112,18 +112,15 @@ func writeHistory(ctx context.Context, tx *sqlx.Tx, uuid string, events []Event)
 		return nil
 	}
 	var last int64
-	if err := tx.GetContext(ctx, &last, tx.Rebind(`SELECT COALESCE(max(number), 0) FROM bundle_history WHERE bundle_uuid = ?`), uuid); err != nil {
-		return rowError(err, "read history of bundle "+uuid)
-	}
 	for _, e := range events {
 		details, err := json.Marshal(e.EventDetails)
 		if err != nil {
 			return fmt.Errorf("encode history of bundle %s: %w", uuid, err)
 		}
-		last++
-		_, err = tx.ExecContext(ctx, tx.Rebind(`
-			INSERT INTO bundle_history (bundle_uuid, number, at, user_id, user_name, action, details) VALUES (?, ?, ?, ?, ?, ?, ?)`),
-			uuid, last, Time{r.At}, r.UserID, r.UserName, e.Action, string(details))
+		err = tx.GetContext(ctx, &last, tx.Rebind(`
+			INSERT INTO bundle_history (bundle_uuid, number, at, user_id, user_name, action, details)
+			VALUES (?, (SELECT COALESCE(max(number), 0) + 1 FROM bundle_history WHERE bundle_uuid = ?), ?, ?, ?, ?, ?) RETURNING number`),
+			uuid, uuid, Time{r.At}, r.UserID, r.UserName, e.Action, string(details))
 		if err != nil {
 			return rowError(err, "write history of bundle "+uuid)
 		}
