@@ -1,25 +1,29 @@
 package server
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/cl-slurm/cl-slurm/internal/clientnet"
 	"github.com/cl-slurm/cl-slurm/server/rest"
+	"github.com/cl-slurm/cl-slurm/server/signin"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// enter serves a route within its user's share of the server. Users who have not signed in share by their networks.
-func (s *Server) enter(one rest.Route, w *watched, r *http.Request, u store.User) error {
+// enter serves a route under ctx, within its user's share of the server. Users who have not signed in share by their networks.
+func (s *Server) enter(ctx context.Context, one rest.Route, w *watched, r *http.Request, u store.User) error {
 	owner := rest.Owner{Name: u.ID}
 	if owner.Name == "" {
 		owner = rest.Owner{Name: "network " + clientnet.Of(rest.ClientAddress(r, s.BehindProxy)), Stranger: true}
 	}
-	r, leave, err := s.shares.Enter(r, owner)
+	ctx, leave, err := s.shares.Enter(ctx, owner)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	return s.serve(one, w, r, u)
+	served := r.WithContext(ctx)
+	served.Body = signin.Body(ctx, r.Body)
+	return s.serve(one, w, served, u)
 }
 
 // authenticated serves a route for the user whose access token the request has.
@@ -33,21 +37,18 @@ func (s *Server) authenticated(one rest.Route) http.HandlerFunc {
 			err = rest.CheckTexts(one.Pattern, r)
 		}
 		seen, objects := &watched{ResponseWriter: w, status: http.StatusOK}, []string{}
-		if one.Changes() {
-			r = rest.WithObjects(r, &objects)
-		}
 		record := &store.Record{UserID: u.ID, UserName: u.Name, At: s.Now()}
-		if u.ID != "" {
-			r = r.WithContext(store.WithRecord(r.Context(), record))
+		known, ctx := u.ID != "", r.Context()
+		if one.Changes() {
+			ctx = rest.WithObjects(ctx, &objects)
 		}
-		known := u.ID != ""
 		if err == nil && !known {
-			err = s.enter(one, seen, r, u)
+			err = s.enter(ctx, one, seen, r, u)
 		} else if err == nil {
-			live, served := s.signIns.Begin(r, u)
+			live, within := s.signIns.Begin(store.WithRecord(ctx, record), u)
 			defer live.Close() // a handler may panic to break an answer off
 			seen.over = live.Err
-			err = live.Refusal(s.enter(one, seen, served, u))
+			err = live.Refusal(s.enter(within, one, seen, r, u))
 			seen.over, known = nil, live.Err() == nil
 		}
 		if err != nil {

@@ -92,9 +92,9 @@ func (one Route) Changes() bool {
 // objectsKey is the context's key for the objects that a request names.
 type objectsKey struct{}
 
-// WithObjects returns a request whose objects are added to a list when a handler reads them.
-func WithObjects(r *http.Request, objects *[]string) *http.Request {
-	return r.WithContext(context.WithValue(r.Context(), objectsKey{}, objects))
+// WithObjects returns a context whose request's objects are added to a list when a handler reads them.
+func WithObjects(ctx context.Context, objects *[]string) context.Context {
+	return context.WithValue(ctx, objectsKey{}, objects)
 }
 
 // NoteObject adds an object that a request has made to the audit log's line.

@@ -45,9 +45,9 @@ func later(message string) error {
 	return &RefusalError{Status: http.StatusServiceUnavailable, Message: message, RetryAfter: laterAfter}
 }
 
-// Enter counts a request of an owner until leave is called. ReadBody counts the body of the returned request. Enter refuses
-// a request that is more than the owner's share.
-func (s *Shares) Enter(r *http.Request, owner Owner) (entered *http.Request, leave func(), err error) {
+// Enter counts a request of an owner until leave is called. ReadBody counts the body of a request that has the returned
+// context. Enter refuses a request that is more than the owner's share.
+func (s *Shares) Enter(ctx context.Context, owner Owner) (entered context.Context, leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	held := s.owners[owner.Name]
@@ -55,7 +55,7 @@ func (s *Shares) Enter(r *http.Request, owner Owner) (entered *http.Request, lea
 		held = &share{}
 	}
 	if s.MaxRequests > 0 && held.requests >= s.MaxRequests {
-		return r, func() {}, later("You have as many requests under way as one user may have. Try again later.")
+		return ctx, func() {}, later("You have as many requests under way as one user may have. Try again later.")
 	}
 	if s.owners == nil {
 		s.owners = map[string]*share{}
@@ -63,7 +63,7 @@ func (s *Shares) Enter(r *http.Request, owner Owner) (entered *http.Request, lea
 	s.owners[owner.Name] = held
 	held.requests++
 	one := &heldBody{shares: s, of: held, stranger: owner.Stranger}
-	return r.WithContext(context.WithValue(r.Context(), heldBodyKey{}, one)), func() { one.leave(owner.Name) }, nil
+	return context.WithValue(ctx, heldBodyKey{}, one), func() { one.leave(owner.Name) }, nil
 }
 
 // heldBody counts the bytes of one request's body in its owner's share.

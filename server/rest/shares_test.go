@@ -10,8 +10,9 @@ import (
 // reads enters a request of an owner with a body of so many bytes, and reads that.
 func reads(t *testing.T, s *Shares, owner string, bytes int) (leave func(), err error) {
 	t.Helper()
-	r, leave, err := s.Enter(httptest.NewRequest(http.MethodPost, "/", strings.NewReader(strings.Repeat("x", bytes))), Owner{Name: owner, Stranger: strings.HasPrefix(owner, "network ")})
+	ctx, leave, err := s.Enter(t.Context(), Owner{Name: owner, Stranger: strings.HasPrefix(owner, "network ")})
 	if err == nil {
+		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", strings.NewReader(strings.Repeat("x", bytes)))
 		var body []byte
 		if body, err = ReadBody(httptest.NewRecorder(), r); err == nil && len(body) != bytes {
 			t.Errorf("%d bytes were read of %d", len(body), bytes)

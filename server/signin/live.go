@@ -35,19 +35,23 @@ type Live struct {
 // liveKey is the context's key for a request's Live.
 type liveKey struct{}
 
-// Begin follows a request of a user until Close. It returns the request to serve: its context ends with the sign-in, and then
-// its body cannot be read any more.
-func (s *SignIns) Begin(r *http.Request, u store.User) (*Live, *http.Request) {
-	ctx, cancel := context.WithCancel(r.Context())
+// Begin follows a request of a user until Close. The context to serve it under ends with the sign-in.
+func (s *SignIns) Begin(ctx context.Context, u store.User) (*Live, context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
 	l := &Live{all: &s.live, holder: store.Holder{UserID: u.ID, SessionID: u.SessionID, WorkerID: u.OnlyWorker, ProgramID: u.Program.ID}, cancel: cancel}
 	s.live.mu.Lock()
 	s.live.requests[l] = true
 	s.live.mu.Unlock()
-	r = r.WithContext(context.WithValue(ctx, liveKey{}, l))
-	if r.Body != nil && r.Body != http.NoBody {
-		r.Body = &liveBody{r.Body, l}
+	return l, context.WithValue(ctx, liveKey{}, l)
+}
+
+// Body returns the body of a request whose context is Begin's: once the sign-in has ended, it cannot be read any more.
+func Body(ctx context.Context, body io.ReadCloser) io.ReadCloser {
+	l, ok := ctx.Value(liveKey{}).(*Live)
+	if !ok || body == nil || body == http.NoBody {
+		return body
 	}
-	return l, r
+	return &liveBody{body, l}
 }
 
 // inUse returns the sessions of a user with a request under way.
