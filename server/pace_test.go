@@ -131,6 +131,32 @@ func TestSlowBodiesEnd(t *testing.T) {
 	})
 }
 
+// A connection's deadlines are moments of the machine's clock, whatever the server's clock shows.
+func TestWrongClockOfTheServerBreaksNoConnection(t *testing.T) {
+	t.Parallel()
+	for name, wrong := range map[string]time.Duration{"back": -time.Hour, "forward": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newSite(t, func(c *server.Config) {
+					c.TransferTimeout, c.Now = time.Minute, func() time.Time { return time.Now().Add(wrong) }
+				})
+				c, in := s.dialInBubble("alice", "/bundles/"+s.dataset("data")+"/contents/blob/?filename=x&unpack=0")
+				time.Sleep(50 * time.Second)
+				_, err := io.WriteString(c, "1\r\nx\r\n0\r\n\r\n")
+				must(t, err)
+				answerTo(t, in).ok()
+				begun := time.Now()
+				_, in = s.dialInBubble("alice", "/bundles/"+s.dataset("more")+"/contents/blob/?filename=x&unpack=0") // nothing comes
+				answerTo(t, in).says(http.StatusInternalServerError, "came too slowly")
+				if took := time.Since(begun); took != time.Minute {
+					t.Errorf("the upload took %v", took)
+				}
+			})
+		})
+	}
+}
+
 // TestSteadyBodiesHaveAnyTime sends for longer than the time limit, and then waits on the same
 // connection.
 func TestSteadyBodiesHaveAnyTime(t *testing.T) {

@@ -117,7 +117,7 @@ func (s *Server) Handler() http.Handler {
 		rest.Drain(w, r, false)
 		rest.AnswerError(s.Log, w, r, unknownRoute(mux, r))
 	})
-	return rest.Paced(mux, s.TransferTimeout, s.Now)
+	return rest.Paced(mux, s.TransferTimeout)
 }
 
 func unknownRoute(mux *http.ServeMux, r *http.Request) error {

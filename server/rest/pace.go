@@ -22,10 +22,11 @@ const (
 	lastRead = 5 * time.Second
 )
 
-// Paced serves requests whose bodies and answers must keep to the pace: PaceStep bytes within the time every, by the clock now.
-func Paced(next http.Handler, every time.Duration, now func() time.Time) http.Handler {
+// Paced serves requests whose bodies and answers must keep to the pace: PaceStep bytes within the time every. Package net
+// compares deadlines with the machine's clock, so the pace goes by that, and never by the server's (server.Config.Now).
+func Paced(next http.Handler, every time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p := pace{control: http.NewResponseController(w), now: now, every: every}
+		p := pace{control: http.NewResponseController(w), every: every}
 		p.writeWithin(0) // ends the deadline of the connection's previous request
 		body := &pacedBody{ReadCloser: r.Body, pace: p, left: p.every}
 		if r.Body != nil && r.Body != http.NoBody {
@@ -45,7 +46,6 @@ func Paced(next http.Handler, every time.Duration, now func() time.Time) http.Ha
 // pace sets the deadlines of one connection. Connections that have none, as in tests, do without.
 type pace struct {
 	control *http.ResponseController
-	now     func() time.Time
 	every   time.Duration // for PaceStep bytes
 }
 
@@ -59,8 +59,11 @@ func (p pace) after(d time.Duration) time.Time {
 	if d == 0 {
 		return time.Time{}
 	}
-	return p.now().Add(d)
+	return moment().Add(d)
 }
+
+// moment is the time of deadlines.
+func moment() time.Time { return time.Now() } //nolint:forbidigo // deadlines are moments of the machine's clock
 
 // pacedBody is a request's body. Only the time for which the server waits in Read counts.
 type pacedBody struct {
@@ -78,10 +81,10 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 		return 0, b.ended
 	}
 	b.read = true
-	begun := b.now()
+	begun := moment()
 	b.readWithin(max(b.left, time.Millisecond))
 	n, err := b.ReadCloser.Read(p)
-	b.left -= b.now().Sub(begun)
+	b.left -= moment().Sub(begun)
 	if b.step += n; b.step >= PaceStep {
 		b.step, b.left = 0, b.every
 	}
@@ -137,13 +140,13 @@ func Drain(w http.ResponseWriter, r *http.Request, known bool) {
 	if sent, ok := w.(*pacedWriter); ok && sent.begun {
 		return
 	}
-	left, until := int64(drainBytes), body.now().Add(drainTime)
+	left, until := int64(drainBytes), moment().Add(drainTime)
 	if !known {
-		left, until = drainBytes0, body.now().Add(drainTime0)
+		left, until = drainBytes0, moment().Add(drainTime0)
 	}
 	buf := make([]byte, 256<<10)
 	for left > 0 {
-		wait := until.Sub(body.now())
+		wait := until.Sub(moment())
 		if wait <= 0 {
 			return
 		}
