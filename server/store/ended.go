@@ -76,6 +76,8 @@ func (s *Store) TidyTokens(ctx context.Context, now time.Time, l TokenLives) err
 		return doAll(ctx, tx, "tidy tokens", []step{
 			{`UPDATE grants SET access_expires = ? WHERE access_expires > ?`, []any{at(l.Access), at(l.Access)}},
 			{`UPDATE grants SET refresh_expires = ? WHERE refresh_expires > ?`, []any{at(l.Refresh), at(l.Refresh)}},
+			{`UPDATE grants SET access_expires = 0 WHERE access_expires > 0 AND access_expires < ?`, []any{at(0)}}, // used rows stay for a while
+			{`UPDATE grants SET refresh_expires = 0 WHERE refresh_expires > 0 AND (refresh_expires < ? OR used > ?)`, []any{at(0), at(0)}},
 			{`UPDATE grants SET used = ? WHERE used > ?`, []any{at(0), at(0)}},
 			{`UPDATE sessions SET used = ? WHERE used > ?`, []any{at(0), at(0)}},
 			{`UPDATE sessions SET made = ? WHERE made > ?`, []any{at(0), at(0)}},

@@ -175,7 +175,7 @@ func (s *Store) RenewSession(ctx context.Context, in Renewal, now time.Time) (Us
 		case !first && now.Sub(old.Used.Time) > in.ReusedAfter && in.Strict(old.Program):
 			reused = true
 			return doAll(ctx, tx, "end session", []step{{`DELETE FROM sessions WHERE id = ?`, []any{old.SessionID}}})
-		case !old.Expires.After(now):
+		case !old.Expires.After(now), !first && now.Sub(old.Used.Time).Abs() > in.Grace: // a clock that was set back lengthens nothing
 			return fmt.Errorf("renew session: %w", ErrNotFound)
 		case first:
 			old.Used, old.Expires = Time{now}, Time{minTime(old.Expires.Time, now.Add(in.Grace))}

@@ -196,3 +196,35 @@ func TestHoldersOfWhatHasEnded(t *testing.T) {
 		}
 	})
 }
+
+// Rows of used refresh tokens stay for a month, so that a second use is noticed.
+func TestExpiredTokensOfAUsedRowDoNotComeBackWithTheClock(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, at place) {
+		s, ctx := open(t, at), t.Context()
+		lives := store.TokenLives{Access: hour, Refresh: 30 * 24 * hour, Worker: 35 * 24 * hour, Reset: hour}
+		begin(t, s, "a", now)
+		used := now.Add(30 * time.Minute)
+		_, err := s.RenewSession(ctx, renewal("a-refresh", "b", used), used)
+		must(t, err)
+		back := now.Add(time.Minute)
+		refused := func(when string) {
+			t.Helper()
+			if _, err := s.RenewSession(ctx, renewal("a-refresh", when, back), back); !errors.Is(err, store.ErrNotFound) {
+				t.Errorf("%s the used refresh token is valid again: %v", when, err)
+			}
+		}
+		refused("at once")
+		must(t, s.TidyTokens(ctx, used.Add(hour), lives))
+		if _, err := s.UserOfToken(ctx, "a-access", back); !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("the expired access token is valid again: %v", err)
+		}
+		refused("after it has expired,")
+		must(t, s.TidyTokens(ctx, back, lives))
+		refused("after the clock has been noticed,")
+		later := back.Add(hour)
+		if _, err := s.RenewSession(ctx, renewal("a-refresh", "thief", later), later); !errors.Is(err, store.ErrReused) {
+			t.Errorf("its use is not noticed an hour later: %v", err)
+		}
+	})
+}
