@@ -4,7 +4,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/jmoiron/sqlx"
@@ -63,4 +65,45 @@ func TestFullDiskLosesNothingAndWritesContinueWhenThereIsRoom(t *testing.T) {
 		t.Errorf("with room again: %v", err)
 	}
 	count(2 * written)
+}
+
+// Linux makes a disk that fails read-only. Here the descriptors of SQLite's log become read-only, of which SQLite says the same.
+func TestDiskThatTakesNoWritesIsNamedAndReadsGoOn(t *testing.T) {
+	t.Parallel()
+	where := filepath.Join(t.TempDir(), "n.db")
+	db, err := sqldb.Open(t.Context(), where, migrations(table))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	add := func() error {
+		return db.InTx(t.Context(), func(tx *sqlx.Tx) error {
+			_, err := tx.ExecContext(t.Context(), "INSERT INTO n VALUES (1, 1)")
+			return err
+		})
+	}
+	readOnly, err := os.Open(where + "-wal")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer readOnly.Close()
+	open, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range open {
+		fd, err := strconv.Atoi(filepath.Base(name))
+		if to, gone := os.Readlink(name); gone == nil && err == nil && to == where+"-wal" && fd != int(readOnly.Fd()) {
+			if err := syscall.Dup3(int(readOnly.Fd()), fd, syscall.O_CLOEXEC); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := add(); !errors.Is(err, sqldb.ErrDisk) {
+		t.Errorf("a write on a failing disk: %v", err)
+	}
+	var n int
+	if err := db.GetContext(t.Context(), &n, "SELECT count(*) FROM n"); err != nil || n != 0 {
+		t.Errorf("%d rows, %v", n, err)
+	}
 }

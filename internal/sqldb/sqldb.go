@@ -39,6 +39,8 @@ var (
 	ErrUnavailable error = transient("the database does not answer")
 	// ErrFull means that the disk of the database is full. Otherwise it is like ErrUnavailable.
 	ErrFull error = transient("the disk of the database is full")
+	// ErrDisk means that the disk of an SQLite database fails, or has become read-only, as Linux makes a disk that fails.
+	ErrDisk = errors.New("the disk of the database fails, or is read-only")
 	// ErrInDoubt means that the connection broke during a commit and could not be made
 	// again: the caller has to find out whether the transaction happened.
 	ErrInDoubt = errors.New("the connection broke while a transaction was committed, and its outcome is not known")
@@ -155,7 +157,7 @@ func (db *DB) migrate(ctx context.Context, migrations fs.FS) error {
 			before, try = applied, 1
 		}
 		if try == tries || backOff(ctx, try) != nil {
-			return fmt.Errorf("migrate database %s: %w", db.name, nameFull(err))
+			return fmt.Errorf("migrate database %s: %w", db.name, nameDisk(err))
 		}
 	}
 }
@@ -263,15 +265,18 @@ func (db *DB) retry(ctx context.Context, fn func() error) error {
 		if broken {
 			return fmt.Errorf("%w (%w)", ErrUnavailable, err)
 		}
-		return nameFull(err)
+		return nameDisk(err)
 	}
 }
 
-// nameFull gives ErrFull to an error of SQLite on a full disk, also to that of its file of shared memory, which cannot
-// grow. A full PostgreSQL is unavailable.
-func nameFull(err error) error {
-	if isSQLite(err, sqlite3.SQLITE_FULL) || isSQLite(err, sqlite3.SQLITE_IOERR_SHMSIZE) {
+// nameDisk gives ErrFull to an error of SQLite on a full disk, also to that of its file of shared memory, which cannot
+// grow. It gives ErrDisk to other errors of the disk. A PostgreSQL whose disk is full is unavailable.
+func nameDisk(err error) error {
+	switch {
+	case isSQLite(err, sqlite3.SQLITE_FULL), isSQLite(err, sqlite3.SQLITE_IOERR_SHMSIZE):
 		return fmt.Errorf("%w (%w)", ErrFull, err)
+	case isSQLite(err, sqlite3.SQLITE_IOERR):
+		return fmt.Errorf("%w (%w)", ErrDisk, err)
 	}
 	return err
 }

@@ -67,6 +67,8 @@ func refusal(err error) *RefusalError {
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, sqldb.ErrFull):
 		return &RefusalError{Status: http.StatusInternalServerError, Message: "The server's disk is full."}
+	case errors.Is(err, syscall.EROFS), errors.Is(err, syscall.EIO), errors.Is(err, sqldb.ErrDisk):
+		return &RefusalError{Status: http.StatusInternalServerError, Message: "The server's disk fails, or is read-only (see the server's log)."}
 	case errors.Is(err, sqldb.ErrUnavailable), errors.Is(err, sqldb.ErrInDoubt):
 		return &RefusalError{Status: http.StatusServiceUnavailable, Message: "The server's database does not answer. Try again later."}
 	}

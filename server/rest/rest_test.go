@@ -71,6 +71,8 @@ func TestErrorsAreAnsweredWithoutTheirDetails(t *testing.T) {
 		{Refuse(http.StatusNotFound, "No such thing: %d", 7), 404, "No such thing: 7", false},
 		{fmt.Errorf("%w: %w", Refuse(http.StatusConflict, "taken"), secret), 409, "taken", false},
 		{fmt.Errorf("%w: %w", secret, syscall.ENOSPC), 500, "The server's disk is full.", true},
+		{fmt.Errorf("%w: %w", secret, syscall.EROFS), 500, "The server's disk fails, or is read-only (see the server's log).", true},
+		{fmt.Errorf("%w: %w", secret, sqldb.ErrDisk), 500, "The server's disk fails, or is read-only (see the server's log).", true},
 		{fmt.Errorf("%w: %w", secret, sqldb.ErrUnavailable), 503, "The server's database does not answer. Try again later.", true},
 		{secret, 500, "Unexpected Internal Error (see the server's log).", true},
 	} {
