@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -26,6 +27,13 @@ func TestRemovedUserIsRefusedOnEveryRoute(t *testing.T) {
 	s.tokens["erin"] = refresh.text("access_token")
 	s.call("alice", "POST", "/groups/readers/relationships/members", deletion("users", "erin")).ok()
 	worker := s.addWorkerToken("erin", "w")
+	bridge, _ := s.addProgramToken("erin", codalab.ProgramTokenRequest{Workers: []string{"w"}})
+	manager, _ := s.addProgramToken("erin", codalab.ProgramTokenRequest{Workers: []string{"w"}, Manager: true})
+	device := passwordForm("erin", "erin")
+	device.Set("device_token", "")
+	device.Set("device_token", s.signIn(ourProgram, "192.0.2.1", device).ok().text("device_token"))
+	code, hash := server.NewResetCode()
+	must(t, s.store.AddReset(t.Context(), "0x"+strings.Repeat("e", 32), hash, time.Now().Add(time.Hour)))
 	public := map[string]bool{}
 	for _, one := range server.Calls() {
 		public[one.Pattern] = one.Public
@@ -39,12 +47,18 @@ func TestRemovedUserIsRefusedOnEveryRoute(t *testing.T) {
 		if public[row.pattern] {
 			want = row.statuses[0] // of nobody
 		}
-		for _, role := range []string{"erin", worker} {
+		for _, role := range []string{"erin", worker, bridge, manager} {
 			s.call(role, method, path, body).is(want)
 		}
 	}
 	s.signIn(ourProgram, "192.0.2.1", refreshForm(refresh.text("refresh_token"))).is(http.StatusUnauthorized)
-	s.signIn(ourProgram, "192.0.2.1", passwordForm("erin", "erin")).is(http.StatusUnauthorized)
+	for _, form := range []url.Values{passwordForm("erin", "erin"), device} {
+		s.signIn(ourProgram, "192.0.2.1", form).is(http.StatusUnauthorized)
+	}
+	form := url.Values{"code": {code}, "password": {"drei kleine Fische"}, "confirm_password": {"drei kleine Fische"}}
+	r := httptest.NewRequest(http.MethodPost, server.ResetPath+"/finalize", strings.NewReader(form.Encode()))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	s.send(r).says(http.StatusForbidden, "This code is not valid")
 }
 
 // answers sends a request, and returns a channel that gets the answer.
@@ -57,11 +71,17 @@ func (s *site) answers(r *http.Request) <-chan answer {
 func TestHeldCheckInEndsWithItsSignIn(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*site){
-		"the user is removed":         func(s *site) { s.removeUser("dave") },
-		"the session is ended":        func(s *site) { s.endSessions("dave") },
-		"the password is changed":     func(s *site) { must(s.t, s.setPassword("0x"+strings.Repeat("d", 32))) },
-		"the worker token is ended":   func(s *site) { must(s.t, s.store.DeleteWorkerTokens(s.t.Context(), "0x"+strings.Repeat("d", 32), "w")) },
-		"the worker token is revoked": func(s *site) { s.revokeToken("dave's worker") },
+		"the user is removed":       func(s *site) { s.removeUser("dave") },
+		"the session is ended":      func(s *site) { s.endSessions("dave") },
+		"the password is changed":   func(s *site) { must(s.t, s.setPassword("0x"+strings.Repeat("d", 32))) },
+		"the worker token is ended": func(s *site) { must(s.t, s.store.DeleteWorkerTokens(s.t.Context(), "0x"+strings.Repeat("d", 32), "w")) },
+		"the program token is ended": func(s *site) {
+			all, err := s.store.ProgramTokens(s.t.Context(), "0x"+strings.Repeat("d", 32))
+			must(s.t, err)
+			must(s.t, s.store.DeleteProgramToken(s.t.Context(), "", all[0].ID))
+		},
+		"the user of a program token is removed": func(s *site) { s.removeUser("dave") },
+		"the worker token is revoked":            func(s *site) { s.revokeToken("dave's worker") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -70,8 +90,11 @@ func TestHeldCheckInEndsWithItsSignIn(t *testing.T) {
 				must(t, s.store.AddUser(t.Context(), userNamed("dave")))
 				s.loginAgain("dave")
 				role := "dave"
-				if strings.Contains(name, "worker token") {
+				switch {
+				case strings.Contains(name, "worker token"):
 					role = s.addWorkerToken("dave", "w")
+				case strings.Contains(name, "program token"):
+					role, _ = s.addProgramToken("dave", codalab.ProgramTokenRequest{Workers: []string{"w"}})
 				}
 				got := s.answers(s.request(role, "POST", "/workers/w/checkin", codalab.CheckIn{Tag: "cpu", CPUs: 1}))
 				synctest.Wait()

@@ -332,6 +332,16 @@ func TestSignInThatIsRefusedOrTooLateGivesNoTokens(t *testing.T) {
 	if p, _ := s.browser().ask(late.UserCode); p.Status != http.StatusNotFound {
 		t.Errorf("an old code: %d", p.Status)
 	}
+	s.ahead.Store(0)
+	must(t, s.store.AddUser(t.Context(), userNamed("dave")))
+	s.setEmail("dave", "new@lab.example")
+	removed := s.begin()
+	if p := s.browser().signIn(removed, "s-new"); !strings.Contains(p.Body, "cl is signed in as dave") {
+		t.Errorf("%d %s", p.Status, p.Body)
+	}
+	s.removeUser("dave")
+	s.redeem(removed).says(http.StatusUnauthorized, `"invalid_grant"`)
+
 	early := s.begin()
 	s.ahead.Store(-int64(time.Hour)) // a clock that is set back
 	s.redeem(early).says(http.StatusBadRequest, `"expired_token"`)
