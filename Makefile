@@ -121,7 +121,8 @@ lint: $(tools) ## check layering, style and format
 	{ echo "start goroutines with internal/background, a sync.WaitGroup or an errgroup"; exit 1; }
 	@! command -v shellcheck >/dev/null || (cd scripts && shellcheck -x setup slurm-cluster kubernetes site postgres azure-tools oidc-provider vuln lib/cluster/furnish lib/kubernetes/{furnish,apart} lib/site/boot lib/site/room lib/site/root/usr/local/sbin/* release/*.sh)
 
-# It needs the database of vulnerabilities, which many networks do not reach: exit code 4 then.
+# It needs the database of vulnerabilities, which many networks do not reach: scripts/vuln ends with exit code 4 then,
+# which make calls "Error 4".
 .PHONY: vuln
 vuln: $(tools) ## look for known vulnerabilities in the code that the programs call; GOVULNDB=https://… asks a mirror
 	@scripts/vuln $(tools)/govulncheck
