@@ -22,11 +22,7 @@ func connect(ctx context.Context, p program.Process, c config.Config, log *slog.
 	if err := c.CheckLogin(ctx); err != nil {
 		return nil, nil, err
 	}
-	var device client.TokenCache
-	if state, err := userDir(p, "XDG_STATE_HOME", ".local", "state"); err == nil { // without one, the server does not know the bridge at its next start
-		device = account.OpenDevice(state, c.Server)
-	}
-	cl, err := newClient(c, log, device)
+	cl, err := newClient(c, log, account.DeviceOf(p, "cl-bridge", c.Server))
 	if err != nil {
 		return nil, nil, err
 	}

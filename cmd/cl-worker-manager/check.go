@@ -90,7 +90,7 @@ func (c *cloud) logIn(ctx context.Context, server string) (api *client.Client, u
 	if err != nil {
 		return nil, "", err
 	}
-	api, err = login.connect(server)
+	api, err = login.connect(server, c.device(server))
 	if err != nil {
 		return nil, "", err
 	}

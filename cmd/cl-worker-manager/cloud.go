@@ -213,7 +213,7 @@ func (c *cloud) manageWorkers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	api, err := login.connect(s.Server)
+	api, err := login.connect(s.Server, c.device(s.Server))
 	if err == nil {
 		err = login.findUser(ctx, api, c.once, c.Process, c.Log(c.verbose))
 	}

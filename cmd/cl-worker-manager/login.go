@@ -84,14 +84,19 @@ func usage(err error) error {
 	return program.Usage(err)
 }
 
-// connect returns a client of a server. It sends nothing yet.
-func (l *login) connect(server string) (*client.Client, error) {
+// connect returns a client of a server. It sends nothing yet. device may be nil.
+func (l *login) connect(server string, device client.TokenCache) (*client.Client, error) {
 	o := client.Options{ClientID: client.CommandClient, Token: l.token}
 	if l.token == nil {
-		o.Credentials = l.Credentials
+		o.Credentials, o.Tokens = l.Credentials, device
 	}
 	api, err := client.New(server, o)
 	return api, usage(err)
+}
+
+// device keeps the manager's device token for a server.
+func (m *manager) device(server string) client.TokenCache {
+	return account.DeviceOf(m.Process, "cl-worker-manager", server)
 }
 
 // findUser asks the server for the user of a token. It waits for a server that does not answer, unless once is set.

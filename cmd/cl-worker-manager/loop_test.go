@@ -56,7 +56,7 @@ func newManager(t *testing.T, address, dir string, slurm slurmbatch.Slurm) (*pil
 		Job:    slurmbatch.Job{CPUs: 1, MemoryMB: 2048, Time: time.Hour, Dir: dir},
 		Worker: slurmbatch.Worker{Worker: pilot.Worker{Executable: standInPath(t), Server: address, WorkDir: dir, IdleSeconds: 1}},
 	}
-	api, err := l.connect(address)
+	api, err := l.connect(address, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -123,7 +123,7 @@ func startServerAt(t *testing.T, dir, address string) *httptest.Server {
 // connectAnn returns a client of ann.
 func connectAnn(t *testing.T, address string) *client.Client {
 	t.Helper()
-	api, err := (&login{Login: account.Login{User: "ann", Password: "secret"}}).connect(address)
+	api, err := (&login{Login: account.Login{User: "ann", Password: "secret"}}).connect(address, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

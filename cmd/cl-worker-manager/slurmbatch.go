@@ -110,7 +110,7 @@ func (s *slurmBatch) manageWorkers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	api, err := login.connect(server)
+	api, err := login.connect(server, s.device(server))
 	if err == nil {
 		err = login.findUser(ctx, api, s.once, s.Process, s.Log(s.verbose))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -107,7 +108,7 @@ func TestManagerWithAProgramTokenRunsBundles(t *testing.T) {
 	testenv.Must(t, os.WriteFile(file, []byte(made.Access+"\n"), 0o600))
 	login, err := (&loginFiles{token: file}).find(t.Context(), program.Process{}, web.URL, "")
 	testenv.Must(t, err)
-	own, err := login.connect(web.URL)
+	own, err := login.connect(web.URL, nil)
 	testenv.Must(t, err)
 	testenv.Must(t, login.findUser(t.Context(), own, true, program.Process{Now: time.Now}, nil))
 	if login.User != "ann" {
@@ -220,4 +221,28 @@ func TestPilotsOfCodaLabsOwnServerGetThePasswordFile(t *testing.T) {
 	if script := slurm.requests[0].Script; !strings.Contains(script, "'--password-file' '"+filepath.Join(dir, ".password")+"'") || len(tokenFiles(t, dir)) > 0 {
 		t.Errorf("%s", script)
 	}
+}
+
+// TestGuesserDelaysNoManagerThatHasSignedInBefore uses up the tries of ann's name on the manager's own network.
+func TestGuesserDelaysNoManagerThatHasSignedInBefore(t *testing.T) {
+	t.Parallel()
+	web := startServer(t, filepath.Join(t.TempDir(), "server"))
+	home := t.TempDir()
+	m := &manager{Process: program.Process{Getenv: func(name string) string { return map[string]string{"HOME": home}[name] }}}
+	signIn := func(password string, device client.TokenCache) error {
+		api, err := (&login{Login: account.Login{User: "ann", Password: password}}).connect(web.URL, device)
+		testenv.Must(t, err)
+		_, err = api.User(t.Context())
+		return err
+	}
+	testenv.Must(t, signIn("secret", m.device(web.URL)))
+	for range 11 {
+		if err := signIn("wrong", nil); err == nil {
+			t.Fatal("a wrong password is taken")
+		}
+	}
+	if err := signIn("secret", nil); !codalab.IsStatus(err, http.StatusTooManyRequests) {
+		t.Errorf("an unknown program gets %v", err)
+	}
+	testenv.Must(t, signIn("secret", m.device(web.URL)))
 }

@@ -83,7 +83,7 @@ func (l *workersCommand) open(ctx context.Context) (b pilot.Backend, m *pilot.Ma
 	if err != nil {
 		return b, nil, s, err
 	}
-	api, err := login.connect(s.Server)
+	api, err := login.connect(s.Server, l.device(s.Server))
 	if err == nil {
 		err = login.findUser(ctx, api, true, l.Process, slog.New(slog.DiscardHandler))
 	}

@@ -344,3 +344,28 @@ func TestReplacedWorkerOfAGroupSaysThatItIsReplaced(t *testing.T) {
 		t.Errorf("it says %v", got)
 	}
 }
+
+// TestGuesserDelaysNoWorkerThatHasSignedInBefore uses up the tries of ann's name on the worker's own network.
+func TestGuesserDelaysNoWorkerThatHasSignedInBefore(t *testing.T) {
+	t.Parallel()
+	address := startTestServer(t, t.TempDir())
+	home := t.TempDir()
+	signIn := func(password, home string) error {
+		env := map[string]string{"HOME": home, "CODALAB_USERNAME": "ann", "CODALAB_PASSWORD": password}
+		w := &standalone{Process: program.Process{Getenv: func(name string) string { return env[name] }, Now: time.Now}, log: slog.New(slog.DiscardHandler)}
+		w.server = address
+		testenv.Must(t, w.connect(t.Context()))
+		_, err := w.client.User(t.Context())
+		return err
+	}
+	testenv.Must(t, signIn(scriptPassword, home))
+	for range 11 {
+		if err := signIn("wrong", ""); err == nil {
+			t.Fatal("a wrong password is taken")
+		}
+	}
+	if err := signIn(scriptPassword, ""); !codalab.IsStatus(err, http.StatusTooManyRequests) {
+		t.Errorf("an unknown program gets %v", err)
+	}
+	testenv.Must(t, signIn(scriptPassword, home))
+}

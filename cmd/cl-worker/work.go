@@ -138,7 +138,7 @@ func (w *standalone) connect(ctx context.Context) (err error) {
 		w.renews = !codalab.IsProgramToken(token)
 	} else {
 		w.login, err = account.Find(ctx, w.Process, w.passwordFile)
-		o.Credentials = w.login.Credentials
+		o.Credentials, o.Tokens = w.login.Credentials, account.DeviceOf(w.Process, "cl-worker", w.server)
 	}
 	if err != nil {
 		return err

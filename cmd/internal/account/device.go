@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 	"github.com/cl-slurm/cl-slurm/internal/strictmodes"
@@ -21,6 +22,19 @@ type Device struct {
 
 	mu    sync.Mutex
 	token client.Token
+}
+
+// DeviceOf returns the Device of a program of this process's user at a server: its file is in $XDG_STATE_HOME/PROGRAM, or
+// ~/.local/state/PROGRAM. Without a home directory it returns nil, and the server does not know the program at its next start.
+func DeviceOf(p program.Process, name, server string) client.TokenCache {
+	state := p.Getenv("XDG_STATE_HOME")
+	if home := p.Getenv("HOME"); state == "" && home != "" {
+		state = filepath.Join(home, ".local", "state")
+	}
+	if state == "" {
+		return nil
+	}
+	return OpenDevice(filepath.Join(state, name), server)
 }
 
 // OpenDevice returns the Device of a program at a server. Its file is in a directory of the program's own, which need not
