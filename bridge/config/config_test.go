@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"flag"
 	"os"
 	"os/user"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -228,6 +230,20 @@ func TestPasswordFileOfOthersIsRefused(t *testing.T) {
 	}
 	if _, _, err := ask(t.Context()); err == nil || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "chmod 600") {
 		t.Errorf("a readable password file: %v", err)
+	}
+}
+
+func TestLoginFileThatOthersCanReplaceIsRefused(t *testing.T) {
+	t.Parallel()
+	top := t.TempDir()
+	path := filepath.Join(top, "lab", "secret")
+	testenv.Must(t, errors.Join(os.Mkdir(filepath.Dir(path), 0o700), os.WriteFile(path, []byte("secret\n"), 0o600)))
+	testenv.Must(t, os.Chmod(filepath.Dir(path), 0o777))
+	for kind, c := range map[string]Config{"password": {PasswordFile: path}, "token": {TokenFile: path}} {
+		want := "the " + kind + " file: everybody can write to " + filepath.Dir(path) + " (mode 0777), and so put something else in the place of " + path
+		if err := c.CheckLogin(t.Context()); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
 	}
 }
 

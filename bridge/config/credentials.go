@@ -2,6 +2,7 @@ package config
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -31,15 +32,15 @@ func (c Config) CheckLogin(ctx context.Context) error {
 
 // Credentials returns the user and the password. It reads the file at each call, so that
 // the password can be changed while the bridge runs, and refuses a file that others may
-// read.
+// read or replace.
 func (c Config) Credentials(context.Context) (user, password string, err error) {
-	text, err := strictmodes.ReadSecret("password", c.PasswordFile)
+	text, err := c.secret("password", c.PasswordFile)
 	return c.User, strings.TrimRight(string(text), "\r\n"), err
 }
 
 // token returns the program token. It reads the file at each call, as Credentials does.
 func (c Config) token(context.Context) (string, error) {
-	text, err := strictmodes.ReadSecret("token", c.TokenFile)
+	text, err := c.secret("token", c.TokenFile)
 	if err != nil {
 		return "", err
 	}
@@ -48,4 +49,17 @@ func (c Config) token(context.Context) (string, error) {
 		return "", fmt.Errorf("token_file %s: %w", c.TokenFile, err)
 	}
 	return token, nil
+}
+
+// secret reads a file that only the bridge's account, and those whom the key trust names, can replace.
+func (c Config) secret(kind, path string) ([]byte, error) {
+	own, err := strictmodes.Current().Trust(c.Trust...)
+	if err != nil {
+		return nil, fmt.Errorf("trust: %w", err)
+	}
+	text, err := own.ReadOwnSecret(kind, path)
+	if open, ok := errors.AsType[*strictmodes.Error](err); ok && open.Who != "" {
+		return nil, fmt.Errorf("%w; or write trust = [%q] if they may act as you", err, open.Who)
+	}
+	return text, err
 }

@@ -26,8 +26,8 @@ func (a *auditFlags) flags(cmd *cobra.Command) {
 	f.IntVar(&a.keep, "audit-keep", 10, "the `number` of older audit files that are kept")
 }
 
-// with calls serve with the audit file open. p is the process that serves.
-func (a *auditFlags) with(p program.Process, config *server.Config, serve func() error) error {
+// with calls serve with the audit file open.
+func (a *auditFlags) with(config *server.Config, serve func() error) error {
 	if a.file == "" {
 		return serve()
 	}
@@ -37,9 +37,6 @@ func (a *auditFlags) with(p program.Process, config *server.Config, serve func()
 	}
 	if a.keep < 1 {
 		return program.Usage(fmt.Errorf("--audit-keep %d: at least one older file is kept", a.keep))
-	}
-	if err := checkOwnFile(p, a.file); err != nil {
-		return program.Usage(fmt.Errorf("--audit-file: %w", err))
 	}
 	file, err := appendfile.Open(a.file, appendfile.Rotation{Size: size, Keep: a.keep, Failed: func(err error) {
 		config.Log.Error("failed", slog.String("doing", "rotate the audit file"), slog.String("error", err.Error()))

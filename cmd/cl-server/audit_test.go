@@ -117,8 +117,8 @@ func TestAuditFileIsWrittenAndRefused(t *testing.T) {
 		"--audit-file " + file:                            {program.ExitUsage, "everybody can write to " + file + " (mode 0666)"},
 		"--audit-file " + open + "/audit.jsonl":           {program.ExitUsage, "everybody can write to " + open + " (mode 0777)"},
 		"--audit-file " + dir:                             {program.ExitFailure, "is a directory"},
-		"--audit-file " + file + " --audit-size x":        {program.ExitUsage, "--audit-size: invalid size"},
-		"--audit-file " + file + " --audit-keep 0":        {program.ExitUsage, "--audit-keep 0: at least one older file is kept"},
+		"--audit-file " + dir + "/other --audit-size x":   {program.ExitUsage, "--audit-size: invalid size"},
+		"--audit-file " + dir + "/other --audit-keep 0":   {program.ExitUsage, "--audit-keep 0: at least one older file is kept"},
 		"--default-permission all":                        {program.ExitUsage, `"all" is no default permission: want none, group or public`},
 		"--default-permission none --default-permission ": {program.ExitUsage, "flag needs an argument"},
 	} {

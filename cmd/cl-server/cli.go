@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -97,6 +99,19 @@ func (at *dataLocation) checkOwn(p program.Process) error {
 	for _, path := range []string{at.dir, filepath.Join(at.dir, "bundles"), filepath.Join(at.dir, "codalab.db")} {
 		if err := checkOwnFile(p, path); err != nil {
 			return program.Usage(fmt.Errorf("--data: %w", err))
+		}
+	}
+	return nil
+}
+
+// checkFlagFiles refuses each file that a flag names and others can write, or replace. Empty paths are not given.
+func checkFlagFiles(p program.Process, files map[string]string) error {
+	for _, flag := range slices.Sorted(maps.Keys(files)) {
+		if files[flag] == "" {
+			continue
+		}
+		if err := checkOwnFile(p, files[flag]); err != nil {
+			return program.Usage(fmt.Errorf("%s: %w", flag, err))
 		}
 	}
 	return nil

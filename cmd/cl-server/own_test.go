@@ -58,3 +58,34 @@ func TestSecretsThatOthersCanReadAreRefusedAlike(t *testing.T) {
 		}
 	}
 }
+
+// Whoever can put another file in the place of a key, a certificate or the audit file chooses what the server does with it.
+func TestFilesOfTheServerThatOthersCanReplaceAreRefused(t *testing.T) {
+	t.Parallel()
+	testenv.UsesMachine()
+	top := t.TempDir()
+	open := filepath.Join(top, "open")
+	file := filepath.Join(open, "file")
+	testenv.Must(t, os.Mkdir(open, 0o700))
+	cert, key := writePair(t, open, 1)
+	testenv.Must(t, errors.Join(os.WriteFile(file, []byte("secret\n"), 0o600), os.Chmod(open, 0o777)))
+	const provider = "--oidc-issuer https://l --oidc-client-id c --public-url https://h --oidc-client-secret-file "
+	for args, path := range map[string]string{
+		"--secrets-key: --secrets-key " + file:                 file,
+		"--secrets-key: --secrets-key " + open + "/new":        open + "/new",
+		"--audit-file: --audit-file " + open + "/audit":        open + "/audit",
+		"--tls-cert: --tls-cert " + cert + " --tls-key " + key: cert,
+		"--oidc-client-secret-file: " + provider + file:        file,
+	} {
+		flag, words, _ := strings.Cut(args, ": ")
+		data := filepath.Join(top, "data")
+		_, stderr, code := start(t.Context(), "", append([]string{"run", "--data", data}, strings.Fields(words)...)...)
+		want := flag + ": everybody can write to " + open + " (mode 0777), and so put something else in the place of " + path + ": chmod o-w " + open
+		if got := code(); got != program.ExitUsage || !strings.HasPrefix(stderr.String(), want) {
+			t.Errorf("%s: exit %d, %s\nwant %s", words, got, stderr, want)
+		}
+		if _, err := os.Stat(data); err == nil {
+			t.Error("the data directory is there")
+		}
+	}
+}

@@ -20,14 +20,21 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
+// running has the flags of "run".
+type running struct {
+	at       dataLocation
+	web      web
+	provider provider
+	limits   limitFlags
+	audit    auditFlags
+	format   string
+	// fetchPrivate are the hosts and networks of the site from which users may upload.
+	fetchPrivate []string
+	config       server.Config
+}
+
 func runCommand(ctx context.Context, p program.Process) *cobra.Command {
-	var at dataLocation
-	web, provider := web{}, provider{}
-	var format string
-	config := server.Config{Now: p.Now}
-	var fetchPrivate []string
-	var limits limitFlags
-	var audit auditFlags
+	r := running{config: server.Config{Now: p.Now}}
 	cmd := &cobra.Command{
 		Use: "run --data DIRECTORY", Short: "Serve until a signal comes", Args: program.WrongUsage(cobra.NoArgs),
 		Long: `Serve until a signal comes. After TERM or INT the server takes no new requests
@@ -43,44 +50,59 @@ GET /metrics for Prometheus on an address of its own, without a login.
 With --oidc-issuer, users may sign in by a provider of OpenID Connect (cl login
 --sso). The provider has to know the address PUBLIC-URL/rest/sso/callback. Passwords
 stay possible.`,
-		RunE: func(_ *cobra.Command, _ []string) error {
-			var err error
-			if config.Log, err = newLog(p, format); err == nil {
-				err = cmp.Or(web.check(), at.checkOwn(p))
-			}
-			if err != nil {
+		RunE: func(*cobra.Command, []string) error {
+			if err := r.check(p); err != nil {
 				return program.Usage(err)
 			}
-			if config.SSO, err = provider.options(); err != nil {
-				return program.Usage(err)
-			}
-			return at.withLocked(ctx, func(data *store.Store) error {
-				if err := checkLinkRoots(config.LinkRoots, at.dir); err != nil {
+			return r.at.withLocked(ctx, func(data *store.Store) error {
+				if err := r.parse(); err != nil {
 					return program.Usage(err)
 				}
-				if err := limits.parse(&config); err != nil {
-					return program.Usage(err)
-				}
-				var err error
-				if config.FetchPrivate, err = outbound.Parse(fetchPrivate); err != nil {
-					return program.Usage(fmt.Errorf("--fetch-private: %w", err))
-				}
-				config.Store, config.WorkerProgram = data, cmp.Or(config.WorkerProgram, besideOwn("cl-worker"))
-				return audit.with(p, &config, func() error { return serve(ctx, config, web) })
+				r.config.Store, r.config.WorkerProgram = data, cmp.Or(r.config.WorkerProgram, besideOwn("cl-worker"))
+				return r.audit.with(&r.config, func() error { return serve(ctx, r.config, r.web) })
 			})
 		},
 	}
-	at.flags(cmd)
-	web.flags(cmd)
-	secretsKeyFlag(cmd, &config.SecretsKey)
-	audit.flags(cmd)
-	limits.flags(cmd.Flags())
-	provider.flags(cmd)
-	siteFlags(cmd.Flags(), &config)
+	r.at.flags(cmd)
+	r.web.flags(cmd)
+	secretsKeyFlag(cmd, &r.config.SecretsKey)
+	r.audit.flags(cmd)
+	r.limits.flags(cmd.Flags())
+	r.provider.flags(cmd)
+	siteFlags(cmd.Flags(), &r.config)
 	f := cmd.Flags()
-	f.StringVar(&format, "log-format", "text", "the `form` of the log's lines on standard error: text or json")
-	f.StringArrayVar(&fetchPrivate, "fetch-private", nil, "a `host` or network (10.1.0.0/16) of your own from which users may upload by URL, besides public addresses; may be repeated")
+	f.StringVar(&r.format, "log-format", "text", "the `form` of the log's lines on standard error: text or json")
+	f.StringArrayVar(&r.fetchPrivate, "fetch-private", nil, "a `host` or network (10.1.0.0/16) of your own from which users may upload by URL, besides public addresses; may be repeated")
 	return cmd
+}
+
+// check fails for flags that are wrong before the data directory is opened, and for files that others can replace.
+func (r *running) check(p program.Process) (err error) {
+	if r.config.Log, err = newLog(p, r.format); err != nil {
+		return err
+	}
+	err = cmp.Or(r.web.check(), r.at.checkOwn(p), checkFlagFiles(p, map[string]string{
+		"--secrets-key": r.config.SecretsKey, "--audit-file": r.audit.file,
+		"--tls-cert": r.web.cert, "--tls-key": r.web.key, "--oidc-client-secret-file": r.provider.secretFile,
+	}))
+	if err == nil {
+		r.config.SSO, err = r.provider.options()
+	}
+	return err
+}
+
+// parse reads the flags that need the data directory, or come after it in messages.
+func (r *running) parse() (err error) {
+	if err := checkLinkRoots(r.config.LinkRoots, r.at.dir); err != nil {
+		return err
+	}
+	if err := r.limits.parse(&r.config); err != nil {
+		return err
+	}
+	if r.config.FetchPrivate, err = outbound.Parse(r.fetchPrivate); err != nil {
+		return fmt.Errorf("--fetch-private: %w", err)
+	}
+	return nil
 }
 
 // siteFlags adds the flags that need no check.

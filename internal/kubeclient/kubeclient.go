@@ -68,7 +68,7 @@ func (a Access) check() error {
 		return fmt.Errorf("%w: a token excludes a file with a token", ErrAccess)
 	}
 	if a.TokenFile != "" {
-		if err := strictmodes.CheckSecretFile("token", a.TokenFile); err != nil {
+		if _, err := strictmodes.ReadOwnSecret("token", a.TokenFile); err != nil {
 			return fmt.Errorf("%w: %w", ErrAccess, err)
 		}
 	}

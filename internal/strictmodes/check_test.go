@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -180,5 +181,45 @@ func TestSecretsAreReadFromTheFileThatWasChecked(t *testing.T) {
 	}
 	if _, err := strictmodes.ReadSecret("password", path+"x"); !errors.Is(err, os.ErrNotExist) || !strings.HasPrefix(err.Error(), "read password file: ") {
 		t.Error(err)
+	}
+}
+
+// TestOwnSecretIsNotReadWhereOthersCanReplaceIt also has an account that trusts others.
+func TestOwnSecretIsNotReadWhereOthersCanReplaceIt(t *testing.T) {
+	t.Parallel()
+	testenv.UsesMachine()
+	dir := filepath.Join(t.TempDir(), "lab")
+	path := filepath.Join(dir, "token")
+	testenv.Must(t, errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(path, []byte("secret\n"), 0o600)))
+	if got, err := strictmodes.ReadOwnSecret("token", path); err != nil || string(got) != "secret\n" {
+		t.Errorf("%q, %v", got, err)
+	}
+	testenv.Must(t, os.Chmod(dir, 0o777))
+	want := "the token file: everybody can write to " + dir + " (mode 0777), and so put something else in the place of " + path + ": chmod o-w " + dir
+	if got, err := strictmodes.ReadOwnSecret("token", path); err == nil || got != nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("%q, %v", got, err)
+	}
+	testenv.Must(t, os.Chmod(dir, 0o777|os.ModeSticky)) // others can rename only what is theirs
+	if _, err := strictmodes.ReadOwnSecret("token", path); err != nil {
+		t.Error(err)
+	}
+	testenv.Must(t, os.Chmod(dir, 0o755))
+	list(t, dir, "access", 7)
+	if _, err := strictmodes.Current().ReadOwnSecret("token", path); err == nil {
+		t.Error("an attacker with an access control list could replace the file")
+	}
+	trusting, err := strictmodes.Current().Trust(strconv.Itoa(attacker))
+	testenv.Must(t, err)
+	if _, err := trusting.ReadOwnSecret("token", path); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestContainersOfTheirOwnAreKnownByTheirVariables(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]bool{"KUBERNETES_SERVICE_HOST": true, "AWS_BATCH_JOB_ID": true, "AZ_BATCH_TASK_ID": true, "SLURM_JOB_ID": false} {
+		if got := strictmodes.Alone(func(asked string) string { return map[string]string{name: "x"}[asked] }); got != want {
+			t.Errorf("%s: %t", name, got)
+		}
 	}
 }

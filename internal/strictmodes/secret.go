@@ -46,6 +46,34 @@ func ReadSecret(kind, path string) ([]byte, error) {
 	return data, nil
 }
 
+// ReadOwnSecret reads the file of a secret that a program goes on to use, such as a token. It is [ReadSecret], and also
+// refuses a file that others can replace ([Account.Check]): the program would act by what they put there.
+func ReadOwnSecret(kind, path string) ([]byte, error) { return Current().ReadOwnSecret(kind, path) }
+
+// ReadOwnSecret is the function of that name for an account.
+func (a Account) ReadOwnSecret(kind, path string) ([]byte, error) {
+	data, err := ReadSecret(kind, path)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.Check(path); err != nil {
+		return nil, fmt.Errorf("the %s file: %w", kind, err)
+	}
+	return data, nil
+}
+
+// Alone reports whether a process runs in a pod of Kubernetes, or in a job of AWS Batch or of Azure Batch. No other
+// account writes to the volumes of such a container, whose root directories may be open to all: nobody can replace what lies
+// there.
+func Alone(getenv func(string) string) bool {
+	for _, name := range []string{"KUBERNETES_SERVICE_HOST", "AWS_BATCH_JOB_ID", "AZ_BATCH_TASK_ID"} {
+		if getenv(name) != "" {
+			return true
+		}
+	}
+	return false
+}
+
 // CheckSecretFile is CheckSecret for a file that another package reads.
 func CheckSecretFile(kind, path string) error {
 	f, err := os.Open(path)

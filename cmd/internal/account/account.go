@@ -120,9 +120,13 @@ func ReadSecret(kind, path string) (string, error) {
 	return secret, nil
 }
 
-// readPrivate reads a file with a secret of some kind. It refuses one that others may read.
+// readPrivate reads a file with a secret of some kind. It refuses one that others may read or replace.
 func readPrivate(kind, path string) (string, error) {
-	data, err := strictmodes.ReadSecret(kind, path)
+	read := strictmodes.ReadOwnSecret
+	if strictmodes.Alone(os.Getenv) {
+		read = strictmodes.ReadSecret
+	}
+	data, err := read(kind, path)
 	return string(data), err
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/background"
+	"github.com/cl-slurm/cl-slurm/internal/strictmodes"
 	"github.com/cl-slurm/cl-slurm/internal/subids"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
@@ -67,16 +68,8 @@ func (p Process) Uninterrupted(f func() error) error {
 	return f()
 }
 
-// Alone reports whether the process runs in a pod of Kubernetes, or in a job of AWS Batch or of Azure Batch. No other
-// account writes to the volumes of such a container, whose root directories may be open to all.
-func (p Process) Alone() bool {
-	for _, name := range []string{"KUBERNETES_SERVICE_HOST", "AWS_BATCH_JOB_ID", "AZ_BATCH_TASK_ID"} {
-		if p.Getenv(name) != "" {
-			return true
-		}
-	}
-	return false
-}
+// Alone is [strictmodes.Alone] for the process.
+func (p Process) Alone() bool { return strictmodes.Alone(p.Getenv) }
 
 // Log returns a log on standard error: all of it with verbose, else without the details.
 func (p Process) Log(verbose bool) *slog.Logger {
