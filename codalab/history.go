@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Action is a user's action on an object.
+// Action is what a user, or the server by itself, did with an object.
 type Action string
 
 // The actions.
@@ -23,8 +23,11 @@ const (
 	ActionFroze     Action = "froze"
 	ActionThawed    Action = "thawed"
 	ActionDeleted   Action = "deleted"
-	ActionAdded     Action = "added"   // items of a worksheet, members of a group
-	ActionRemoved   Action = "removed" // the same
+	ActionAdded     Action = "added"    // items of a worksheet, members of a group
+	ActionRemoved   Action = "removed"  // the same
+	ActionFailed    Action = "failed"   // a bundle that cannot become ready, such as a run that no worker has reported for long
+	ActionLost      Action = "lost"     // a run whose worker is silent
+	ActionRestaged  Action = "restaged" // a run that begins anew, because its worker is gone or has given it back
 )
 
 // Named is an object by its id and the name that it had.
@@ -63,13 +66,18 @@ type EventDetails struct {
 	// Items are the bundles and worksheets among a worksheet's new items, and Others is the number of the other items.
 	Items  []string `json:"items,omitempty"`
 	Others int      `json:"others,omitempty"`
+	// Server is true if the server did it by itself, such as the kill of a run whose owner has used up a quota.
+	Server bool `json:"server,omitempty"`
+	// Reason is why the server did it.
+	Reason string `json:"reason,omitempty"`
 }
 
 // BundleEvent is an entry of a bundle's history.
 type BundleEvent struct {
 	// Time is in Unix seconds.
 	Time int64 `json:"time"`
-	// User is empty for an entry that nobody has recorded, such as the creation of a bundle of an older server.
+	// User is empty for an entry of the server itself, and for one that nobody has recorded, such as the creation of a
+	// bundle of an older server.
 	User   Named  `json:"user"`
 	Action Action `json:"action"`
 	EventDetails
@@ -108,6 +116,12 @@ func (d EventDetails) Words() string {
 	}
 	if d.Others > 0 {
 		add(strconv.Itoa(d.Others) + " texts")
+	}
+	if d.Server {
+		add("by the server")
+	}
+	if d.Reason != "" {
+		add("because: " + d.Reason)
 	}
 	return strings.Join(parts, ", ")
 }

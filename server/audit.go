@@ -110,6 +110,18 @@ func (s *Server) audit(r *http.Request, u store.User, a audited) {
 	s.auditFile.write(r.Context(), s.Now(), attributes)
 }
 
+// auditOwn writes a line about what the server has done by itself.
+func (s *Server) auditOwn(did []store.Event) {
+	ctx := context.Background() // the line is written, whether or not a request goes on
+	objects := make([]string, len(did))
+	for i, e := range did {
+		objects[i] = e.UUID
+	}
+	attributes := []slog.Attr{slog.Bool("server", true), slog.Any("objects", objects), slog.Any("did", did)}
+	s.Log.LogAttrs(ctx, slog.LevelInfo, "audit", attributes...)
+	s.auditFile.write(ctx, s.Now(), attributes)
+}
+
 // auditFile writes audit lines as JSON to a file or another writer. If that fails, as on a full disk, the server goes on:
 // the lines are in its log, too. It tells the begin and the end of such a time in the log, and counts the lost lines.
 type auditFile struct {

@@ -185,15 +185,21 @@ func (f *auditFile) did(t *testing.T) (request string, words []string) {
 		return "", nil
 	}
 	last := f.lines[len(f.lines)-1]
-	text, err := json.Marshal(last["did"])
+	request, _ = last["request"].(string)
+	return request, eventsOf(t, last["did"])
+}
+
+// eventsOf returns the events of an audit line in words.
+func eventsOf(t *testing.T, did any) (words []string) {
+	t.Helper()
+	text, err := json.Marshal(did)
 	must(t, err)
 	var events []store.Event
 	must(t, json.Unmarshal(text, &events))
 	for _, e := range events {
 		words = append(words, e.String())
 	}
-	request, _ = last["request"].(string)
-	return request, words
+	return words
 }
 
 func TestAuditLinesNameWhatARequestDid(t *testing.T) {

@@ -163,6 +163,7 @@ func New(c Config) *Server {
 		Log: c.Log, Now: c.Now, Store: c.Store, Hub: h, Site: c.Site, Makers: s.contents.Makers, Changes: changes,
 		SharedDisk: c.SharedDisk, Observe: s.metrics.passes.Observe, Staged: s.metrics.staged.Set,
 	})
+	c.Store.Own = s.auditOwn
 	c.Store.Failed = func(err error) {
 		c.Log.Error("failed", slog.String("doing", "remove contents that no bundle names"), slog.String("error", err.Error()))
 	}

@@ -15,7 +15,7 @@ type historyView struct {
 	History []codalab.BundleEvent `json:"history"`
 }
 
-// showHistories prints what users did with bundles.
+// showHistories prints what users and the server did with bundles.
 func (c *cli) showHistories(ctx context.Context, worksheet string, specs []string) error {
 	specs, err := expandSpecs(specs)
 	if err != nil {
@@ -61,15 +61,18 @@ func (c *cli) printHistory(events []codalab.BundleEvent) error {
 	return printTable(c.Stdout, []column{{name: "time"}, {name: "user"}, {name: "action"}}, rows)
 }
 
-// eventUser is the name of an event's user.
+// eventUser is the name of an event's user. No user has a name with parentheses.
 func eventUser(e codalab.BundleEvent) string {
-	if e.User.ID == "" {
+	switch {
+	case e.Server:
+		return "(server)"
+	case e.User.ID == "":
 		return "-"
 	}
 	return e.User.Name
 }
 
-// eventText says what a user did with a bundle.
+// eventText says what a user or the server did with a bundle.
 func eventText(e codalab.BundleEvent) string {
 	text := string(e.Action)
 	switch e.Action {
@@ -93,7 +96,12 @@ func eventText(e codalab.BundleEvent) string {
 		text = "ended the offer to " + spell(e.Owner)
 	case codalab.ActionWrote:
 		text += " file " + e.File
-	case codalab.ActionKilled, codalab.ActionFroze, codalab.ActionThawed, codalab.ActionDeleted, codalab.ActionAdded, codalab.ActionRemoved:
+	case codalab.ActionRestaged:
+		text = "staged it again"
+	case codalab.ActionKilled, codalab.ActionFailed, codalab.ActionLost, codalab.ActionFroze, codalab.ActionThawed, codalab.ActionDeleted, codalab.ActionAdded, codalab.ActionRemoved:
+	}
+	if e.Reason != "" {
+		text += ": " + e.Reason
 	}
 	return termtext.OneLine(text)
 }

@@ -47,7 +47,7 @@ func (s *Bundles) Routes() []rest.Route {
 		{Pattern: "PATCH /bundles", Serve: s.patchBundles, Differs: "an owner who names another one offers the bundle, which the other one accepts or declines by the same call; root gives it at once; clients cannot change data_size, nor the secrets of a run; of a run with secrets that has not ended nobody can change the owner, and only its owner and root its requests"},
 		{Pattern: "DELETE /bundles", Serve: s.deleteBundles, Differs: "others' bundles that depend on one and cannot be read are counted and not named; a uuid is never given out again; a frozen worksheet of another user yields to force; worksheets that the user may not read are not named"},
 		{Pattern: "GET /bundles/{uuid}", Serve: s.bundle, Public: true, Worker: true, WorkerToken: true, Differs: "a bundle that the user may not read is refused as if it did not exist, except to workers; names and states of parents that the user may not read are hidden"},
-		{Pattern: "GET /bundles/{uuid}/history", Serve: s.history, Differs: "only this server has it: what users did with the bundle, for those who may change it"},
+		{Pattern: "GET /bundles/{uuid}/history", Serve: s.history, Differs: "only this server has it: what users, and the server by itself, did with the bundle, for those who may change it"},
 		{Pattern: "POST /bundle-permissions", Serve: s.setPermissions},
 		{Pattern: "POST /bundle-actions", Serve: s.bundleActions, Waits: true, Differs: "a kill is kept until the worker has done it, also of a worker that is offline; write needs a worker that has the run, and fails when that has not checked in for 15 s"},
 	}

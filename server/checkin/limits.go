@@ -49,7 +49,7 @@ func (s *CheckIns) enforceQuotas(ctx context.Context, runs map[string]store.Bund
 	if len(over) == 0 {
 		return nil
 	}
-	_, err = stored.Change(ctx, s.config.Store, over, enforce)
+	_, err = stored.Change(ctx, s.config.Store, s.config.Now(), over, enforce)
 	s.config.Changed(over...)
 	return err
 }

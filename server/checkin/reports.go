@@ -44,7 +44,12 @@ func (s *CheckIns) applyReports(ctx context.Context, c *hub.CheckIn, reports []c
 		if extent, ok := taken[b.LocationName()]; ok {
 			next = next.TakeResults(b.LocationName(), extent)
 		}
-		stored.Become(b, next.ApplyReport(byRun[b.UUID], now, charged))
+		next = next.ApplyReport(byRun[b.UUID], now, charged)
+		if next.State.Final() {
+			stored.Become(b, next) // the end is the run's own, and its metadata tells it
+		} else {
+			stored.BecomeOfItself(b, next, now)
+		}
 		if before != b.State {
 			moved = append(moved, b.UUID)
 		}

@@ -46,15 +46,15 @@ type Contents struct {
 func New(c Config) *Contents {
 	running := &Running{store: c.Store, hub: c.Hub, now: c.Now}
 	files := &Files{log: c.Log, store: c.Store, access: c.Access, running: running, linkRoots: c.LinkRoots}
-	quotas := &Quotas{store: c.Store, accounts: map[string]*account{}}
+	quotas := &Quotas{now: c.Now, store: c.Store, accounts: map[string]*account{}}
 	uploads := &Uploads{
-		log: c.Log, store: c.Store, access: c.Access, quotas: quotas, changed: c.Changed, zips: turns.New(2),
+		log: c.Log, now: c.Now, store: c.Store, access: c.Access, quotas: quotas, changed: c.Changed, zips: turns.New(2),
 		fetcher: &Fetcher{private: c.FetchPrivate, client: newClient(c.FetchPrivate), timeout: c.TransferTimeout, repositories: turns.New(4)},
 	}
 	return &Contents{
 		Running: running, Files: files, Quotas: quotas,
 		Makers: &Makers{
-			log: c.Log, store: c.Store, files: files, uploads: uploads, changed: c.Changed,
+			log: c.Log, now: c.Now, store: c.Store, files: files, uploads: uploads, changed: c.Changed,
 			copying: turns.New(2), making: map[string]context.CancelFunc{},
 		},
 		ports: &Ports{access: c.Access, running: running}, uploads: uploads,
@@ -99,6 +99,7 @@ type Ports struct {
 // Uploads stores contents.
 type Uploads struct {
 	log     *slog.Logger
+	now     func() time.Time
 	store   *store.Store
 	access  access.Access
 	quotas  *Quotas

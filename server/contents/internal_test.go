@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
@@ -22,7 +23,7 @@ func TestAnnouncementBeforeTheUploadIsForgotten(t *testing.T) {
 	alice := store.User{ID: "0xa", Name: "alice"}
 	b := store.Bundle{UUID: "0x" + strings.Repeat("1", 32), Type: codalab.TypeDataset, OwnerID: alice.ID, State: codalab.StateUploading, Metadata: codalab.Metadata{}}
 	must(t, errors.Join(data.AddUser(t.Context(), alice), data.CreateBundle(t.Context(), b, "")))
-	quotas := &Quotas{store: data, accounts: map[string]*account{}}
+	quotas := &Quotas{now: time.Now, store: data, accounts: map[string]*account{}}
 	must(t, quotas.Announce(t.Context(), b, 100))
 	r, err := quotas.reserve(t.Context(), b) // b is older than the announcement
 	must(t, err)

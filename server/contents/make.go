@@ -12,6 +12,7 @@ import (
 	"path"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -28,6 +29,7 @@ import (
 // Makers makes make bundles of others.
 type Makers struct {
 	log     *slog.Logger
+	now     func() time.Time
 	store   *store.Store
 	files   *Files
 	uploads *Uploads
@@ -132,7 +134,7 @@ func (s *Makers) make(ctx, making context.Context, b store.Bundle) {
 		message = "The server's disk is full"
 	}
 	failures.Log(ctx, s.log, "make bundle "+b.UUID, err)
-	_, err = stored.Change(ctx, s.store, []string{b.UUID}, func(b plan.Bundle) plan.Bundle { return b.FailMaking(message) })
+	_, err = stored.Change(ctx, s.store, s.now(), []string{b.UUID}, func(b plan.Bundle) plan.Bundle { return b.FailMaking(message) })
 	failures.Log(ctx, s.log, "fail make bundle "+b.UUID, err)
 }
 

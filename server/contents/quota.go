@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
@@ -17,6 +18,7 @@ import (
 // Quotas reserves disk quota for contents that are being written. disk_used in the store counts
 // only contents that bundles have. Reservations are in memory, since a crash ends the uploads.
 type Quotas struct {
+	now   func() time.Time
 	store *store.Store
 
 	mu       sync.Mutex
@@ -107,7 +109,7 @@ func (s *Quotas) reserve(ctx context.Context, b store.Bundle) (*reservation, err
 	r.account.open[r], r.account.slack = true, codalab.Space{}
 	b, err := s.store.Bundle(ctx, b.UUID) // the client may have announced bytes since b was read
 	if err == nil && stored.Plan(b).Uncount().DataSize != b.DataSize {
-		_, err = stored.Change(ctx, s.store, []string{b.UUID}, plan.Bundle.Uncount)
+		_, err = stored.Change(ctx, s.store, s.now(), []string{b.UUID}, plan.Bundle.Uncount)
 	}
 	if err != nil {
 		r.endLocked()
@@ -295,7 +297,7 @@ func (s *Quotas) Announce(ctx context.Context, b store.Bundle, bytes int64) erro
 			return nil
 		}
 	}
-	_, err := stored.Change(ctx, s.store, []string{b.UUID}, func(b plan.Bundle) plan.Bundle { return b.Announce(bytes) })
+	_, err := stored.Change(ctx, s.store, s.now(), []string{b.UUID}, func(b plan.Bundle) plan.Bundle { return b.Announce(bytes) })
 	return err
 }
 

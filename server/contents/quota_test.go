@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/plan"
@@ -30,9 +31,9 @@ func alicesUploads(t *testing.T, quota, size int64) (s *Uploads, full, empty sto
 		must(t, data.CreateBundle(t.Context(), b, ""))
 		both = append(both, b)
 	}
-	_, err = stored.Change(t.Context(), data, []string{both[0].UUID}, func(b plan.Bundle) plan.Bundle { return b.Fill("contents", codalab.Extent{Bytes: size * mib}) })
+	_, err = stored.Change(t.Context(), data, time.Now(), []string{both[0].UUID}, func(b plan.Bundle) plan.Bundle { return b.Fill("contents", codalab.Extent{Bytes: size * mib}) })
 	must(t, err)
-	quotas := &Quotas{store: data, accounts: map[string]*account{}}
+	quotas := &Quotas{now: time.Now, store: data, accounts: map[string]*account{}}
 	return &Uploads{log: slog.New(slog.DiscardHandler), store: data, quotas: quotas, changed: func(...string) {}}, both[0], both[1]
 }
 

@@ -233,7 +233,7 @@ func (s *Uploads) uploadFailed(ctx context.Context, began store.Bundle, up uploa
 	status, message := uploadError(cause)
 	message = "Upload failed: " + message
 	if !began.State.OnWorker() && (status == http.StatusBadRequest || up.finalizeOnFailure) {
-		_, err := stored.Change(ctx, s.store, []string{began.UUID}, func(b plan.Bundle) plan.Bundle { return b.FailUpload(message) })
+		_, err := stored.Change(ctx, s.store, s.now(), []string{began.UUID}, func(b plan.Bundle) plan.Bundle { return b.FailUpload(message) })
 		if err != nil {
 			return errors.Join(rest.Refuse(status, "%s", message), err)
 		}

@@ -101,7 +101,7 @@ func (s *Scheduler) stage(ctx context.Context, uuids []string) (changed []string
 		return nil, err
 	}
 	did := map[string]bool{}
-	found, err := stored.Change(ctx, s.config.Store, uuids, func(b plan.Bundle) plan.Bundle {
+	found, err := stored.Change(ctx, s.config.Store, s.config.Now(), uuids, func(b plan.Bundle) plan.Bundle {
 		b, did[b.UUID] = b.Stage(stored.Parents(b, parents[b.UUID]))
 		return b
 	})

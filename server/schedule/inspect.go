@@ -28,7 +28,7 @@ func (s *Scheduler) changeAll(ctx context.Context, doing string, uuids []string,
 	if len(uuids) == 0 {
 		return
 	}
-	_, err := stored.Change(ctx, s.config.Store, uuids, next)
+	_, err := stored.Change(ctx, s.config.Store, s.config.Now(), uuids, next)
 	failures.Log(ctx, s.config.Log, doing, err)
 	s.config.Changes.Add(uuids...)
 }

@@ -46,7 +46,7 @@ func (s *Scheduler) applyDecisions(ctx context.Context, now time.Time, d plan.De
 	if len(d.Order) == 0 {
 		return
 	}
-	changed, err := stored.Change(ctx, s.config.Store, d.Order, func(b plan.Bundle) plan.Bundle { return d.Apply(b, now) })
+	changed, err := stored.Change(ctx, s.config.Store, now, d.Order, func(b plan.Bundle) plan.Bundle { return d.Apply(b, now) })
 	failures.Log(ctx, s.config.Log, "match bundles with workers", err)
 	var bundles []store.Bundle
 	for _, uuid := range d.Order {

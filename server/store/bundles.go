@@ -317,7 +317,7 @@ func (s *Store) changeAnd(ctx context.Context, uuid string, decide func(*Bundle)
 	})
 	if err == nil {
 		s.removeReplaced(had, b)
-		note(ctx, b.Recorded...)
+		s.tell(ctx, b.Recorded)
 		b.Recorded = nil
 	}
 	return b, err
@@ -357,7 +357,7 @@ func (s *Store) ChangeAll(ctx context.Context, uuids []string, decide func(*Bund
 		}
 		for uuid, b := range some {
 			s.removeReplaced(had[uuid], b)
-			note(ctx, b.Recorded...)
+			s.tell(ctx, b.Recorded)
 			b.Recorded = nil
 			some[uuid] = b
 		}

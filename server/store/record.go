@@ -32,12 +32,15 @@ const maxEvents = 100
 // Event is one change of an object.
 type Event struct {
 	Action codalab.Action `json:"action"`
-	// Kind is the object's: bundle, worksheet, group or user.
+	// Kind is the object's: bundle, worksheet or group.
 	Kind string `json:"kind"`
 	UUID string `json:"uuid"`
 	// Name is empty if the store has not read it.
 	Name string `json:"name,omitempty"`
 	codalab.EventDetails
+
+	// at is the time of an event of the server itself. Those of a Record have its time.
+	at time.Time
 }
 
 // String is the event in one line of words.
@@ -62,7 +65,8 @@ func (r *Record) Events() (events []Event, more int) {
 type recordKey struct{}
 
 // WithRecord returns a context whose changes are added to a Record. Changes of bundles are also written into the bundles'
-// histories. Changes under a context without a Record are those of the server itself, and of workers that report.
+// histories. A bundle's change under a context without a Record, such as a worker's report, is in no history, unless
+// RecordOwn has noted it.
 func WithRecord(ctx context.Context, r *Record) context.Context {
 	return context.WithValue(ctx, recordKey{}, r)
 }
@@ -93,9 +97,32 @@ func noteUnless(ctx context.Context, err error, events ...Event) error {
 	return err
 }
 
+// tell passes the committed events of a bundle on: the server's own to s.Own, the others to the context's Record.
+func (s *Store) tell(ctx context.Context, events []Event) {
+	var own, users []Event
+	for _, e := range events {
+		if e.Server {
+			own = append(own, e)
+		} else {
+			users = append(users, e)
+		}
+	}
+	note(ctx, users...)
+	if len(own) > 0 && s.Own != nil {
+		s.Own(own)
+	}
+}
+
 // Record notes an action of the context's user on a bundle. Change writes it with the bundle.
 func (b *Bundle) Record(action codalab.Action, d codalab.EventDetails) {
 	b.Recorded = append(b.Recorded, b.event(action, d))
+}
+
+// RecordOwn notes an action of the server itself, whoever's request led to it. Change writes it with the bundle.
+func (b *Bundle) RecordOwn(at time.Time, action codalab.Action, reason string) {
+	e := b.event(action, codalab.EventDetails{Server: true, Reason: reason})
+	e.at = at
+	b.Recorded = append(b.Recorded, e)
 }
 
 func (b *Bundle) event(action codalab.Action, d codalab.EventDetails) Event {
@@ -105,10 +132,14 @@ func (b *Bundle) event(action codalab.Action, d codalab.EventDetails) Event {
 // mostHistory is the number of entries in a bundle's history. Older ones than these are removed, except the first.
 const mostHistory = 1000
 
-// writeHistory adds events of a bundle to its history, if the context has a Record.
+// writeHistory adds events of a bundle to its history: those of the server, and if the context has a Record, its user's.
 func writeHistory(ctx context.Context, tx *sqlx.Tx, uuid string, events []Event) error {
 	r := recordOf(ctx)
-	if r == nil || len(events) == 0 {
+	if r == nil {
+		r = &Record{}
+		events = slices.DeleteFunc(slices.Clone(events), func(e Event) bool { return !e.Server })
+	}
+	if len(events) == 0 {
 		return nil
 	}
 	var last int64
@@ -117,10 +148,14 @@ func writeHistory(ctx context.Context, tx *sqlx.Tx, uuid string, events []Event)
 		if err != nil {
 			return fmt.Errorf("encode history of bundle %s: %w", uuid, err)
 		}
+		at, by := r.At, codalab.Named{ID: r.UserID, Name: r.UserName}
+		if e.Server {
+			at, by = e.at, codalab.Named{}
+		}
 		err = tx.GetContext(ctx, &last, tx.Rebind(`
 			INSERT INTO bundle_history (bundle_uuid, number, at, user_id, user_name, action, details)
 			VALUES (?, (SELECT COALESCE(max(number), 0) + 1 FROM bundle_history WHERE bundle_uuid = ?), ?, ?, ?, ?, ?) RETURNING number`),
-			uuid, uuid, Time{r.At}, r.UserID, r.UserName, e.Action, string(details))
+			uuid, uuid, Time{at}, by.ID, by.Name, e.Action, string(details))
 		if err != nil {
 			return rowError(err, "write history of bundle "+uuid)
 		}
@@ -132,7 +167,7 @@ func writeHistory(ctx context.Context, tx *sqlx.Tx, uuid string, events []Event)
 	return rowError(err, "write history of bundle "+uuid)
 }
 
-// History returns what users did with a bundle, the oldest first. A bundle from before there were histories, or from
+// History returns what users and the server did with a bundle, the oldest first. A bundle from before there were histories, or from
 // another server, lacks the beginning.
 func (s *Store) History(ctx context.Context, uuid string) ([]codalab.BundleEvent, error) {
 	var rows []struct {

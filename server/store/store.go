@@ -70,6 +70,9 @@ type Store struct {
 	// Failed receives errors of removals in the background; nil drops them. Set it before the store is
 	// used.
 	Failed func(error)
+	// Own receives the changes of bundles that the server has made by itself, after their commit; nil drops them. Set it
+	// before the store is used.
+	Own func([]Event)
 
 	db       *sqldb.DB
 	dir      string

@@ -4,6 +4,7 @@ package stored
 
 import (
 	"context"
+	"time"
 
 	"github.com/cl-slurm/cl-slurm/server/access"
 	"github.com/cl-slurm/cl-slurm/server/plan"
@@ -26,13 +27,22 @@ func Become(b *store.Bundle, next plan.Bundle) {
 	b.ChargedTime, b.KillMessage = next.ChargedTime, next.KillMessage
 }
 
-// Change changes bundles by a transition, and returns those that exist. After an error some may have
-// changed.
-func Change(ctx context.Context, in *store.Store, uuids []string, next func(plan.Bundle) plan.Bundle) (map[string]store.Bundle, error) {
+// Change changes bundles by a transition that the server makes by itself, and returns those that exist. It notes in
+// their histories what their owners should know. After an error some may have changed.
+func Change(ctx context.Context, in *store.Store, now time.Time, uuids []string, next func(plan.Bundle) plan.Bundle) (map[string]store.Bundle, error) {
 	return in.ChangeAll(ctx, uuids, func(b *store.Bundle) error {
-		Become(b, next(Plan(*b)))
+		BecomeOfItself(b, next(Plan(*b)), now)
 		return nil
 	})
+}
+
+// BecomeOfItself is Become for a transition that no user has made. It notes in the bundle's history what its owner
+// should know.
+func BecomeOfItself(b *store.Bundle, next plan.Bundle, now time.Time) {
+	if action, reason := next.Since(Plan(*b)); action != "" {
+		b.RecordOwn(now, action, reason)
+	}
+	Become(b, next)
 }
 
 // Quota returns a user's quota as package plan sees it.
