@@ -25,7 +25,7 @@ const dir = "cl-worker-manager"
 // values are those of a release, as in a file for helm --values.
 const values = `
 server: https://codalab.example.org
-loginSecret: codalab-login
+tokenSecret: codalab-token
 image: registry.example.org/lab/cl-worker:1
 imagePullSecrets: [registry]
 managerFlags: [--worker-idle-seconds=60]
@@ -165,12 +165,31 @@ func TestFlagsAreThoseOfTheProgram(t *testing.T) {
 	}
 }
 
+// TestManagerHasATokenInAFileOrALoginInVariables: root owns the file, and only the pod's group can read it.
+func TestManagerHasATokenInAFileOrALoginInVariables(t *testing.T) {
+	t.Parallel()
+	const rest = "server: http://s:1\nimage: i\n"
+	token, login := mustRender(t, rest+"tokenSecret: x\n"), mustRender(t, rest+"loginSecret: x\n")
+	for _, line := range []string{
+		"- --token-file=/etc/codalab/token", "- {name: token, mountPath: /etc/codalab, readOnly: true}", "fsGroup: 65532",
+		"secret: {secretName: x, defaultMode: 0400, items: [{key: token, path: token}]}",
+	} {
+		if !strings.Contains(token, line) || strings.Contains(login, line) {
+			t.Errorf("%s is not in the one, or in the other:\n%s\n%s", line, token, login)
+		}
+	}
+	if strings.Contains(token, "CODALAB_") || strings.Count(login, "secretKeyRef: {name: x, key: ") != 2 {
+		t.Errorf("%s\n%s", token, login)
+	}
+}
+
 func TestValuesThatCannotWorkAreRefused(t *testing.T) {
 	t.Parallel()
 	const good = "server: http://s:1\nloginSecret: x\nimage: i\n"
 	for name, test := range map[string]struct{ release, values, want string }{
 		"no server":         {"pilots", "loginSecret: x\nimage: i\n", "server"},
-		"no login":          {"pilots", "server: http://s:1\nimage: i\n", "loginSecret"},
+		"no login":          {"pilots", "server: http://s:1\nimage: i\n", "give tokenSecret, a Secret with a token of cl-server"},
+		"two logins":        {"pilots", good + "tokenSecret: t\n", "tokenSecret and loginSecret: give one of them"},
 		"no image":          {"pilots", "server: http://s:1\nloginSecret: x\n", "image"},
 		"unknown":           {"pilots", good + "wokers: 3\n", "wokers"},
 		"unknown of worker": {"pilots", good + "worker: {gpu: 1}\n", "gpu"},

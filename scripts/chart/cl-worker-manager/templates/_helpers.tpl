@@ -7,6 +7,17 @@
 {{- $name -}}
 {{- end -}}
 
+{{/* The file with the manager's token; empty for a login with a password. */}}
+{{- define "tokenFile" -}}
+{{- if and .Values.tokenSecret .Values.loginSecret -}}
+{{- fail "tokenSecret and loginSecret: give one of them" -}}
+{{- else if .Values.tokenSecret -}}
+/etc/codalab/token
+{{- else if not .Values.loginSecret -}}
+{{- fail "give tokenSecret, a Secret with a token of cl-server, or loginSecret for CodaLab's own server" -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "labels" -}}
 app.kubernetes.io/name: cl-worker-manager
 app.kubernetes.io/instance: {{ .Release.Name }}
