@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -139,8 +140,12 @@ func (s *SSO) send(w http.ResponseWriter, r *http.Request, short, browser string
 	}
 	to, err := s.provider.address(r.Context(), one.secrets)
 	if err != nil {
-		s.config.Log.LogAttrs(r.Context(), slog.LevelWarn, "the provider of sign-ins does not answer", slog.String("error", err.Error()))
-		s.show(w, r, http.StatusServiceUnavailable, page{Problem: "The sign-in service at " + s.provider.Issuer + " does not answer. Try again later, or sign in with a password."})
+		does := "does not answer"
+		if _, silent := errors.AsType[*url.Error](err); !silent {
+			does = "gives no usable answer; the server's log has the reason"
+		}
+		s.config.Log.LogAttrs(r.Context(), slog.LevelWarn, "the provider of sign-ins cannot be used", slog.String("error", err.Error()))
+		s.show(w, r, http.StatusServiceUnavailable, page{Problem: "The sign-in service at " + s.provider.Issuer + " " + does + ". Try again later, or sign in with a password."})
 		return
 	}
 	if !s.keep(one) {
