@@ -3,6 +3,7 @@ package server_test
 import (
 	"math"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -119,6 +120,24 @@ func TestItemsOfOneRequestAreBounded(t *testing.T) {
 	s.call("alice", "POST", "/worksheets/"+sheet+"/raw", strings.Repeat("\n", 20_000)).says(http.StatusRequestEntityTooLarge, says)
 	s.call("alice", "POST", "/worksheets/"+sheet+"/add-items", map[string]any{"items": make([]string, 20_001)}).says(http.StatusRequestEntityTooLarge, says)
 	s.call("alice", "POST", "/worksheets/"+sheet+"/raw", "one\ntwo").is(http.StatusNoContent)
+}
+
+// The bound of one request does not bound a hundred requests.
+func TestItemsOfAWorksheetAreBounded(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	sheet, uuid := s.home("alice"), s.upload("data", "x")
+	full := slices.Repeat([]store.Item{{Type: codalab.ItemMarkup}}, store.MostItems)
+	must(t, s.store.ReplaceItems(t.Context(), sheet, full, store.Time{Time: time.Now()}))
+	const says = "A worksheet may have 100000 items, and this one has no room: use another worksheet, or remove items first."
+	item := object("worksheet-items", map[string]string{"type": "markup", "value": "x"})
+	s.call("alice", "POST", "/worksheet-items?uuid="+sheet, item).says(http.StatusForbidden, says)
+	for _, add := range []map[string]any{{"items": []string{"x"}}, {"items": []string{uuid}, "item_type": "bundle"}, {"items": []string{"x"}, "after_sort_key": 3}} {
+		s.call("alice", "POST", "/worksheets/"+sheet+"/add-items", add).says(http.StatusForbidden, says)
+	}
+	s.create("dataset", "more", "", nil).says(http.StatusForbidden, says)
+	s.call("alice", "POST", "/worksheets/"+sheet+"/raw", "one\ntwo").is(http.StatusNoContent) // with fewer than before
+	s.create("dataset", "more", "", nil).ok()
 }
 
 // A body of 8 MiB may have eight million levels.

@@ -255,6 +255,14 @@ func AnyWorker(u store.User) store.User {
 	return u
 }
 
+// FullWorksheet returns the refusal of items for which a worksheet has no room, and other errors as they are.
+func FullWorksheet(err error) error {
+	if errors.Is(err, store.ErrFullWorksheet) {
+		return rest.Refuse(http.StatusForbidden, "A worksheet may have %d items, and this one has no room: use another worksheet, or remove items first.", store.MostItems)
+	}
+	return err
+}
+
 // BundleNotFrozen refuses to change a frozen bundle.
 func BundleNotFrozen(b store.Bundle) error {
 	if b.Frozen != nil {

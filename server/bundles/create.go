@@ -75,7 +75,7 @@ func (s *Bundles) createBundles(w http.ResponseWriter, r *http.Request, u store.
 		err = rest.Refuse(http.StatusBadRequest, "Bundle %s exists already", taken.UUID)
 	}
 	if err != nil {
-		return err
+		return access.FullWorksheet(err)
 	}
 	return s.writeCreated(w, r, u, answer, include["group_permissions"])
 }

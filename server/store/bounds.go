@@ -7,10 +7,12 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// No quota counts worksheets and groups, so their number is bounded for each user.
+// No quota counts worksheets and groups, so their number is bounded for each user, and that of items for each worksheet.
+// The largest worksheets that people make have some thousand items. A page of a tenth of MostItems takes seconds already.
 const (
 	MostWorksheets = 20_000
 	MostGroups     = 2_000
+	MostItems      = 100_000
 )
 
 // checkOwned fails with ErrTooMany if a user owns more than most rows of a table.

@@ -3,9 +3,13 @@ package store_test
 import (
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -37,5 +41,50 @@ func TestGroupsAndWorksheetsOfAUserAreBounded(t *testing.T) {
 		if err := s.AddWorksheets(ctx, store.DefaultNone, sheet("x1"), sheet("x2")); !errors.Is(err, store.ErrTooMany) {
 			t.Errorf("more worksheets: %v", err)
 		}
+	})
+}
+
+func TestItemsOfAWorksheetAreBounded(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, at place) {
+		s, ctx := open(t, at), t.Context()
+		raw, later := openRaw(t, at), store.Time{Time: time.Unix(1e9, 0)} // whose microseconds are above the ids below
+		sheet := store.Worksheet{UUID: "w", Name: "w", OwnerID: "0xme"}
+		must(t, s.AddWorksheets(ctx, store.DefaultNone, sheet))
+		fill := func(first, n int) {
+			_, err := raw.ExecContext(ctx, fmt.Sprintf(`INSERT INTO worksheet_items (id, worksheet_uuid, type, value, sort_key)
+				WITH RECURSIVE numbers (n) AS (SELECT %d UNION ALL SELECT n + 1 FROM numbers WHERE n < %d) SELECT n, 'w', 'markup', '', n FROM numbers`,
+				first, first+n-1))
+			must(t, err)
+		}
+		texts := func(n int) []store.Item { return slices.Repeat([]store.Item{{Type: codalab.ItemMarkup}}, n) }
+		add := func(n int, after *int64, replaced ...int64) error {
+			return s.AddItems(ctx, "w", texts(n), after, replaced, later)
+		}
+		refused := func(what string, err error) {
+			if !errors.Is(err, store.ErrFullWorksheet) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		fill(1, store.MostItems-2)
+		refused("three more", add(3, nil))
+		must(t, add(1, nil))
+		for _, after := range []int64{math.MinInt64 + 9, math.MaxInt64 - 9} { // keys that are far from each other hide none
+			must(t, add(1, &after))
+			refused("one more", add(1, nil, 0))
+			refused("one more", add(1, &after))
+			var last int64
+			must(t, raw.QueryRowContext(ctx, `SELECT max(id) FROM worksheet_items`).Scan(&last))
+			must(t, add(0, nil, last))
+		}
+		must(t, add(1, nil))
+		refused("a bundle", s.CreateBundle(ctx, store.Bundle{UUID: "0x1", Type: codalab.TypeDataset, OwnerID: "0xme", Metadata: codalab.Metadata{}}, "w"))
+		refused("two for one", add(2, nil, 1))
+		must(t, add(1, nil, 1))
+
+		fill(store.MostItems+100, 100) // as an import from a server without the bound
+		must(t, add(1, nil, 2, 3))
+		must(t, s.ReplaceItems(ctx, "w", texts(1), later))
+		must(t, add(1, nil))
 	})
 }

@@ -47,23 +47,24 @@ func (s *Store) Items(ctx context.Context, worksheetUUID string) ([]Item, error)
 
 // AddItems removes the items of a worksheet whose ids are in replaced, and adds items: behind the
 // items with a sort key of at most *after, or at the end if after is nil. It fails with ErrNotFound
-// if there is no such worksheet.
+// if there is no such worksheet, and with ErrFullWorksheet if that would have more than MostItems, and more than before.
 func (s *Store) AddItems(ctx context.Context, worksheetUUID string, items []Item, after *int64, replaced []int64, now Time) error {
 	var added Event
 	err := s.db.InTx(ctx, func(tx *sqlx.Tx) (err error) {
 		if added, err = itemsEvent(ctx, tx, codalab.ActionAdded, worksheetUUID, items); err != nil {
 			return err
 		}
+		var removed int64
 		if len(replaced) > 0 {
 			query, args, err := sqlx.In(`DELETE FROM worksheet_items WHERE worksheet_uuid = ? AND id IN (?)`, worksheetUUID, replaced)
 			if err == nil {
-				_, err = tx.ExecContext(ctx, tx.Rebind(query), args...)
+				removed, err = removeItems(ctx, tx, query, args...)
 			}
 			if err != nil {
 				return fmt.Errorf("remove items of worksheet %s: %w", worksheetUUID, err)
 			}
 		}
-		return s.addItems(ctx, tx, worksheetUUID, items, after, now)
+		return s.addItems(ctx, tx, worksheetUUID, items, after, removed, now)
 	})
 	return noteUnless(ctx, err, added)
 }
@@ -85,17 +86,27 @@ func itemsEvent(ctx context.Context, q queryer, action codalab.Action, worksheet
 	return e, err
 }
 
-// ReplaceItems replaces all items of a worksheet.
+// removeItems runs a statement that deletes items, and returns their number.
+func removeItems(ctx context.Context, tx *sqlx.Tx, query string, args ...any) (int64, error) {
+	result, err := tx.ExecContext(ctx, tx.Rebind(query), args...)
+	if err != nil {
+		return 0, err //nolint:wrapcheck // the callers name the worksheet
+	}
+	return result.RowsAffected() //nolint:wrapcheck // the same
+}
+
+// ReplaceItems replaces all items of a worksheet. It fails as AddItems does.
 func (s *Store) ReplaceItems(ctx context.Context, worksheetUUID string, items []Item, now Time) error {
 	var edited Event
 	err := s.db.InTx(ctx, func(tx *sqlx.Tx) (err error) {
 		if edited, err = itemsEvent(ctx, tx, codalab.ActionEdited, worksheetUUID, items); err != nil {
 			return err
 		}
-		if _, err := tx.ExecContext(ctx, tx.Rebind(`DELETE FROM worksheet_items WHERE worksheet_uuid = ?`), worksheetUUID); err != nil {
+		removed, err := removeItems(ctx, tx, `DELETE FROM worksheet_items WHERE worksheet_uuid = ?`, worksheetUUID)
+		if err != nil {
 			return fmt.Errorf("replace items of worksheet %s: %w", worksheetUUID, err)
 		}
-		return s.addItems(ctx, tx, worksheetUUID, items, nil, now)
+		return s.addItems(ctx, tx, worksheetUUID, items, nil, removed, now)
 	})
 	return noteUnless(ctx, err, edited)
 }
@@ -126,7 +137,7 @@ func (s *Store) addToWorksheet(ctx context.Context, tx *sqlx.Tx, uuid string, at
 			return fmt.Errorf("show bundle %s: %w", uuid, err)
 		}
 		for _, key := range keys {
-			if err := s.addItems(ctx, tx, at.Worksheet, one, &key, now); err != nil {
+			if err := s.addItems(ctx, tx, at.Worksheet, one, &key, 0, now); err != nil {
 				return err
 			}
 		}
@@ -136,11 +147,33 @@ func (s *Store) addToWorksheet(ctx context.Context, tx *sqlx.Tx, uuid string, at
 	} else if at.BlankBefore {
 		one = append([]Item{{Type: codalab.ItemMarkup}}, one...)
 	}
-	return s.addItems(ctx, tx, at.Worksheet, one, at.After, now)
+	return s.addItems(ctx, tx, at.Worksheet, one, at.After, 0, now)
 }
 
-// addItems is AddItems in a transaction.
-func (s *Store) addItems(ctx context.Context, tx *sqlx.Tx, worksheetUUID string, items []Item, after *int64, now Time) error {
+// checkRoom fails with ErrFullWorksheet if a worksheet has no room for more items. All items but some of an import have
+// different sort keys, so that their number needs no count while the keys are near each other.
+func checkRoom(ctx context.Context, tx *sqlx.Tx, worksheetUUID string, more int64) error {
+	var keys struct{ Last, First int64 }
+	err := tx.GetContext(ctx, &keys, tx.Rebind(`
+		SELECT coalesce((SELECT max(sort_key) FROM worksheet_items WHERE worksheet_uuid = ?), 0) AS last,
+			coalesce((SELECT min(sort_key) FROM worksheet_items WHERE worksheet_uuid = ?), 0) AS first`), worksheetUUID, worksheetUUID)
+	if between := keys.Last - keys.First; err == nil && (between < 0 || between+more >= MostItems) { // it overflows to less than 0
+		var items int64
+		err = tx.GetContext(ctx, &items, tx.Rebind(`SELECT count(*) FROM worksheet_items WHERE worksheet_uuid = ?`), worksheetUUID)
+		if err == nil && items+more > MostItems {
+			err = ErrFullWorksheet
+		}
+	}
+	return rowError(err, "add items to worksheet "+worksheetUUID)
+}
+
+// addItems is AddItems in a transaction that has removed some items.
+func (s *Store) addItems(ctx context.Context, tx *sqlx.Tx, worksheetUUID string, items []Item, after *int64, removed int64, now Time) error {
+	if more := int64(len(items)); more > removed {
+		if err := checkRoom(ctx, tx, worksheetUUID, more); err != nil {
+			return err
+		}
+	}
 	result, err := tx.ExecContext(ctx, tx.Rebind(`UPDATE worksheets SET modified = ? WHERE uuid = ?`), now, worksheetUUID)
 	if err != nil {
 		return fmt.Errorf("change worksheet %s: %w", worksheetUUID, err)

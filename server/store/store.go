@@ -58,6 +58,8 @@ var (
 	ErrExists = errors.New("exists already")
 	// ErrTooMany means that there are as many as there may be.
 	ErrTooMany = errors.New("too many")
+	// ErrFullWorksheet means that a worksheet has MostItems.
+	ErrFullWorksheet = errors.New("the worksheet is full")
 	// ErrLocked means that another server uses the data directory or the database.
 	ErrLocked = errors.New("another cl-server is using it")
 	// ErrWrongDatabase means that the data directory and the database do not belong together.

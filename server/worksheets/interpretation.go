@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/access"
 	"github.com/cl-slurm/cl-slurm/server/contents"
 	"github.com/cl-slurm/cl-slurm/server/interpret"
 	"github.com/cl-slurm/cl-slurm/server/rest"
@@ -139,7 +140,7 @@ func (s *Worksheets) setLines(w http.ResponseWriter, r *http.Request, u store.Us
 		items = append(items, item)
 	}
 	if err := s.config.Store.ReplaceItems(ctx, sheet.UUID, items, store.Time{Time: s.config.Now()}); err != nil {
-		return err
+		return access.FullWorksheet(err)
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil

@@ -262,7 +262,7 @@ func (s *Worksheets) addItems(w http.ResponseWriter, r *http.Request, u store.Us
 		err = s.config.Store.AddItems(ctx, sheet.UUID, items, nil, nil, now)
 	}
 	if err != nil {
-		return err
+		return access.FullWorksheet(err)
 	}
 	return rest.WriteDocument(w, itemObjects(items), nil)
 }
@@ -326,5 +326,5 @@ func (s *Worksheets) insertItems(w http.ResponseWriter, r *http.Request, u store
 		}
 		items = append(items, item)
 	}
-	return s.config.Store.AddItems(r.Context(), sheet.UUID, items, in.After, in.IDs, store.Time{Time: s.config.Now()})
+	return access.FullWorksheet(s.config.Store.AddItems(r.Context(), sheet.UUID, items, in.After, in.IDs, store.Time{Time: s.config.Now()}))
 }
