@@ -42,7 +42,9 @@ func TestHistoryTellsWhoDidWhatWithABundle(t *testing.T) {
 	s.call("alice", "POST", "/groups/lab/relationships/members", deletion("users", "bob")).ok()
 	uuid := s.upload("data", "x")
 	s.share("alice", "bundle", uuid, "public", store.PermissionNone)
+	s.share("alice", "bundle", uuid, "public", store.PermissionNone) // changes nothing
 	s.share("alice", "bundle", uuid, "lab", store.PermissionAll)
+	s.share("alice", "bundle", uuid, "lab", store.PermissionAll) // changes nothing
 	s.patch("bob", "bundles", uuid, map[string]any{"metadata": map[string]any{"description": "new", "name": "data", "tags": []string{"x"}}}).ok()
 	s.patch("bob", "bundles", uuid, map[string]any{"metadata": map[string]any{"description": "new"}}).ok() // changes nothing
 	s.patch("bob", "bundles", uuid, map[string]any{"frozen": "2026-11-28T00:00:00"}).ok()

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 
 	"github.com/jmoiron/sqlx"
 
@@ -73,11 +74,13 @@ func (s *Store) Permissions(ctx context.Context, kind Shared, uuids []string) (m
 	return byObject, rowError(err, "list permissions")
 }
 
-// SetPermission sets a group's permission on an object.
+// SetPermission sets a group's permission on an object. It notes nothing if the group has it already.
 func (s *Store) SetPermission(ctx context.Context, kind Shared, p Permission) error {
-	var shared Event
+	var shared []Event
 	err := s.db.InTx(ctx, func(tx *sqlx.Tx) error {
-		if err := setPermission(ctx, tx, kind, p); err != nil {
+		shared = nil
+		changed, err := setPermission(ctx, tx, kind, p)
+		if err != nil || !changed {
 			return err
 		}
 		name, err := kind.nameOf(ctx, tx, p.Object)
@@ -88,30 +91,36 @@ func (s *Store) SetPermission(ctx context.Context, kind Shared, p Permission) er
 		if err != nil {
 			return err
 		}
-		shared = Event{Action: codalab.ActionShared, Kind: string(kind), UUID: p.Object, Name: name, EventDetails: codalab.EventDetails{
+		shared = []Event{{Action: codalab.ActionShared, Kind: string(kind), UUID: p.Object, Name: name, EventDetails: codalab.EventDetails{
 			Groups: []codalab.Granted{{Group: *group, Permission: codalab.PermissionSpec(p.Permission)}},
-		}}
+		}}}
 		if kind != SharedBundle {
 			return nil
 		}
-		return writeHistory(ctx, tx, p.Object, []Event{shared})
+		return writeHistory(ctx, tx, p.Object, shared)
 	})
-	return noteUnless(ctx, err, shared)
+	return noteUnless(ctx, err, shared...)
 }
 
-func setPermission(ctx context.Context, tx *sqlx.Tx, kind Shared, p Permission) error {
-	var err error
+// setPermission sets a permission, and returns whether the group had another one.
+func setPermission(ctx context.Context, tx *sqlx.Tx, kind Shared, p Permission) (changed bool, err error) {
+	var result sql.Result
 	if p.Permission == PermissionNone {
-		_, err = tx.NamedExecContext(ctx, `DELETE FROM `+kind.table()+` WHERE `+kind.column()+` = :object AND group_uuid = :group_uuid`, p)
+		result, err = tx.NamedExecContext(ctx, `DELETE FROM `+kind.table()+` WHERE `+kind.column()+` = :object AND group_uuid = :group_uuid`, p)
 	} else {
-		_, err = tx.NamedExecContext(ctx, `
+		result, err = tx.NamedExecContext(ctx, `
 			INSERT INTO `+kind.table()+` (`+kind.column()+`, group_uuid, permission) VALUES (:object, :group_uuid, :permission)
-			ON CONFLICT (`+kind.column()+`, group_uuid) DO UPDATE SET permission = excluded.permission`, p)
+			ON CONFLICT (`+kind.column()+`, group_uuid) DO UPDATE SET permission = excluded.permission
+			WHERE `+kind.table()+`.permission <> excluded.permission`, p)
+	}
+	var rows int64
+	if err == nil {
+		rows, err = result.RowsAffected()
 	}
 	if err == nil && kind == SharedBundle && p.GroupUUID == PublicGroup {
 		_, err = tx.NamedExecContext(ctx, `UPDATE bundles SET public = :permission WHERE uuid = :object`, p)
 	}
-	return rowError(err, "set permission on "+p.Object)
+	return rows > 0, rowError(err, "set permission on "+p.Object)
 }
 
 // inherited is the place where bundles are created, and what groups may do there.

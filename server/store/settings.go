@@ -62,7 +62,8 @@ func keepDefault(ctx context.Context, tx *sqlx.Tx) error {
 func grantDefault(ctx context.Context, tx *sqlx.Tx, w Worksheet, readers DefaultPermission) error {
 	switch readers {
 	case DefaultPublic:
-		return setPermission(ctx, tx, SharedWorksheet, Permission{Object: w.UUID, GroupUUID: PublicGroup, Permission: PermissionRead})
+		_, err := setPermission(ctx, tx, SharedWorksheet, Permission{Object: w.UUID, GroupUUID: PublicGroup, Permission: PermissionRead})
+		return err
 	case DefaultGroup:
 		_, err := tx.ExecContext(ctx, tx.Rebind(`
 			INSERT INTO worksheet_permissions (worksheet_uuid, group_uuid, permission)
