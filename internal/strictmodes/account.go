@@ -70,13 +70,19 @@ type Writer struct {
 // Reason is the reason for which somebody may write.
 type Reason int
 
-// The reasons. By DefaultACL somebody may write what is made in the directory from now on.
+// The reasons. By a default or inherited list somebody may write what is made in the directory from now on. By control
+// somebody may remove a file or directory, or change its modes, also in a sticky directory.
 const (
 	ByMode Reason = iota
 	ByACL
 	ByDefaultACL
 	ByNFSv4ACL
+	ByNFSv4Control
+	ByInheritedNFSv4ACL
 )
+
+// later reports whether the reason is about what is made in a directory, and not about the directory.
+func (r Reason) later() bool { return r == ByDefaultACL || r == ByInheritedNFSv4ACL }
 
 // Judge returns the first fault on the way to a path; nil if nobody but the account, root and those whom it trusts can
 // write there, or put something else in its place. Whole is set if the last step is the path itself; else the path does not
@@ -94,7 +100,7 @@ func (a Account) Judge(steps []Step, whole bool) *Fault {
 		for _, w := range s.Writers {
 			switch {
 			case a.trusts(w.Principal):
-			case !last && (s.Mode&fs.ModeSticky != 0 || w.By == ByDefaultACL):
+			case !last && (s.Mode&fs.ModeSticky != 0 && w.By != ByNFSv4Control || w.By.later()):
 				// What lies there is the account's or root's, or the next step is at fault. A default list counts where
 				// the account makes files.
 			default:
@@ -127,6 +133,10 @@ func (f *Fault) describe(name func(Principal) string) (found, cure string) {
 		found, cure = fmt.Sprintf("%s can write to %s (%s)", who, at, mode), "chmod g-w "+at
 	case f.Who.By == ByDefaultACL:
 		return fmt.Sprintf("%s can write what is made in %s (its default access control list)", who, at), "setfacl -k " + at
+	case f.Who.By == ByInheritedNFSv4ACL:
+		return fmt.Sprintf("%s can write what is made in %s (the inherited entries of its access control list)", who, at), "nfs4_editfacl " + at
+	case f.Who.By == ByNFSv4Control:
+		return fmt.Sprintf("%s can remove %s or change its mode (its access control list)", who, at), "nfs4_editfacl " + at
 	case f.Who.By == ByNFSv4ACL:
 		return fmt.Sprintf("%s can write to %s (its access control list)", who, at), "nfs4_editfacl " + at
 	case f.Who.Kind == Group:

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"strconv"
-	"strings"
 )
 
 // Writers returns who may write by the mode of a file of this group, and by its access control list as the kernel
@@ -105,66 +103,6 @@ func (a posixACL) writers(gid int, by Reason) []Writer {
 		}
 	}
 	return found
-}
-
-// An entry of an NFSv4 list allows something or not, to somebody (RFC 7530, 6.2.1).
-const (
-	nfs4Allow      = 0
-	nfs4ForGroup   = 0x40 // ACE4_IDENTIFIER_GROUP
-	nfs4Inherited  = 0x08 // ACE4_INHERIT_ONLY_ACE: for what is made in the directory
-	nfs4Write      = 0x02 // ACE4_WRITE_DATA, ACE4_ADD_FILE
-	nfs4Append     = 0x04 // ACE4_APPEND_DATA, ACE4_ADD_SUBDIRECTORY
-	nfs4DeleteIn   = 0x40 // ACE4_DELETE_CHILD
-	nfs4WriteACL   = 0x040000
-	nfs4WriteOwner = 0x080000
-)
-
-// NamedWriters returns the users and groups that an NFSv4 access control list names (system.nfs4_acl), and that may
-// write. The entries of the owner, the group and everybody are in the mode, too. Entries that deny are ignored.
-func NamedWriters(list []byte) ([]Writer, error) {
-	next := func() (uint32, error) {
-		if len(list) < 4 {
-			return 0, errACL
-		}
-		n := binary.BigEndian.Uint32(list)
-		list = list[4:]
-		return n, nil
-	}
-	count, err := next()
-	var found []Writer
-	for range count {
-		var field [4]uint32 // type, flags, access, and the length of the name
-		for i := range field {
-			if err == nil {
-				field[i], err = next()
-			}
-		}
-		padded := (uint64(field[3]) + 3) &^ 3
-		if err != nil || padded > uint64(len(list)) {
-			return nil, errACL
-		}
-		name := string(list[:field[3]])
-		list = list[padded:]
-		const writes = nfs4Write | nfs4Append | nfs4DeleteIn | nfs4WriteACL | nfs4WriteOwner
-		if field[0] != nfs4Allow || field[1]&nfs4Inherited != 0 || field[2]&writes == 0 || strings.HasSuffix(name, "@") {
-			continue
-		}
-		found = append(found, Writer{nfs4Principal(name, field[1]&nfs4ForGroup != 0), ByNFSv4ACL})
-	}
-	return found, err
-}
-
-// nfs4Principal returns the principal of a name such as ann@lab.example or 1001.
-func nfs4Principal(name string, group bool) Principal {
-	p := Principal{Kind: User}
-	if group {
-		p.Kind = Group
-	}
-	p.Name, _, _ = strings.Cut(name, "@")
-	if id, err := strconv.Atoi(p.Name); err == nil {
-		p.ID, p.Name = id, ""
-	}
-	return p
 }
 
 // String describes the principal by its number or its name.

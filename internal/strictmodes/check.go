@@ -18,10 +18,7 @@ import (
 // A user namespace may lack root: there the kernel shows all ids that it lacks as one, that of nobody, and root's files
 // belong to it. Current trusts that id: whoever made the namespace has chosen the files in it.
 func Current() Account {
-	a := Account{UID: os.Geteuid()}
-	if me, err := user.LookupId(strconv.Itoa(a.UID)); err == nil {
-		a.Name = me.Username
-	}
+	a := Account{UID: os.Geteuid(), Name: userName(os.Geteuid())}
 	passwd, _ := os.ReadFile(passwdFile) // without it, no group is known to be private
 	group, _ := os.ReadFile(groupFile)
 	a.Groups = append(privateGroups(a.UID, string(passwd), string(group)), privateGroups(0, string(passwd), string(group))...)
@@ -34,6 +31,14 @@ func Current() Account {
 		a.Users = append(a.Users, nobody)
 	}
 	return a
+}
+
+// userName returns the name of a user; nothing if this host knows none.
+func userName(uid int) string {
+	if u, err := user.LookupId(strconv.Itoa(uid)); err == nil {
+		return u.Username
+	}
+	return ""
 }
 
 // Trust adds users, and groups with an @ before their names, such as "@lab". A number may stand for a name.

@@ -23,7 +23,7 @@
 //
 // # Limits
 //
-// The answer is about now. It holds as long as neither the account nor root changes the modes. [Account.Check] reads
-// POSIX lists (acl(5)) and the named entries of NFSv4 lists (nfs4_acl(5)), and no lists of other file systems. Members
-// of groups are those in /etc/passwd and /etc/group; a group that is not there has unknown members.
+// The answer is about now. It holds as long as neither the account nor root changes the modes. The checks read POSIX
+// lists (acl(5)) and those of a mounted NFSv4 (nfs4_acl(5)), and no lists of other file systems. Members of groups are those
+// in /etc/passwd and /etc/group; a group that is not there has unknown members.
 package strictmodes

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"io/fs"
 	"slices"
-	"strings"
 	"testing"
 )
 
@@ -57,6 +56,10 @@ func TestWhoeverCanWriteOnTheWayToAPathIsFound(t *testing.T) {
 		{name: "later", steps: []Step{root, dir("/s/own", ann, 0o700, writer(User, bob, ByDefaultACL))}, want: "the user 1002 can write what is made in /s/own (its default access control list): setfacl -k /s/own"},
 		{name: "later, above", steps: []Step{root, dir("/s", ann, 0o700, writer(User, bob, ByDefaultACL)), own}},
 		{name: "by NFS's list", steps: []Step{root, dir("/s/own", ann, 0o700, Writer{Principal{Kind: User, Name: "bob"}, ByNFSv4ACL})}, want: "the user bob can write to /s/own (its access control list): nfs4_editfacl /s/own"},
+		{name: "by NFS's list, in a sticky directory", steps: []Step{root, dir("/s", ann, sticky, writer(User, bob, ByNFSv4ACL)), own}},
+		{name: "control of a sticky directory", steps: []Step{root, dir("/s", ann, sticky, writer(User, bob, ByNFSv4Control)), own}, want: "the user 1002 can remove /s or change its mode (its access control list): nfs4_editfacl /s"},
+		{name: "later by NFS's list", steps: []Step{root, dir("/s/own", ann, 0o700, writer(User, bob, ByInheritedNFSv4ACL))}, want: "the user 1002 can write what is made in /s/own (the inherited entries of its access control list): nfs4_editfacl /s/own"},
+		{name: "later by NFS's list, above", steps: []Step{root, dir("/s", ann, 0o700, writer(User, bob, ByInheritedNFSv4ACL)), own}},
 		{name: "by NFS's list of the account", steps: []Step{root, dir("/s/own", ann, 0o700, Writer{Principal{Kind: User, Name: "ann"}, ByNFSv4ACL})}},
 		{name: "a link of another in root's directory", steps: []Step{root, link, dir("/t", ann, 0o700)}},
 		{name: "a link of another in a sticky directory", steps: []Step{root, inSticky, dir("/t", ann, 0o700)}, want: "/s/own belongs to the user 1002: name a path on which all directories belong to you or to root"},
@@ -121,35 +124,6 @@ func TestWritersOfAPOSIXListAreThoseThatItsMaskLetsWrite(t *testing.T) {
 	}
 }
 
-// nfs4List returns a list of NFSv4. Each entry is a type, flags, an access mask and a name.
-func nfs4List(entries ...any) []byte {
-	list := binary.BigEndian.AppendUint32(nil, uint32(len(entries)/4))
-	for i := 0; i < len(entries); i += 4 {
-		name, _ := entries[i+3].(string)
-		for _, n := range entries[i : i+3] {
-			number, _ := n.(int)
-			list = binary.BigEndian.AppendUint32(list, uint32(number))
-		}
-		list = binary.BigEndian.AppendUint32(list, uint32(len(name)))
-		list = append(list, name+strings.Repeat("\x00", (4-len(name)%4)%4)...)
-	}
-	return list
-}
-
-func TestNamedWritersOfAnNFSv4ListAreFound(t *testing.T) {
-	t.Parallel()
-	list := nfs4List(
-		nfs4Allow, 0, 0x1f01ff, "OWNER@", nfs4Allow, nfs4ForGroup, nfs4Write, "GROUP@", nfs4Allow, 0, 0x1200a9, "bob@lab.example",
-		nfs4Allow, 0, nfs4Append, "bob@lab.example", nfs4Allow, nfs4ForGroup, nfs4DeleteIn, "7", 1, 0, nfs4Write, "eve@lab.example",
-		nfs4Allow, nfs4Inherited, nfs4Write, "later@lab.example",
-	)
-	got, err := NamedWriters(list)
-	want := []Writer{{Principal{Kind: User, Name: "bob"}, ByNFSv4ACL}, {Principal{Kind: Group, ID: 7}, ByNFSv4ACL}}
-	if err != nil || !slices.Equal(got, want) {
-		t.Errorf("%v, %v; want %v", got, err, want)
-	}
-}
-
 func TestGroupIsPrivateOnlyIfNobodyElseIsInIt(t *testing.T) {
 	t.Parallel()
 	const passwd = "root:x:0:0::/root:/bin/sh\nann:x:1001:1001::/home/ann:/bin/sh\nbob:x:1002:100::/home/bob:/bin/sh\ncarl:x:1003:100::/home/carl:/bin/sh\ndora:x:1004:1004::/:/bin/sh\n"
@@ -162,18 +136,6 @@ func TestGroupIsPrivateOnlyIfNobodyElseIsInIt(t *testing.T) {
 	if got := privateGroups(1001, passwd, "other:x:7:\n"); got != nil {
 		t.Errorf("a group that is not known: %v", got)
 	}
-}
-
-func FuzzListsOfOthersAreReadOrRefused(f *testing.F) {
-	f.Add(posixList([3]int{aclUser, 7, bob}))
-	f.Add(nfs4List(nfs4Allow, 0, nfs4Write, "bob@lab.example"))
-	f.Add([]byte{0xff, 0xff, 0xff, 0xff})
-	f.Fuzz(func(t *testing.T, list []byte) {
-		if got, err := NamedWriters(list); err == nil && len(got)*16 > len(list) {
-			t.Errorf("%d writers in %d bytes", len(got), len(list))
-		}
-		_, _ = Writers(0o700, 1, list)
-	})
 }
 
 func TestSecretIsRefusedIfOthersCanReadIt(t *testing.T) {

@@ -39,29 +39,45 @@ func writersOf(path string, info fs.FileInfo, gid int) ([]Writer, error) {
 		return nil, err
 	}
 	found, err := Writers(info.Mode(), gid, list)
-	if err != nil || !info.IsDir() {
-		return found, err
-	}
-	if list, err = attribute(path, "system.posix_acl_default"); err != nil {
-		return nil, err
-	}
-	later, err := DefaultWriters(gid, list)
 	if err != nil {
 		return nil, err
 	}
-	if list, err = attribute(path, "system.nfs4_acl"); err != nil || len(list) == 0 {
-		return append(found, later...), err
+	if info.IsDir() {
+		if list, err = attribute(path, "system.posix_acl_default"); err != nil {
+			return nil, err
+		}
+		later, err := DefaultWriters(gid, list)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, later...)
 	}
-	named, err := NamedWriters(list)
-	return append(append(found, later...), named...), err
+	if list, err = attribute(path, nfs4Attribute); err != nil {
+		return nil, err
+	}
+	named, err := NFS4Writers(gid, list)
+	return append(found, named...), err
 }
+
+// nfs4Attribute is the attribute with the list of a file on a mounted NFSv4 (Linux's fs/nfs/nfs4proc.c).
+const nfs4Attribute = "system.nfs4_acl"
 
 // attribute returns an extended attribute of a file; nothing if it has none, or its file system knows no such
 // attributes.
 func attribute(path, name string) ([]byte, error) {
+	return readAttribute(func(value []byte) (int, error) { return unix.Lgetxattr(path, name, value) })
+}
+
+// nfs4List returns the list of an open file on an NFSv4.
+func nfs4List(f *os.File) ([]byte, error) {
+	return readAttribute(func(value []byte) (int, error) { return unix.Fgetxattr(int(f.Fd()), nfs4Attribute, value) })
+}
+
+// readAttribute reads an attribute by a system call.
+func readAttribute(get func(value []byte) (int, error)) ([]byte, error) {
 	for size := 1024; ; size *= 2 {
 		value := make([]byte, size)
-		n, err := unix.Lgetxattr(path, name, value)
+		n, err := get(value)
 		switch {
 		case err == nil:
 			return value[:n], nil
@@ -98,11 +114,11 @@ func hasRoot(ids string) bool {
 	return false
 }
 
-// owner returns a file's owner.
-func owner(info fs.FileInfo) (uid int, ok bool) {
+// owner returns a file's owner and group.
+func owner(info fs.FileInfo) (uid, gid int, ok bool) {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return 0, false
+		return 0, 0, false
 	}
-	return int(stat.Uid), true
+	return int(stat.Uid), int(stat.Gid), true
 }

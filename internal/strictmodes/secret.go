@@ -12,7 +12,7 @@ import (
 type SecretError struct {
 	// Kind is the kind of the secret, such as "password".
 	Kind, Path string
-	// Owner is set if the file belongs to another user, else others may read it by its mode.
+	// Owner is set if the file belongs to another user, else others may read it by its mode or its list.
 	Owner bool
 	cure  string
 }
@@ -85,7 +85,8 @@ func CheckSecretFile(kind, path string) error {
 
 // CheckSecret returns a *SecretError for an open file with a secret of a kind if others can read it. The file has to
 // belong to this process's user, with no permission of the group and of others, or to root, who may let a group read it.
-// An access control list shows in the permissions of the group (acl(5)).
+// A POSIX access control list shows in the permissions of the group (acl(5)). An NFSv4 list does not, and may name only the
+// user and root, or, in root's file, those that root lets read it.
 //
 // CodaLab's own worker refuses its password file so (codalab/worker/main.py: connect_to_codalab_server). The rule for
 // root's files is PostgreSQL's for its TLS key (src/backend/libpq/be-secure-common.c: check_ssl_key_file_permissions):
@@ -95,11 +96,39 @@ func CheckSecret(kind string, f *os.File) error {
 	if err != nil {
 		return fmt.Errorf("read %s file: %w", kind, err)
 	}
-	uid, known := owner(info)
+	uid, gid, known := owner(info)
 	if !known {
 		uid = os.Geteuid()
 	}
-	return checkSecret(kind, f.Name(), info.Mode(), uid, os.Geteuid())
+	if err := checkSecret(kind, f.Name(), info.Mode(), uid, os.Geteuid()); err != nil {
+		return err
+	}
+	list, err := nfs4List(f)
+	if err != nil {
+		return fmt.Errorf("read the access control list of the %s file %s: %w", kind, f.Name(), err)
+	}
+	entries, err := parseNFS4(list)
+	if err != nil {
+		return fmt.Errorf("the %s file %s: %w", kind, f.Name(), err)
+	}
+	return checkList(kind, f.Name(), entries, uid, gid, Account{UID: os.Geteuid(), Name: userName(os.Geteuid())})
+}
+
+// checkList refuses a secret that others than an account can read or write by an NFSv4 list. Root's file may name users and
+// groups that read it.
+func checkList(kind, path string, list nfs4ACL, owner, gid int, a Account) error {
+	others := list.allowed(gid, nfs4Write|nfs4Control, false)
+	for _, p := range list.allowed(gid, nfs4ReadData, false) {
+		if owner != 0 || a.UID == 0 || p.Kind == Everybody {
+			others = append(others, p)
+		}
+	}
+	for _, p := range others {
+		if !a.trusts(p) {
+			return &SecretError{Kind: kind, Path: path, cure: "take " + nameOf(p) + " out of its access control list with nfs4_editfacl"}
+		}
+	}
+	return nil
 }
 
 // checkSecret is CheckSecret for the user of an id.

@@ -10,7 +10,7 @@ readonly packages='systemd systemd-sysv dbus dbus-user-session libpam-systemd li
   iproute2 procps sudo netbase ca-certificates openssh-server openssh-client
   nfs-kernel-server nfs-common rpcbind
   munge slurmctld slurmd slurmdbd slurm-client mariadb-server
-  squashfuse squashfs-tools fuse3 bubblewrap uidmap slirp4netns passt xz-utils busybox-static'
+  squashfuse squashfs-tools fuse3 bubblewrap uidmap slirp4netns passt xz-utils busybox-static acl nfs4-acl-tools'
 
 # masked are units that a guest does not need, and that cost it seconds each.
 readonly masked='systemd-udevd.service systemd-udev-trigger.service systemd-udev-settle.service
