@@ -3,8 +3,6 @@ package realsite_test
 import (
 	"context"
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -80,7 +78,7 @@ true`
 func TestOthersOnNFSAreFoundWhereTheyCanWrite(t *testing.T) {
 	s := site{testenv.Site(t)}
 	s.control(t, "up")
-	s.sendStrict(t)
+	s.send(t, "strict")
 	ways := waysOnNFS()
 	// A client keeps lists for a while: each run has names that no client knows.
 	top := "strict-" + strconv.FormatInt(time.Now().UnixNano(), 36)
@@ -149,19 +147,4 @@ func (s site) attackOnNFS(t *testing.T, dir string, ways []onNFS) {
 			t.Errorf("%s: the stranger got in: %v, want %v", prize, got, w.open)
 		}
 	}
-}
-
-// sendStrict builds the program that judges, and brings it to the login node's own disk.
-func (s site) sendStrict(t *testing.T) {
-	t.Helper()
-	program := filepath.Join(t.TempDir(), "strict")
-	c := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", program, "./testdata/strict")
-	c.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := c.CombinedOutput(); err != nil {
-		t.Fatalf("build strict: %v\n%s", err, out)
-	}
-	content, err := os.ReadFile(program)
-	testenv.Must(t, err)
-	s.copyTo(t, loginRoot, "/var/tmp/strict", content)
-	s.on(t, loginRoot, "chmod 0755 /var/tmp/strict")
 }
