@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -21,13 +20,16 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
 
-// onlyClServer replaces the error of a server that has no sessions and no call for passwords.
-func onlyClServer(err error) error {
+// onlyClServer replaces the error of a call that only cl-server has by a sentence. lack says what another server does.
+func onlyClServer(err error, at *workspace, lack string) error {
 	if errors.Is(err, errors.ErrUnsupported) {
-		return refusef("this is CodaLab's own server, or an old cl-server: passwords are changed on its web page, and it lists no sessions")
+		return refusef("%s is CodaLab's own server, or an old cl-server: %s", at.Address(), lack)
 	}
 	return err
 }
+
+// passwordsElsewhere says how users change their password where cl passwd cannot.
+const passwordsElsewhere = "passwords are changed on its web page"
 
 // passwdCommand has no equal in CodaLab's cl.
 func (c *cli) passwdCommand() *cobra.Command {
@@ -63,7 +65,7 @@ With --reset the operator's one-time code takes the place of the old password
 		}
 		ended, err := at.ChangePassword(cmd.Context(), old, next)
 		if err != nil {
-			return onlyClServer(err)
+			return onlyClServer(err, at, passwordsElsewhere)
 		}
 		return c.printResult(map[string]any{"user": user.UserName, "ended_sessions": ended},
 			"The password of %s is changed. %s ended, and so have all worker tokens and the program tokens that you have made.", user.UserName, sessionsHave(ended))
@@ -88,7 +90,7 @@ func (c *cli) resetPassword(ctx context.Context, at *workspace) error {
 		err = at.ResetPassword(ctx, code, next)
 	}
 	if err != nil {
-		return onlyClServer(err)
+		return onlyClServer(err, at, passwordsElsewhere)
 	}
 	return c.printResult(map[string]any{"address": at.Address()}, "The password is changed. All sessions have ended.")
 }
@@ -171,7 +173,7 @@ The program of a session that has ended has to sign in again.`,
 		default:
 			err = c.revoke(cmd.Context(), at, args[1:])
 		}
-		return onlyClServer(err)
+		return onlyClServer(err, at, "it lists no sessions")
 	}
 	return cmd
 }
@@ -313,8 +315,8 @@ func (c *cli) revokeAt(ctx context.Context, address, token string) {
 	}
 	switch {
 	case err == nil:
-	case codalab.IsStatus(err, http.StatusNotFound, http.StatusMethodNotAllowed):
-		c.warn("The server at %s has no call that ends a session: its tokens stay valid for up to 30 days.", address)
+	case errors.Is(err, errors.ErrUnsupported):
+		c.warn("The server at %s ends no sessions, as CodaLab's own: tokens that somebody has copied stay valid for up to 30 days.", address)
 	default:
 		c.warn("The session at %s could not be ended, and stays valid there for up to 30 days; cl sessions revoke ends it, after you have signed in again: %v", address, explain(err))
 	}

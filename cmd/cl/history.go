@@ -28,11 +28,8 @@ func (c *cli) showHistories(ctx context.Context, worksheet string, specs []strin
 	views := []historyView{}
 	for _, uuid := range uuids {
 		events, err := at.History(ctx, uuid)
-		if unknownRoute(err) {
-			return refusef("%s keeps no histories of bundles: only cl-server does, not CodaLab's own server.", at.Address())
-		}
 		if err != nil {
-			return err
+			return onlyClServer(err, at, "it keeps no histories of bundles")
 		}
 		views = append(views, historyView{uuid, events})
 	}

@@ -60,7 +60,7 @@ func (c *cli) offersCommand() *cobra.Command {
 		offers, err := at.Offers(cmd.Context())
 		switch {
 		case err != nil:
-			return err
+			return onlyClServer(err, at, "it has no offers; cl chown gives a bundle to its new owner at once")
 		case len(args) == 0:
 			return c.listOffers(offers)
 		}

@@ -75,7 +75,7 @@ func (c *cli) setSecret(ctx context.Context, name string) error {
 		return usagef("%s", codalab.Sentence(err.Error()))
 	}
 	if err := at.SetSecret(ctx, name, value); err != nil {
-		return c.secretsAreElsewhere(err)
+		return onlyClServer(err, at, withoutVault)
 	}
 	return c.printResult(secretName{name}, "%s", name)
 }
@@ -127,7 +127,7 @@ func (c *cli) removeSecrets(ctx context.Context, names []string) error {
 		return err
 	}
 	if err := at.RemoveSecrets(ctx, names...); err != nil {
-		return c.secretsAreElsewhere(err)
+		return onlyClServer(err, at, withoutVault)
 	}
 	var removed []secretName
 	for _, name := range names {
@@ -143,7 +143,7 @@ func (c *cli) listSecrets(ctx context.Context) error {
 	}
 	have, err := at.Secrets(ctx)
 	if err != nil {
-		return c.secretsAreElsewhere(err)
+		return onlyClServer(err, at, withoutVault)
 	}
 	if c.asJSON {
 		return c.printJSON(append([]codalab.Secret{}, have...))
@@ -164,14 +164,20 @@ func (c *cli) listSecrets(ctx context.Context) error {
 
 func secretTime(seconds int64) string { return time.Unix(seconds, 0).Format("2006-01-02 15:04:05") }
 
-// secretsAreElsewhere replaces the error of a server without secrets by an explanation.
-func (c *cli) secretsAreElsewhere(err error) error {
-	var call *codalab.Error
-	unknown := errors.As(err, &call) && call.Status == http.StatusNotFound && strings.HasPrefix(call.Message, "Not found: '/")
-	if unknown || codalab.IsStatus(err, http.StatusMethodNotAllowed) {
-		return refusef("this server keeps no secrets; only cl-server does")
+// withoutVault says what a server without secrets lacks.
+const withoutVault = "it keeps no secrets"
+
+// explainSecrets replaces the refusal of a new run that names secrets if the server has none: CodaLab's own does not know
+// the key.
+func explainSecrets(ctx context.Context, at *workspace, metadata codalab.Metadata, refusal error) error {
+	if _, named := metadata[codalab.SecretsKey]; !named || !codalab.IsStatus(refusal, http.StatusBadRequest) {
+		return refusal
 	}
-	return err
+	_, err := at.Secrets(ctx)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return onlyClServer(err, at, withoutVault)
+	}
+	return refusal
 }
 
 // secretFlag adds the flag --secret. It returns a function that puts the names into metadata, if there are any: CodaLab's

@@ -92,9 +92,9 @@ func (c *cli) create(ctx context.Context, at *workspace, b client.NewBundle) (uu
 		c.remove(ctx, at, b.UUID, "it is not known whether it was made")
 	}
 	if ctx.Err() != nil {
-		err = ctx.Err()
+		return "", ctx.Err()
 	}
-	return "", err
+	return "", explainSecrets(ctx, at, b.Metadata, err)
 }
 
 // outlive returns a context that ends when this time has passed since the end of ctx.

@@ -55,18 +55,24 @@ func (c *cli) tokenCommand() *cobra.Command {
 		}
 		switch verb {
 		case "add":
-			return c.addToken(cmd.Context(), at, in)
+			err = c.addToken(cmd.Context(), at, in)
 		case "rm":
-			for _, id := range ids {
-				if err := at.EndProgramToken(cmd.Context(), id); err != nil {
-					return err
-				}
-			}
-			return nil
+			err = endTokens(cmd.Context(), at, ids)
+		default:
+			err = c.listTokens(cmd.Context(), at)
 		}
-		return c.listTokens(cmd.Context(), at)
+		return onlyClServer(err, at, "it has no program tokens; bridges and workers need a password there")
 	}
 	return cmd
+}
+
+func endTokens(ctx context.Context, at *workspace, ids []string) error {
+	for _, id := range ids {
+		if err := at.EndProgramToken(ctx, id); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *cli) addToken(ctx context.Context, at *workspace, in codalab.ProgramTokenRequest) error {

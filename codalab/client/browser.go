@@ -68,13 +68,8 @@ func (c *Client) SignInByBrowser(ctx context.Context, show func(codalab.DeviceAn
 	}
 }
 
-// OffersBrowser reports whether the server lets people sign in by a browser: it refuses the wrong method of the call with which
-// that begins, and does not know the call otherwise.
+// OffersBrowser reports whether the server lets people sign in by a browser.
 func (c *Client) OffersBrowser(ctx context.Context) bool {
-	resp, err := c.send(ctx, call{method: http.MethodGet, path: "/oauth2/device_authorization", within: answerWithin}, "")
-	if err != nil {
-		return false
-	}
-	_ = resp.Body.Close() // nothing is read
-	return resp.StatusCode == http.StatusMethodNotAllowed
+	offers, err := c.hasPost(ctx, "/oauth2/device_authorization")
+	return offers && err == nil
 }

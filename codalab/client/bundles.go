@@ -222,14 +222,14 @@ func (c *Client) CreateBundle(ctx context.Context, b NewBundle) (BundleInfo, err
 	return create(ctx, c, "bundles", query, attributes, readBundle)
 }
 
-// History returns what users did with a bundle, the oldest first. Only this project's server has it; CodaLab's own answers
-// with status 404.
+// History returns what users did with a bundle, the oldest first. It fails with errors.ErrUnsupported if the server keeps no
+// histories, as CodaLab's own.
 func (c *Client) History(ctx context.Context, uuid string) ([]codalab.BundleEvent, error) {
 	var answer struct {
 		Data []codalab.BundleEvent `json:"data"`
 	}
 	err := c.do(ctx, call{method: http.MethodGet, path: path("bundles", uuid, "history"), within: answerWithin}, &answer)
-	return answer.Data, err
+	return answer.Data, onlyOurs(err, "get history")
 }
 
 // KillBundles asks the server to kill bundles. It fails if a bundle has ended already.

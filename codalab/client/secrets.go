@@ -7,22 +7,25 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
+// The calls for a user's secrets are cl-server's alone. They fail with errors.ErrUnsupported on CodaLab's own server.
+
 // Secrets returns the user's secrets, without their values.
 func (c *Client) Secrets(ctx context.Context) ([]codalab.Secret, error) {
-	return getAll(ctx, c, "/secrets", nil, nil, readSecret)
+	secrets, err := getAll(ctx, c, "/secrets", nil, nil, readSecret)
+	return secrets, onlyOurs(err, "list secrets")
 }
 
 // SetSecret sets a secret of the user, or replaces its value.
 func (c *Client) SetSecret(ctx context.Context, name, value string) error {
 	object := codalab.NewObject("secrets", name, codalab.NewSecret{Value: value})
 	_, err := c.submit(ctx, http.MethodPost, "/secrets", nil, []codalab.Object{object})
-	return err
+	return onlyOurs(err, "set secret")
 }
 
 // RemoveSecrets removes secrets of the user, all or none.
 func (c *Client) RemoveSecrets(ctx context.Context, names ...string) error {
 	_, err := c.submit(ctx, http.MethodDelete, "/secrets", nil, removal("secrets", names))
-	return err
+	return onlyOurs(err, "remove secrets")
 }
 
 func readSecret(_ related, o codalab.Object) (codalab.Secret, error) {

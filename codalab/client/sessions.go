@@ -53,12 +53,31 @@ func (c *Client) ChangePassword(ctx context.Context, old, next string) (int, err
 	return answer.Meta.Ended, onlyOurs(err, "change password")
 }
 
-// ResetPassword sets a new password by a one-time code, which needs no login.
+// ResetPassword sets a new password by a one-time code, which needs no login. CodaLab's own server has a call of the same
+// path for its web page, and answers right and wrong codes by redirections to pages. So it gets no code.
 func (c *Client) ResetPassword(ctx context.Context, code, next string) error {
+	const doing = "reset password"
+	switch ours, err := c.hasPost(ctx, "/user/password"); {
+	case err != nil:
+		return err
+	case !ours:
+		return fmt.Errorf("%s: %w", doing, errors.ErrUnsupported)
+	}
 	return onlyOurs(c.do(ctx, call{
 		method: http.MethodPost, path: "/account/reset/finalize", basic: CommandClient, within: answerWithin,
 		form: url.Values{"code": {code}, "password": {next}, "confirm_password": {next}},
-	}, nil), "reset password")
+	}, nil), doing)
+}
+
+// hasPost reports whether the server has a POST of this path, and no GET: it refuses the wrong method, and does not know
+// the path otherwise.
+func (c *Client) hasPost(ctx context.Context, path string) (bool, error) {
+	resp, err := c.send(ctx, call{method: http.MethodGet, path: path, within: answerWithin}, "")
+	if err != nil {
+		return false, err
+	}
+	_ = resp.Body.Close() // nothing is read
+	return resp.StatusCode == http.StatusMethodNotAllowed, nil
 }
 
 // onlyOurs returns errors.ErrUnsupported for the error of a server that does not know a call of cl-server's.

@@ -299,9 +299,16 @@ func (c *Client) EndWorkerTokens(ctx context.Context, workerID string) error {
 	return err
 }
 
-// RevokeToken ends a token. It needs no login, and is no error for a token that has ended already (RFC 7009).
+// RevokeToken ends a token. It needs no login, and is no error for a token that has ended already (RFC 7009). It
+// fails with errors.ErrUnsupported if the server ends no tokens, as CodaLab's own: that refuses a call without the client's
+// id in the form (codalab/server/oauth2_provider.py: authenticate_client_id). Calls with an id succeed, but the token stays
+// valid: the server deletes from another table (codalab/model/bundle_model.py: delete_oauth2_token).
 func (c *Client) RevokeToken(ctx context.Context, token string) error {
-	return c.do(ctx, call{
+	err := c.do(ctx, call{
 		method: "POST", path: "/oauth2/revoke", form: url.Values{"token": {token}}, basic: CommandClient, within: answerWithin,
 	}, nil)
+	if codalab.IsStatus(err, http.StatusUnauthorized, http.StatusNotFound, http.StatusMethodNotAllowed) {
+		return fmt.Errorf("end session: %w", errors.ErrUnsupported)
+	}
+	return err
 }

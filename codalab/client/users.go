@@ -75,10 +75,10 @@ type Offer struct {
 	Giver, Receiver codalab.User
 }
 
-// Offers returns the open offers to the client's user and of that user, the oldest first. CodaLab's own server refuses the
-// call with status 404.
+// Offers returns the open offers to the client's user and of that user, the oldest first. It fails with
+// errors.ErrUnsupported if the server has no offers, as CodaLab's own.
 func (c *Client) Offers(ctx context.Context) ([]Offer, error) {
-	return getAll(ctx, c, "/offers", nil, nil, func(r related, o codalab.Object) (Offer, error) {
+	offers, err := getAll(ctx, c, "/offers", nil, nil, func(r related, o codalab.Object) (Offer, error) {
 		var offer Offer
 		err := o.Decode(&offer.Offer)
 		for name, to := range map[string]*codalab.User{"giver": &offer.Giver, "receiver": &offer.Receiver} {
@@ -90,4 +90,5 @@ func (c *Client) Offers(ctx context.Context) ([]Offer, error) {
 		}
 		return offer, err
 	})
+	return offers, onlyOurs(err, "list offers")
 }
