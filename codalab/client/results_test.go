@@ -164,6 +164,25 @@ func TestResultsThatTheServerThrewAwayAreNotDelivered(t *testing.T) {
 	}
 }
 
+// CodaLab's own server makes a run failed when it refuses the results for the quota. Until the next report, it refuses
+// the end of the output that a bridge sends in their place, too.
+func TestQuotaRefusalOfAnEarlierUploadIsOne(t *testing.T) {
+	t.Parallel()
+	s := &runServer{state: codalab.StateFailed, message: "Upload failed: Can't save bundle, user disk quota exceeded. Bundle size 25004101 greater than user's disk quota left: -20138000.0"}
+	c := s.open(t)
+	refused, ok := errors.AsType[*codalab.Error](deliver(t, c, strings.NewReader("archive")))
+	if !ok || !refused.OverDiskQuota() || refused.Transient() {
+		t.Errorf("%v, want the refusal for the quota", refused)
+	}
+	if want := []string{"GET"}; !slices.Equal(s.calls, want) {
+		t.Errorf("called %v, want %v", s.calls, want)
+	}
+	s.checkIn()
+	if err := deliver(t, c, strings.NewReader("archive")); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestOtherFailuresAreNoUploadFailures(t *testing.T) {
 	t.Parallel()
 	s := &runServer{state: codalab.StateFailed, message: "Exit code 1"}

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"net/http"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
@@ -37,12 +38,18 @@ func (c *Client) checkAfterUpload(ctx context.Context, uuid string) error {
 	return err
 }
 
-// discarded returns the error of an upload that the server accepted but did not keep.
+// discarded returns the error of an upload that the server accepted but did not keep. If the owner's disk quota was the
+// reason, that is the refusal itself: CodaLab's own server makes the bundle failed when it refuses contents for the quota,
+// even if the bundle's worker still has it (codalab/rest/bundles.py: _update_bundle_contents_blob).
 func discarded(b codalab.Bundle) error {
-	return &codalab.Error{
+	failed := &codalab.Error{
 		Method: "PUT", Path: contentsPath("blob", codalab.Target{BundleUUID: b.UUID}),
-		Message: "the server threw the uploaded results away (" + b.UploadFailure() + ")",
+		Status: http.StatusBadRequest, Message: b.UploadFailure(),
 	}
+	if !failed.OverDiskQuota() {
+		failed.Status, failed.Message = 0, "the server threw the uploaded results away ("+failed.Message+")"
+	}
+	return failed
 }
 
 // forgetUploadFailure removes the message of a failed upload from a bundle.
