@@ -30,9 +30,9 @@ func (s *site) dial(user, path, header string) (net.Conn, *bufio.Reader) {
 	return c, s.begin(c, user, path, header)
 }
 
-// dialInBubble connects to the site's server in memory and begins a chunked upload. A connection's
+// dialInBubble connects to the site's server in memory and begins a chunked upload of alice. A connection's
 // deadlines are then in the time of the test's bubble.
-func (s *site) dialInBubble(user, path string) (net.Conn, *bufio.Reader) {
+func (s *site) dialInBubble(path string) (net.Conn, *bufio.Reader) {
 	s.t.Helper()
 	pipes, web := pipenet.Listen(), &http.Server{Handler: s.handler, ReadHeaderTimeout: time.Minute}
 	served := make(chan error)
@@ -46,7 +46,7 @@ func (s *site) dialInBubble(user, path string) (net.Conn, *bufio.Reader) {
 			s.t.Error(err)
 		}
 	})
-	return c, s.begin(c, user, path, "")
+	return c, s.begin(c, "alice", path, "")
 }
 
 // begin begins a chunked upload on a connection.
@@ -112,7 +112,7 @@ func TestSlowBodiesEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, func(c *server.Config) { c.TransferTimeout = time.Minute })
 		uuid, begun := s.dataset("data"), time.Now()
-		c, in := s.dialInBubble("alice", "/bundles/"+uuid+"/contents/blob/?filename=x&unpack=0&finalize_on_failure=1")
+		c, in := s.dialInBubble("/bundles/"+uuid+"/contents/blob/?filename=x&unpack=0&finalize_on_failure=1")
 		go func() { // a byte each second does not help
 			for range 59 {
 				if _, err := io.WriteString(c, "1\r\nx\r\n"); err != nil {
@@ -126,7 +126,7 @@ func TestSlowBodiesEnd(t *testing.T) {
 			t.Errorf("the upload took %v", took)
 		}
 		s.await(uuid, codalab.StateFailed)
-		_, in = s.dialInBubble("alice", "/bundles/"+s.dataset("more")+"/netcat/80/") // a JSON body that never comes
+		_, in = s.dialInBubble("/bundles/"+s.dataset("more")+"/netcat/80/") // a JSON body that never comes
 		answerTo(t, in).says(http.StatusBadRequest, "came too slowly")
 	})
 }
@@ -141,13 +141,13 @@ func TestWrongClockOfTheServerBreaksNoConnection(t *testing.T) {
 				s := newSite(t, func(c *server.Config) {
 					c.TransferTimeout, c.Now = time.Minute, func() time.Time { return time.Now().Add(wrong) }
 				})
-				c, in := s.dialInBubble("alice", "/bundles/"+s.dataset("data")+"/contents/blob/?filename=x&unpack=0")
+				c, in := s.dialInBubble("/bundles/"+s.dataset("data")+"/contents/blob/?filename=x&unpack=0")
 				time.Sleep(50 * time.Second)
 				_, err := io.WriteString(c, "1\r\nx\r\n0\r\n\r\n")
 				must(t, err)
 				answerTo(t, in).ok()
 				begun := time.Now()
-				_, in = s.dialInBubble("alice", "/bundles/"+s.dataset("more")+"/contents/blob/?filename=x&unpack=0") // nothing comes
+				_, in = s.dialInBubble("/bundles/"+s.dataset("more")+"/contents/blob/?filename=x&unpack=0") // nothing comes
 				answerTo(t, in).says(http.StatusInternalServerError, "came too slowly")
 				if took := time.Since(begun); took != time.Minute {
 					t.Errorf("the upload took %v", took)
@@ -164,7 +164,7 @@ func TestSteadyBodiesHaveAnyTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = time.Minute
 		s := newSite(t, func(c *server.Config) { c.TransferTimeout = limit })
-		c, in := s.dialInBubble("alice", "/bundles/"+s.dataset("data")+"/contents/blob/?filename=x&unpack=0")
+		c, in := s.dialInBubble("/bundles/"+s.dataset("data")+"/contents/blob/?filename=x&unpack=0")
 		for range 11 {
 			_, err := fmt.Fprintf(c, "%x\r\n%s\r\n", 64<<10, strings.Repeat("x", 64<<10))
 			must(t, err)
