@@ -40,7 +40,7 @@ func TestKillForAQuotaIsInTheHistoryAndTheAuditFile(t *testing.T) {
 		run := reportOf(uuid, codalab.StateRunning)
 		run.DiskUtilization, run.ContainerTimeTotal = test.disk, test.time
 		m := w.told(codalab.MessageKill, run)
-		w.told(codalab.MessageKill, run) // is told once
+		w.checkIn(run) // which does not kill it again
 		run.State, run.FailureMessage = codalab.StateFinalizing, &m.KillMessage
 		w.told(codalab.MessageMarkFinalized, run)
 		did := "by the server, because: User " + test.quota + " quota exceeded."
