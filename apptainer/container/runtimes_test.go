@@ -207,8 +207,8 @@ var (
 // a pod.
 func podsRuntime(tb testing.TB) testRuntime {
 	tb.Helper()
-	testenv.Root(tb)
 	testenv.Kubernetes(tb)
+	testenv.Root(tb)
 	cluster.once.Do(func() { cluster.namespace = kubetest.NewNamespace(tb) })
 	if cluster.namespace == "" {
 		tb.Fatal("the namespace could not be made: see the first test that needs it")

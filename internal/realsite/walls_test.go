@@ -61,7 +61,7 @@ func suites() []suite {
 
 // leftOut are the parts of tests that this node cannot run: of other runtimes, of a kernel that runs 32-bit programs, and
 // of a user without subordinate ids.
-var leftOut = regexp.MustCompile(`/(apptainer|singularity|docker|podman)|/32-bit_calls$|/builtin/emulated_root_changes_nothing$`)
+var leftOut = regexp.MustCompile(`/(apptainer|singularity|docker|podman|kubernetes)|/32-bit_calls$|/builtin/emulated_root_changes_nothing$`)
 
 // suitesDir is the module's directory on the node, as far as the suites need it.
 const suitesDir = "/opt/suites"
