@@ -112,7 +112,7 @@ func TestSlowBodiesEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, func(c *server.Config) { c.TransferTimeout = time.Minute })
 		uuid, begun := s.dataset("data"), time.Now()
-		c, in := s.dialInBubble("/bundles/"+uuid+"/contents/blob/?filename=x&unpack=0&finalize_on_failure=1")
+		c, in := s.dialInBubble("/bundles/" + uuid + "/contents/blob/?filename=x&unpack=0&finalize_on_failure=1")
 		go func() { // a byte each second does not help
 			for range 59 {
 				if _, err := io.WriteString(c, "1\r\nx\r\n"); err != nil {
@@ -126,7 +126,7 @@ func TestSlowBodiesEnd(t *testing.T) {
 			t.Errorf("the upload took %v", took)
 		}
 		s.await(uuid, codalab.StateFailed)
-		_, in = s.dialInBubble("/bundles/"+s.dataset("more")+"/netcat/80/") // a JSON body that never comes
+		_, in = s.dialInBubble("/bundles/" + s.dataset("more") + "/netcat/80/") // a JSON body that never comes
 		answerTo(t, in).says(http.StatusBadRequest, "came too slowly")
 	})
 }
@@ -141,13 +141,13 @@ func TestWrongClockOfTheServerBreaksNoConnection(t *testing.T) {
 				s := newSite(t, func(c *server.Config) {
 					c.TransferTimeout, c.Now = time.Minute, func() time.Time { return time.Now().Add(wrong) }
 				})
-				c, in := s.dialInBubble("/bundles/"+s.dataset("data")+"/contents/blob/?filename=x&unpack=0")
+				c, in := s.dialInBubble("/bundles/" + s.dataset("data") + "/contents/blob/?filename=x&unpack=0")
 				time.Sleep(50 * time.Second)
 				_, err := io.WriteString(c, "1\r\nx\r\n0\r\n\r\n")
 				must(t, err)
 				answerTo(t, in).ok()
 				begun := time.Now()
-				_, in = s.dialInBubble("/bundles/"+s.dataset("more")+"/contents/blob/?filename=x&unpack=0") // nothing comes
+				_, in = s.dialInBubble("/bundles/" + s.dataset("more") + "/contents/blob/?filename=x&unpack=0") // nothing comes
 				answerTo(t, in).says(http.StatusInternalServerError, "came too slowly")
 				if took := time.Since(begun); took != time.Minute {
 					t.Errorf("the upload took %v", took)
@@ -164,7 +164,7 @@ func TestSteadyBodiesHaveAnyTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = time.Minute
 		s := newSite(t, func(c *server.Config) { c.TransferTimeout = limit })
-		c, in := s.dialInBubble("/bundles/"+s.dataset("data")+"/contents/blob/?filename=x&unpack=0")
+		c, in := s.dialInBubble("/bundles/" + s.dataset("data") + "/contents/blob/?filename=x&unpack=0")
 		for range 11 {
 			_, err := fmt.Fprintf(c, "%x\r\n%s\r\n", 64<<10, strings.Repeat("x", 64<<10))
 			must(t, err)
