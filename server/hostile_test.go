@@ -4,6 +4,7 @@ import (
 	"math"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -120,6 +121,41 @@ func TestItemsOfOneRequestAreBounded(t *testing.T) {
 	s.call("alice", "POST", "/worksheets/"+sheet+"/raw", strings.Repeat("\n", 20_000)).says(http.StatusRequestEntityTooLarge, says)
 	s.call("alice", "POST", "/worksheets/"+sheet+"/add-items", map[string]any{"items": make([]string, 20_001)}).says(http.StatusRequestEntityTooLarge, says)
 	s.call("alice", "POST", "/worksheets/"+sheet+"/raw", "one\ntwo").is(http.StatusNoContent)
+}
+
+// A body of 8 MiB may be one item, and 100,000 of them may be a worksheet.
+func TestTextsOfAWorksheetAreBounded(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	sheet, fits := s.home("alice"), strings.Repeat("x", 65_535)
+	const says = "The text of an item may have 65535 bytes, not 65536"
+	for _, kind := range []string{"markup", "directive"} {
+		item := func(text string) any {
+			return object("worksheet-items", map[string]string{"type": kind, "value": text})
+		}
+		s.call("alice", "POST", "/worksheet-items?uuid="+sheet, item(fits+"x")).says(http.StatusRequestEntityTooLarge, says)
+		s.call("alice", "POST", "/worksheet-items?uuid="+sheet, item(fits)).ok()
+	}
+	s.call("alice", "POST", "/worksheets/"+sheet+"/add-items", map[string]any{"items": []string{fits + "x"}}).says(http.StatusRequestEntityTooLarge, says)
+	s.call("alice", "POST", "/worksheets/"+sheet+"/raw", "one\n"+fits+"x").says(http.StatusRequestEntityTooLarge, says)
+	s.call("alice", "POST", "/worksheets/"+sheet+"/raw", "one\n"+fits).is(http.StatusNoContent)
+	for _, attributes := range []map[string]any{{"title": fits}, {"tags": []string{"a", fits}}} {
+		s.call("alice", "PATCH", "/worksheets", edit("worksheets", sheet, attributes)).says(http.StatusRequestEntityTooLarge, "of a worksheet may have 1024 bytes")
+	}
+	s.call("alice", "PATCH", "/worksheets", edit("worksheets", sheet, map[string]any{"title": fits[:1024], "tags": []string{"a", "b"}})).ok()
+}
+
+// Each dependency is a question to the database.
+func TestDependenciesOfABundleAreBounded(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	parent := s.upload("data", "x")
+	many := make([]codalab.Dependency, 10_001)
+	for i := range many {
+		many[i] = codalab.Dependency{ParentUUID: parent, ChildPath: strconv.Itoa(i)}
+	}
+	s.create("run", "job", "true", nil, many...).says(http.StatusRequestEntityTooLarge, "A bundle may have 10000 dependencies, not 10001")
+	s.create("run", "job", "true", nil, many[:2]...).ok()
 }
 
 // The bound of one request does not bound a hundred requests.

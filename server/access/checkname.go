@@ -48,6 +48,21 @@ const (
 	MaxKey  = 1024
 )
 
+// MaxLine and MaxParagraph bound texts of worksheets in bytes: titles and tags, and the text of an item. The second one is that of
+// CodaLab's own server with MySQL, where the column has the type TEXT (codalab/model/tables.py: worksheet_item).
+const (
+	MaxLine      = 1024
+	MaxParagraph = 1<<16 - 1
+)
+
+// CheckTextSize refuses a text with more than most bytes. What names it in the sentence, as "The title of a worksheet".
+func CheckTextSize(what, text string, most int) error {
+	if len(text) > most {
+		return rest.Refuse(http.StatusRequestEntityTooLarge, "%s may have %d bytes, not %d", what, most, len(text))
+	}
+	return nil
+}
+
 // CheckNameSize refuses a name that is too long.
 func CheckNameSize(name string) error {
 	if len(name) > maxName {

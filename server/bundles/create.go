@@ -184,6 +184,9 @@ func (s *Bundles) checkNewRun(ctx context.Context, u store.User, in codalab.NewB
 // addDependencies adds the dependencies of a new run or make bundle. The user must be able to read the parents, unless the
 // bundle waits for its contents: it is the copy of one that has run.
 func (s *Bundles) addDependencies(ctx context.Context, u store.User, in codalab.NewBundle, b store.Bundle, waits bool) (store.Bundle, error) {
+	if n := len(in.Dependencies); n > maxDependencies {
+		return b, rest.Refuse(http.StatusRequestEntityTooLarge, "A bundle may have %d dependencies, not %d", maxDependencies, n)
+	}
 	taken := map[string]bool{}
 	for _, d := range in.Dependencies {
 		if !codalab.IsUUID(d.ParentUUID) {
@@ -217,6 +220,9 @@ func (s *Bundles) addDependencies(ctx context.Context, u store.User, in codalab.
 	}
 	return b, nil
 }
+
+// maxDependencies bounds the dependencies of a bundle. Each is a question to the database, and a mount in the run's container.
+const maxDependencies = 10_000
 
 // maxText bounds a bundle's metadata and command, in bytes. No quota counts them, and every listing of
 // bundles reads them.

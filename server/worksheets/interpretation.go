@@ -130,6 +130,9 @@ func (s *Worksheets) setLines(w http.ResponseWriter, r *http.Request, u store.Us
 	}
 	var items []store.Item
 	for _, one := range parsed {
+		if err := checkItem(one.Value); err != nil {
+			return err
+		}
 		item := store.Item{Type: one.Type, Value: one.Value}
 		if one.BundleUUID != "" {
 			item.BundleUUID = &one.BundleUUID

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/access"
@@ -147,13 +148,8 @@ func (e *worksheetEdit) apply(w *store.Worksheet) error {
 		}
 		w.Name = *e.Name
 	}
-	if e.Tags != nil {
-		if err := w.SetTags(*e.Tags); err != nil {
-			return err
-		}
-	}
-	if e.Title != nil {
-		w.Title = e.Title
+	if err := e.describe(w); err != nil {
+		return err
 	}
 	if e.IsAnonymous != nil {
 		w.IsAnonymous = *e.IsAnonymous
@@ -167,6 +163,23 @@ func (e *worksheetEdit) apply(w *store.Worksheet) error {
 	}
 	if !e.namesOwnerOnly() || e.gift == plan.GiftGiven {
 		w.Modified = store.Time{Time: e.giving.Now}
+	}
+	return nil
+}
+
+// describe changes the worksheet's tags and title.
+func (e *worksheetEdit) describe(w *store.Worksheet) error {
+	if e.Tags != nil {
+		if err := access.CheckTextSize("The tags of a worksheet", strings.Join(*e.Tags, " "), access.MaxLine); err != nil {
+			return err
+		}
+		if err := w.SetTags(*e.Tags); err != nil {
+			return err
+		}
+	}
+	if e.Title != nil {
+		w.Title = e.Title
+		return access.CheckTextSize("The title of a worksheet", *e.Title, access.MaxLine)
 	}
 	return nil
 }
@@ -267,6 +280,11 @@ func (s *Worksheets) addItems(w http.ResponseWriter, r *http.Request, u store.Us
 	return rest.WriteDocument(w, itemObjects(items), nil)
 }
 
+// checkItem refuses an item whose text is too long.
+func checkItem(text string) error {
+	return access.CheckTextSize("The text of an item", text, access.MaxParagraph)
+}
+
 // newItem reads an item that a client adds.
 func newItem(o codalab.Object) (store.Item, error) {
 	var in codalab.WorksheetItem
@@ -274,7 +292,10 @@ func newItem(o codalab.Object) (store.Item, error) {
 		return store.Item{}, rest.Refuse(http.StatusBadRequest, "An item's type and value must be texts")
 	}
 	item := store.Item{Type: in.Type, Value: in.Value}
-	var err error
+	err := checkItem(in.Value)
+	if err != nil {
+		return item, err
+	}
 	switch in.Type {
 	case codalab.ItemMarkup, codalab.ItemDirective:
 	case codalab.ItemBundle:
@@ -312,6 +333,9 @@ func (s *Worksheets) insertItems(w http.ResponseWriter, r *http.Request, u store
 	var items []store.Item
 	for _, text := range in.Items {
 		item := store.Item{Type: in.ItemType, Value: text}
+		if err := checkItem(text); err != nil {
+			return err
+		}
 		switch in.ItemType {
 		case "":
 			item.Type = codalab.ItemMarkup
