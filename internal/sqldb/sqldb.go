@@ -249,24 +249,26 @@ func (db *DB) GetContext(ctx context.Context, dest any, query string, args ...an
 // server can restart in that time.
 const retryFor = 30 * time.Second
 
-// retry calls fn again after a conflict or a broken connection, until retryFor is
-// over. It does so at least once: the first call may have taken long to fail.
+// retry calls fn again after a conflict or a broken connection, until retryFor is over since the first failure.
 func (db *DB) retry(ctx context.Context, fn func() error) error {
-	begun := time.Now()
-	for try := 1; ; try++ {
-		err := fn()
-		if err == nil {
-			return nil
-		}
-		broken := ctx.Err() == nil && db.isBroken(err) && !errors.Is(err, ErrInDoubt)
-		if (broken || isConflict(err)) && (try == 1 || time.Since(begun) < retryFor) && backOff(ctx, try) == nil {
-			continue
-		}
-		if broken {
-			return fmt.Errorf("%w (%w)", ErrUnavailable, err)
-		}
-		return nameDisk(err)
+	err := fn()
+	if err == nil {
+		return nil
 	}
+	retrying, cancel := context.WithTimeout(ctx, retryFor)
+	defer cancel()
+	for try := 1; err != nil; try++ {
+		broken := ctx.Err() == nil && db.isBroken(err) && !errors.Is(err, ErrInDoubt)
+		switch {
+		case (broken || isConflict(err)) && retrying.Err() == nil && backOff(ctx, try) == nil:
+		case broken:
+			return fmt.Errorf("%w (%w)", ErrUnavailable, err)
+		default:
+			return nameDisk(err)
+		}
+		err = fn()
+	}
+	return nil
 }
 
 // nameDisk gives ErrFull to an error of SQLite on a full disk, also to that of its file of shared memory, which cannot
