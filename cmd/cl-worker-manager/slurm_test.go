@@ -26,6 +26,9 @@ func TestWorkersRunInJobsOfARealSlurm(t *testing.T) {
 	client := &sbatch.Client{Bin: cluster.Bin, Conf: cluster.Conf}
 	slurm := &counted{Slurm: &sbatch.Observer{Scheduler: client, Interval: time.Second, Now: time.Now}}
 	dir := testenv.SharedDir(t)
+	if err := os.Chown(dir, os.Geteuid(), os.Getegid()); err != nil { // the workers' password lies there
+		t.Fatal(err)
+	}
 	program, err := os.ReadFile(standInPath(t)) // nodes do not see it where it is
 	if err != nil {
 		t.Fatal(err)
