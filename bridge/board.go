@@ -12,18 +12,21 @@ type board struct {
 	view     view
 	reports  reports
 	capacity capacity
+	load     load
 }
 
 func (b *board) init() {
 	b.view.init()
 	b.reports.init()
 	b.capacity.init()
+	b.load.init()
 }
 
 // publish shows a row that was decided now.
 func (b *board) publish(now time.Time, r *plan.Row) {
 	old := b.view.put(now, r)
 	b.capacity.replace(old, r)
+	b.load.replace(old, r)
 	b.reports.note(r)
 }
 
@@ -31,12 +34,15 @@ func (b *board) publish(now time.Time, r *plan.Row) {
 func (b *board) resume(r *plan.Row) {
 	old := b.view.put(time.Time{}, r)
 	b.capacity.replace(old, r)
+	b.load.replace(old, r)
 	b.reports.resume(r)
 }
 
 // remove takes a row off.
 func (b *board) remove(r *plan.Row) {
-	b.capacity.replace(b.view.remove(r), nil)
+	old := b.view.remove(r)
+	b.capacity.replace(old, nil)
+	b.load.replace(old, nil)
 	b.reports.forget(r)
 }
 
@@ -46,7 +52,9 @@ func (b *board) rest(r *plan.Row) bool {
 	if !b.reports.forgetQuiet(r) {
 		return false
 	}
-	b.capacity.replace(b.view.rest(r), nil)
+	old := b.view.rest(r)
+	b.capacity.replace(old, nil)
+	b.load.replace(old, nil)
 	return true
 }
 

@@ -119,7 +119,7 @@ func (b *Bridge) assemble() {
 	b.records = recordReader{spool: b.Spool, every: b.ReadEvery, view: &b.board.view, contact: &b.contact, inbox: &b.inbox, now: b.Now}
 	b.slurm = slurmWatch{
 		scheduler: b.Scheduler, settings: b.Settings, bridge: b.Policy.Bridge, every: b.ObserveEvery,
-		view: &b.board.view, contact: &b.contact, inbox: &b.inbox, condition: &b.condition, log: b.Log,
+		view: &b.board.view, capacity: &b.board.capacity, contact: &b.contact, inbox: &b.inbox, condition: &b.condition, log: b.Log,
 	}
 	b.nodes = nodeWatch{scheduler: b.Scheduler, queues: b.Policy.Queues, capacity: &b.board.capacity, inbox: &b.inbox, log: b.Log}
 	b.disk = diskWatch{gauge: b.Gauge, lowWater: b.Policy.LowWater, board: &b.board, inbox: &b.inbox, condition: &b.condition, log: b.Log, now: b.Now}

@@ -31,6 +31,10 @@ type capacity struct {
 	// nodes has the sum of each queue's nodes, and sizes has their sizes; nil while they are not known.
 	nodes map[string]codalab.Resources
 	sizes map[string]sbatch.NodeSizes
+	// partitions has what the server shows of each queue's partitions. complete is set if Slurm is known to show all
+	// nodes that it has.
+	partitions map[string]partitionInfo
+	complete   bool
 	// requested has the sum of the requests of each queue's bundles.
 	requested map[string]codalab.Resources
 	// jobless has the runs of a stand-alone worker that have no job now (isJobless), by bundle.
@@ -117,10 +121,17 @@ func (c *capacity) request(r *plan.Row, sign int64) {
 }
 
 // setNodes notes the nodes of each queue.
-func (c *capacity) setNodes(nodes map[string]codalab.Resources, sizes map[string]sbatch.NodeSizes) {
+func (c *capacity) setNodes(nodes map[string]codalab.Resources, sizes map[string]sbatch.NodeSizes, partitions map[string]partitionInfo) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.nodes, c.sizes = nodes, sizes
+	c.nodes, c.sizes, c.partitions = nodes, sizes, partitions
+}
+
+// setComplete notes whether Slurm shows all nodes that it has.
+func (c *capacity) setComplete(complete bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.complete = complete
 }
 
 // setFree notes the part of the shared disk that may be used, at least 1.
@@ -151,7 +162,7 @@ func (c *capacity) closed(reportsLate bool) string {
 // of returns the capacity of a queue's worker: all of its nodes, plus the requests of its runs, since the server
 // subtracts these (codalab/server/bundle_manager.py: _deduct_worker_resources). If the worker told one
 // node only, the server's manager would hand out no more runs in one pass than fit on one node. CodaLab's own
-// server leaves a larger request staged, with a reason; cl-server knows the sizes of the nodes (requestableSizes),
+// server leaves a larger request staged, with a reason; cl-server knows the sizes of the nodes (plan.Queue.Requestable),
 // and gives the bridge a request that fits none, which the bridge refuses.
 //
 // A stand-alone worker whose jobs are processes of its host (local) tells that host: the server then gives it no more
@@ -196,17 +207,4 @@ func (c *capacity) freeDisk() int64 {
 		return c.free
 	}
 	return boundlessBytes // it has not been measured
-}
-
-// requestableSizes returns the sizes of a queue's nodes, as much of each as a bundle may request.
-func requestableSizes(q plan.Queue, sizes sbatch.NodeSizes) []codalab.NodeSize {
-	var requestable []codalab.NodeSize
-	for _, size := range sizes {
-		gpus := size.GPUs
-		if q.GPUType != "" {
-			gpus = size.GPUTypes[q.GPUType]
-		}
-		requestable = append(requestable, codalab.NodeSize{CPUs: size.CPUs, GPUs: gpus, MemoryBytes: size.Memory - q.MemoryOverhead})
-	}
-	return requestable
 }

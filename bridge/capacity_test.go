@@ -83,7 +83,7 @@ func TestIdentityOffersWhatItsNodesHaveAndWhatItsRunsAskFor(t *testing.T) {
 	sizes := map[string][]codalab.NodeSize{}
 	for name, q := range b.Policy.Queues {
 		q.MemoryOverhead = gib
-		sizes[name] = requestableSizes(q, b.board.capacity.nodeSizes(name))
+		sizes[name] = q.Requestable(b.board.capacity.nodeSizes(name))
 	}
 	wantSizes := map[string][]codalab.NodeSize{
 		"cpu": {{CPUs: 64, MemoryBytes: 255 * gib}},

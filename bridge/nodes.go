@@ -14,8 +14,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// surveyEvery is the pause between two surveys of the partitions, whose nodes change seldom.
-const surveyEvery = 10 * time.Minute
+// surveyEvery is the pause between two surveys of the partitions. Their nodes change seldom, but the server shows users
+// how many of them are idle. A survey is two requests to the controller.
+const surveyEvery = 2 * time.Minute
 
 // firstSurveyWithin bounds the survey before the first check-in. A Slurm that does not answer
 // must not delay the reports.
@@ -57,12 +58,19 @@ func (w *nodeWatch) survey(ctx context.Context) error {
 	}
 	nodes := make(map[string]codalab.Resources, len(w.queues))
 	sizes := make(map[string]sbatch.NodeSizes, len(w.queues))
+	shown := make(map[string]partitionInfo, len(w.queues))
 	for name, q := range w.queues {
 		nodes[name], sizes[name] = nodesOf(q, partitions)
+		shown[name] = describePartitions(q, partitions)
 	}
-	w.capacity.setNodes(nodes, sizes)
+	w.capacity.setNodes(nodes, sizes, shown)
 	w.inbox.putSizes(sizes)
 	return nil
+}
+
+// usesPartition reports whether a queue's jobs may run in a partition.
+func usesPartition(q plan.Queue, p sbatch.Partition) bool {
+	return q.Partition == "" && p.Default || slices.Contains(strings.Split(q.Partition, ","), p.Name)
 }
 
 // nodesOf returns the sum of the nodes of a queue's partitions, and their sizes. An unknown part counts as
@@ -70,9 +78,8 @@ func (w *nodeWatch) survey(ctx context.Context) error {
 func nodesOf(q plan.Queue, partitions []sbatch.Partition) (codalab.Resources, sbatch.NodeSizes) {
 	var all codalab.Resources
 	var sizes sbatch.NodeSizes
-	named := strings.Split(q.Partition, ",")
 	for _, p := range partitions {
-		if q.Partition == "" && p.Default || slices.Contains(named, p.Name) {
+		if usesPartition(q, p) {
 			gpus := p.All.GPUs
 			if q.GPUType != "" {
 				gpus = p.All.GPUTypes[q.GPUType]

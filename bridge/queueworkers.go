@@ -33,7 +33,8 @@ func (w *queueWorkers) checkIn(q plan.Queue) (codalab.CheckIn, int64) {
 		SharedFileSystem: c.SharedDisk, Instance: c.Policy.Bridge, Secrets: c.Secrets != nil,
 	}
 	if !w.life.local() {
-		in.Nodes = requestableSizes(q, w.board.capacity.nodeSizes(q.Name))
+		in.Nodes = q.Requestable(w.board.capacity.nodeSizes(q.Name))
+		in.Queue = w.describe(q, now)
 	}
 	if group := q.Group; group != "" { // a copy: the whole queue would be copied for the pointer
 		in.GroupName = &group

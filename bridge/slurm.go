@@ -19,6 +19,7 @@ type slurmWatch struct {
 	bridge    string                                             // the bridge's id
 	every     time.Duration                                      // the pause between two snapshots
 	view      *view
+	capacity  *capacity
 	contact   *contact
 	inbox     *inbox
 	condition *condition
@@ -145,5 +146,6 @@ func (w *slurmWatch) askSettings(ctx context.Context, now, due time.Time) time.T
 		return now.Add(settingsRetry)
 	}
 	w.inbox.putSettings(s)
+	w.capacity.setComplete(!s.Elastic)
 	return now.Add(settingsEvery)
 }

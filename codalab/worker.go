@@ -39,6 +39,8 @@ type CheckIn struct {
 	// Secrets is set by a worker that gives a run its secrets. Others get no run that names one. CodaLab's own
 	// worker sends none, and CodaLab's own server ignores it.
 	Secrets bool `json:"secrets,omitempty"`
+	// Queue describes a worker that is a queue of a batch system; nil for others.
+	Queue *QueueInfo `json:"queue,omitempty"`
 }
 
 // NodeSize is the resources of one machine that one run may use.

@@ -27,6 +27,8 @@ type Partition struct {
 	// Nodes counts its nodes, Ready those that are idle or allocated. The others are down or drained.
 	Nodes int
 	Ready int
+	// Idle counts the nodes that are ready and have no job.
+	Idle int
 	// Most has, for each resource, the largest amount of any one node of the partition. The amounts may
 	// belong to different nodes.
 	Most NodeResources
@@ -118,6 +120,7 @@ func parsePartitions(out string) ([]Partition, error) {
 		}
 		all[i].Nodes += p.Nodes
 		all[i].Ready += p.Ready
+		all[i].Idle += p.Idle
 		all[i].Most = all[i].Most.Max(p.Most)
 		all[i].All.Add(p.All, 1)
 		all[i].Sizes = all[i].Sizes.With(p.Sizes...)
@@ -148,7 +151,7 @@ func parsePartition(f []string) (Partition, error) {
 			return Partition{}, err
 		}
 	}
-	p.Nodes, p.Ready = int(nodes[3]), int(nodes[0]+nodes[1])
+	p.Nodes, p.Ready, p.Idle = int(nodes[3]), int(nodes[0]+nodes[1]), int(nodes[1])
 	p.Most, err = parseResources(f[6], f[7], f[8], f[9])
 	p.All.Add(p.Most, nodes[3])
 	if p.Nodes > 0 {

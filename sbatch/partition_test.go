@@ -27,17 +27,17 @@ func TestPartitionsAreReadAsSlurmPrintsThem(t *testing.T) {
 	half := times(2, gpus) // two of its four nodes have GPUs
 	half.Add(plain, 2)
 	want := []Partition{
-		{Name: "cpu", Default: true, State: "up", MaxTime: 7 * day, DefaultTime: time.Hour, Nodes: 2, Ready: 2, Most: plain, All: times(2, plain), Sizes: NodeSizes{plain}},
-		{Name: "gpu", State: "up", MaxTime: 2 * day, DefaultTime: time.Hour, Nodes: 2, Ready: 2, Most: gpus, All: times(2, gpus), Sizes: NodeSizes{gpus}},
-		{Name: "short", State: "up", MaxTime: 10 * time.Minute, DefaultTime: time.Minute, Nodes: 4, Ready: 4, Most: gpus, All: half, Sizes: NodeSizes{gpus}},
-		{Name: "clrec-hidden", State: "up", Nodes: 1, Ready: 1, Most: plain, All: plain, Sizes: NodeSizes{plain}},
+		{Name: "cpu", Default: true, State: "up", MaxTime: 7 * day, DefaultTime: time.Hour, Nodes: 2, Ready: 2, Idle: 2, Most: plain, All: times(2, plain), Sizes: NodeSizes{plain}},
+		{Name: "gpu", State: "up", MaxTime: 2 * day, DefaultTime: time.Hour, Nodes: 2, Ready: 2, Idle: 2, Most: gpus, All: times(2, gpus), Sizes: NodeSizes{gpus}},
+		{Name: "short", State: "up", MaxTime: 10 * time.Minute, DefaultTime: time.Minute, Nodes: 4, Ready: 4, Idle: 4, Most: gpus, All: half, Sizes: NodeSizes{gpus}},
+		{Name: "clrec-hidden", State: "up", Nodes: 1, Ready: 1, Idle: 1, Most: plain, All: plain, Sizes: NodeSizes{plain}},
 		{
-			Name: "clrec-down", State: "down", MaxTime: day + 12*time.Hour + 30*time.Minute, DefaultTime: time.Minute, Nodes: 2, Ready: 2,
+			Name: "clrec-down", State: "down", MaxTime: day + 12*time.Hour + 30*time.Minute, DefaultTime: time.Minute, Nodes: 2, Ready: 2, Idle: 2,
 			Most: few, All: NodeResources{CPUs: 16, Memory: 2 * memory, GPUs: 4, GPUTypes: map[string]int64{"a100": 4}},
 			Sizes: NodeSizes{few},
 		},
 		{Name: "clrec-empty", State: "inactive"},
-		{Name: "clrec-drain", State: "drain", Nodes: 1, Ready: 1, Most: plain, All: plain, Sizes: NodeSizes{plain}},
+		{Name: "clrec-drain", State: "drain", Nodes: 1, Ready: 1, Idle: 1, Most: plain, All: plain, Sizes: NodeSizes{plain}},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
@@ -51,7 +51,7 @@ func TestMostOfEachResourceIsOfAnyNode(t *testing.T) {
 		"mix|mix|up|30:00|n/a|0/1/0/1|UNLIMITED|2K|500|gpu:v100:2\n" +
 		"mix|mix|up|30:00|n/a|0/1/0/1|UNLIMITED|8|2000|gpu:8(S:0-1)\n")
 	want := []Partition{{
-		Name: "mix", State: "up", MaxTime: 30 * time.Minute, Nodes: 1538, Ready: 1028,
+		Name: "mix", State: "up", MaxTime: 30 * time.Minute, Nodes: 1538, Ready: 1028, Idle: 4,
 		Most: NodeResources{CPUs: 2048, Memory: 2000 << 20, GPUs: 8, GPUTypes: map[string]int64{"a100": 2, "v100": 2}},
 		All: NodeResources{
 			CPUs: 1536*64 + 2048 + 8, Memory: (1536*1000 + 500 + 2000) << 20, GPUs: 1536*3 + 2 + 8,

@@ -20,6 +20,8 @@ type Settings struct {
 	KillWait time.Duration `json:"kill_wait"`
 	// RateLimit is the bound on each user's requests; zero for none.
 	RateLimit RateLimit `json:"rate_limit,omitzero"`
+	// Elastic is set if Slurm may start nodes that it does not show now (ResumeProgram).
+	Elastic bool `json:"elastic,omitempty"`
 }
 
 // String describes the settings in one phrase.
@@ -77,6 +79,7 @@ func parseSettings(out string) (Settings, error) {
 	if !ok {
 		return Settings{}, errors.New("AccountingStorageType is missing in the answer")
 	}
+	s.Elastic = values["ResumeProgram"] != "" && values["ResumeProgram"] != "(null)"
 	s.Accounting = storage != "(null)" && storage != "" && storage != "accounting_storage/none"
 	return s, errors.Join(errAge, errWait, errRate)
 }

@@ -29,6 +29,7 @@ func TestSettingsAreReadAsSlurmPrintsThem(t *testing.T) {
 		{"SlurmctldParameters     = (null)", "SlurmctldParameters     = cloud_dns,rl_enable", with(func(s *Settings) { s.RateLimit = RateLimit{2, 30} })},
 		{"SlurmctldParameters     = (null)", "SlurmctldParameters     = rl_enable,rl_bucket_size=50,rl_refill_rate=10,rl_refill_period=4,rl_table_size=4096", with(func(s *Settings) { s.RateLimit = RateLimit{2.5, 50} })},
 		{"SlurmctldParameters     = (null)", "SlurmctldParameters     = rl_refill_rate=10", plain},
+		{"ResumeProgram           = (null)", "ResumeProgram           = /opt/slurm/resume", with(func(s *Settings) { s.Elastic = true })},
 	} {
 		if !strings.Contains(whole, c.was) {
 			t.Fatalf("the recorded answer lacks %q", c.was)

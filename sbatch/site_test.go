@@ -31,7 +31,7 @@ func TestPartitionsAreListedWithTheMostThatANodeHas(t *testing.T) {
 			if p.Ready < 1 || p.Ready > p.Nodes { // another test drains a node
 				t.Errorf("%s: %d nodes of %d are ready", p.Name, p.Ready, p.Nodes)
 			}
-			p.Ready = 0
+			p.Ready, p.Idle = 0, 0
 			got = append(got, p)
 		}
 		plain := sbatch.NodeResources{CPUs: 64, Memory: 256000 << 20}

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -60,50 +59,25 @@ func (d *decision) withSize(sentence string) string {
 	return sentence
 }
 
-// nearest returns the request nearest to this one that fits a node, as options of cl run: of each resource
-// the requested amount, or the amount that the node has. It is empty if there is none.
-func (q Queue) nearest(asked codalab.Resources) string {
-	var best codalab.Resources
-	closest := 0.0
-	for _, node := range q.Nodes {
-		gpus := node.GPUs
+// Requestable returns the largest requests that fit nodes of these sizes.
+func (q Queue) Requestable(sizes sbatch.NodeSizes) []codalab.NodeSize {
+	var requestable []codalab.NodeSize
+	for _, size := range sizes {
+		gpus := size.GPUs
 		if q.GPUType != "" {
-			gpus = node.GPUTypes[q.GPUType]
+			gpus = size.GPUTypes[q.GPUType]
 		}
-		fits := codalab.Resources{CPUs: min(max(asked.CPUs, 1), node.CPUs), GPUs: min(asked.GPUs, gpus)}
-		if asked.Memory > 0 {
-			fits.Memory = min(asked.Memory, roundDown(node.Memory-q.MemoryOverhead))
-		}
-		share := shareOf(fits.CPUs, max(asked.CPUs, 1)) * shareOf(fits.GPUs, asked.GPUs) * shareOf(fits.Memory, asked.Memory)
-		if share > closest {
-			closest, best = share, fits
-		}
+		requestable = append(requestable, codalab.NodeSize{CPUs: size.CPUs, GPUs: gpus, MemoryBytes: size.Memory - q.MemoryOverhead})
 	}
-	if closest == 0 {
+	return requestable
+}
+
+// nearest returns the request nearest to this one that fits a node, as options of cl run; empty if there is none.
+func (q Queue) nearest(asked codalab.Resources) string {
+	asked.Time = 0 // it is not the reason
+	nearest, ok := codalab.NearestRequest(asked, q.Requestable(q.Nodes))
+	if !ok {
 		return ""
 	}
-	options := []string{fmt.Sprintf("--request-cpus %d", best.CPUs)}
-	if best.GPUs > 0 {
-		options = append(options, fmt.Sprintf("--request-gpus %d", best.GPUs))
-	}
-	if best.Memory > 0 {
-		options = append(options, "--request-memory "+codalab.FormatSize(best.Memory))
-	}
-	return strings.Join(options, " ")
-}
-
-// roundDown rounds bytes to whole gibibytes, or to whole mebibytes below one.
-func roundDown(bytes int64) int64 {
-	if bytes >= 1<<30 {
-		return bytes >> 30 << 30
-	}
-	return max(bytes, 0) >> 20 << 20
-}
-
-// shareOf returns left as a share of asked; 1 if nothing was asked.
-func shareOf(left, asked int64) float64 {
-	if asked <= 0 {
-		return 1
-	}
-	return float64(left) / float64(asked)
+	return nearest.Options()
 }

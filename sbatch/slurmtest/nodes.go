@@ -124,6 +124,9 @@ func (c *Controller) Partitions() ([]sbatch.Partition, error) {
 			n := c.node(name)
 			if n.usable() {
 				shown.Ready++
+				if n.freeCPUs == n.CPUs {
+					shown.Idle++
+				}
 			}
 			r := sbatch.NodeResources{CPUs: n.CPUs, Memory: n.MemoryMiB << 20, GPUs: int64(n.GPUs)}
 			if n.GPUs > 0 {
