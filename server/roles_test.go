@@ -230,6 +230,7 @@ func routeRows() []row {
 		{"DELETE /secrets", [5]int{login, missing, missing, missing, missing}, at("/secrets", deletion("secrets", "B"))},                                             // see TestSecret…
 		{"POST /workers/{worker}/secrets/{uuid}", [5]int{login, no, no, no, no}, func(s subject) (string, any) { return "/workers/w/secrets/" + s.run, struct{}{} }}, // no worker has it
 
+		{"GET /queues", users, at("/queues", nil)},
 		{"GET /workers/info", users, at("/workers/info", nil)},
 		{"GET /workers/code.tar.gz", [5]int{missing, missing, missing, missing, missing}, at("/workers/code.tar.gz", nil)}, // there is none
 		{"GET /worker/code.tar.gz", [5]int{missing, missing, missing, missing, missing}, at("/worker/code.tar.gz", nil)},

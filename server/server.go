@@ -21,6 +21,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/failures"
 	"github.com/cl-slurm/cl-slurm/server/hub"
 	"github.com/cl-slurm/cl-slurm/server/plan"
+	"github.com/cl-slurm/cl-slurm/server/queues"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/schedule"
 	"github.com/cl-slurm/cl-slurm/server/secrets"
@@ -108,6 +109,7 @@ type Server struct {
 	checkIns   *checkin.CheckIns
 	signIns    *signin.SignIns
 	secrets    *secrets.Secrets
+	queues     *queues.Queues
 	sso        *sso.SSO // nil without a provider
 	scheduler  *schedule.Scheduler
 	metrics    *metrics
@@ -153,9 +155,10 @@ func New(c Config) *Server {
 		SignedIn: s.signIns.StillSignedIn,
 	})
 	s.secrets = secrets.New(secrets.Config{Now: c.Now, Store: c.Store, Vault: &vault.Vault{Path: c.SecretsKey}})
+	s.queues = queues.New(queues.Config{Log: c.Log, Now: c.Now, Store: c.Store, Hub: h, Site: c.Site})
 	s.bundles = bundles.New(bundles.Config{
 		Now: c.Now, Store: c.Store, Access: permitted, Contents: s.contents, Changed: changes.Add, TakeTurn: s.takeTurn,
-		CheckSecrets: s.secrets.Check,
+		CheckSecrets: s.secrets.Check, Outlook: s.queues.Outlook,
 	})
 	s.worksheets = worksheets.New(worksheets.Config{Log: c.Log, Now: c.Now, Store: c.Store, Access: permitted, Files: s.contents.Files})
 	s.accounts = accounts.New(accounts.Config{Now: c.Now, Store: c.Store, Access: permitted, Quotas: s.contents.Quotas, RequireSignIn: c.RequireSignIn})
@@ -180,6 +183,7 @@ func (s *Server) Run(ctx context.Context) error {
 	g, within := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.signIns.Run(within) })
 	g.Go(func() error { return s.scheduler.Run(within) })
+	g.Go(func() error { return s.queues.Run(within) })
 	g.Go(func() error { s.countEntries(within); return nil })
 	err := g.Wait()
 	if ctx.Err() != nil { // PostgreSQL's error for a statement that ends with ctx is another one

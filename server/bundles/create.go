@@ -39,6 +39,10 @@ func (s *Bundles) createBundles(w http.ResponseWriter, r *http.Request, u store.
 	if err != nil {
 		return err
 	}
+	check, err := rest.BoolParam(q, "check_requests", false)
+	if err != nil {
+		return err
+	}
 	anonymous := false
 	switch {
 	case detached:
@@ -56,14 +60,15 @@ func (s *Bundles) createBundles(w http.ResponseWriter, r *http.Request, u store.
 	if err != nil {
 		return err
 	}
-	var bundles []store.Bundle
-	for _, o := range objects { // check all before creating any
-		b, err := s.checkNew(ctx, u, o, waits)
-		if err != nil {
+	bundles, err := s.checkAll(ctx, u, objects, waits, anonymous) // before creating any
+	if err != nil {
+		return err
+	}
+	var warnings []string
+	if check {
+		if warnings, err = s.checkRequests(ctx, u, at.Worksheet, bundles); err != nil {
 			return err
 		}
-		b.IsAnonymous = anonymous
-		bundles = append(bundles, b)
 	}
 	created, err := s.config.Store.CreateBundles(ctx, bundles, at)
 	answer, uuids := []codalab.Object{}, []string{}
@@ -77,22 +82,63 @@ func (s *Bundles) createBundles(w http.ResponseWriter, r *http.Request, u store.
 	if err != nil {
 		return access.FullWorksheet(err)
 	}
-	return s.writeCreated(w, r, u, answer, include["group_permissions"])
+	return s.writeCreated(w, r, u, createdAnswer{answer, include["group_permissions"], warnings})
 }
 
-// writeCreated answers with new bundles, and with the permissions of groups on them if the client wants them.
-func (s *Bundles) writeCreated(w http.ResponseWriter, r *http.Request, u store.User, objects []codalab.Object, permissions bool) error {
-	related, uuids := present.Relations{Objects: map[string]codalab.Object{}}, []string{}
+// checkAll returns the bundles that a client requests, or refuses them.
+func (s *Bundles) checkAll(ctx context.Context, u store.User, objects []codalab.Object, waits, anonymous bool) ([]store.Bundle, error) {
+	bundles := make([]store.Bundle, 0, len(objects))
 	for _, o := range objects {
+		b, err := s.checkNew(ctx, u, o, waits)
+		if err != nil {
+			return nil, err
+		}
+		b.IsAnonymous = anonymous
+		bundles = append(bundles, b)
+	}
+	return bundles, nil
+}
+
+// checkRequests refuses new runs that would fail for their requests, and returns warnings about queues in which they
+// would wait for long. A copy of a run, which waits for its contents, needs no queue.
+func (s *Bundles) checkRequests(ctx context.Context, u store.User, worksheet string, bundles []store.Bundle) (warnings []string, err error) {
+	for _, b := range bundles {
+		if b.Type != codalab.TypeRun || b.State == codalab.StateUploading {
+			continue
+		}
+		outlook, err := s.config.Outlook(ctx, u, worksheet, b)
+		switch {
+		case err != nil:
+			return nil, err
+		case outlook.Refusal != "":
+			return nil, rest.Refuse(http.StatusBadRequest, "%s", outlook.Refusal)
+		case outlook.Warning != "":
+			warnings = append(warnings, outlook.Warning)
+		}
+	}
+	return warnings, nil
+}
+
+// createdAnswer has new bundles for their client: with the permissions of groups on them if the client wants them.
+type createdAnswer struct {
+	objects     []codalab.Object
+	permissions bool
+	warnings    []string
+}
+
+// writeCreated answers with new bundles.
+func (s *Bundles) writeCreated(w http.ResponseWriter, r *http.Request, u store.User, a createdAnswer) error {
+	related, uuids := present.Relations{Objects: map[string]codalab.Object{}}, []string{}
+	for _, o := range a.objects {
 		related.Objects[o.ID] = o
 		uuids = append(uuids, o.ID)
 	}
-	if permissions {
+	if a.permissions {
 		if err := s.addPermissions(r.Context(), u, uuids, &related); err != nil {
 			return err
 		}
 	}
-	return rest.WriteDocument(w, objects, related.Included)
+	return rest.WriteWarnings(w, a.objects, related.Included, a.warnings)
 }
 
 // readPlace returns the place at which a client wants new bundles.

@@ -23,7 +23,8 @@ type Hub struct {
 
 	mu       sync.Mutex
 	workers  map[plan.Worker]*worker
-	workerOf map[string]*worker // by bundle: the worker that has it
+	workerOf map[string]*worker       // by bundle: the worker that has it
+	gone     map[plan.Worker]LastSeen // queues that are away and have no runs
 	// roomier is set when some worker may have more room than at the last call of TakeCapacities.
 	roomier bool
 	// lastRequest is the number of the last Request. It begins with the time of the start, so that no late reply
@@ -59,7 +60,7 @@ func New(timeout time.Duration, now time.Time) *Hub {
 	return &Hub{
 		Bells:   &Bells{ofID: map[string]map[*Bell]bool{}, ofAddress: map[string]int{}},
 		timeout: timeout, started: now, lastRequest: now.UnixMicro(),
-		workers: map[plan.Worker]*worker{}, workerOf: map[string]*worker{},
+		workers: map[plan.Worker]*worker{}, workerOf: map[string]*worker{}, gone: map[plan.Worker]LastSeen{},
 	}
 }
 
@@ -157,6 +158,7 @@ func (h *Hub) BeginCheckIn(key plan.Worker, a Arrival, now time.Time) (c *CheckI
 	}
 	in.Reports = nil
 	w.known, w.last, w.group, w.seen = true, in, group, now
+	delete(h.gone, key)
 	if w.held != nil {
 		close(w.held.over)
 	}
@@ -190,7 +192,21 @@ func (w *worker) abandon(reports []codalab.RunReport) {
 // all the time.
 func sameCapacity(a, b codalab.CheckIn) bool {
 	return a.Tag == b.Tag && a.TagExclusive == b.TagExclusive && a.CPUs == b.CPUs && a.GPUs == b.GPUs &&
-		a.MemoryBytes == b.MemoryBytes && a.IsTerminating == b.IsTerminating && a.ExitAfterNumRuns == b.ExitAfterNumRuns && a.Closed == b.Closed && a.Secrets == b.Secrets && slices.Equal(a.Nodes, b.Nodes)
+		a.MemoryBytes == b.MemoryBytes && a.IsTerminating == b.IsTerminating && a.ExitAfterNumRuns == b.ExitAfterNumRuns && a.Closed == b.Closed && a.Secrets == b.Secrets && slices.Equal(a.Nodes, b.Nodes) &&
+		boundsOf(a.Queue) == boundsOf(b.Queue)
+}
+
+// queueBounds are those numbers of a queue that decide which runs it takes.
+type queueBounds struct {
+	seconds int64
+	elastic bool
+}
+
+func boundsOf(q *codalab.QueueInfo) queueBounds {
+	if q == nil {
+		return queueBounds{}
+	}
+	return queueBounds{q.MaxSeconds, q.Elastic}
 }
 
 // Stop ends all held check-ins and doorbells, also those that begin later. Bells.Wait waits for the doorbells.

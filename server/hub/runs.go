@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"maps"
 	"math"
 	"time"
 
@@ -114,7 +115,7 @@ func (w *worker) dropRun(uuid string) {
 	}
 }
 
-// TakeCapacities returns the room of each connected worker, and the runs that all workers have. more is set if
+// TakeCapacities returns Capacities with the dependencies of workers, and the runs that all workers have. more is set if
 // some worker may have more room than at the last call: then no run may take it before those that have
 // waited longer were tried.
 func (h *Hub) TakeCapacities(now time.Time) (all []plan.Capacity, counts plan.RunCounts, more bool) {
@@ -126,21 +127,49 @@ func (h *Hub) TakeCapacities(now time.Time) (all []plan.Capacity, counts plan.Ru
 		for _, run := range w.runs {
 			counts.Add(run.ownerID, w.key)
 		}
-		if h.connected(w, now) && !w.last.IsTerminating {
+		if h.takesRuns(w, now) {
 			all = append(all, w.capacity())
 		}
 	}
-	return all, counts, more
+	return append(all, h.awayQueues(now)...), counts, more
+}
+
+// Capacities returns the room of each connected worker, and the queues that are away, without the dependencies that
+// workers have.
+func (h *Hub) Capacities(now time.Time) (all []plan.Capacity) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, w := range h.workers {
+		if h.takesRuns(w, now) {
+			all = append(all, w.room())
+		}
+	}
+	return append(all, h.awayQueues(now)...)
+}
+
+// takesRuns reports whether a worker is connected, and does not end. The caller holds h.mu.
+func (h *Hub) takesRuns(w *worker, now time.Time) bool {
+	return h.connected(w, now) && !w.last.IsTerminating
 }
 
 // capacity returns the capacity of a worker.
 func (w *worker) capacity() plan.Capacity {
+	c := w.room()
+	c.Dependencies = make(map[[2]string]bool, len(w.last.Dependencies))
+	for _, d := range w.last.Dependencies {
+		c.Dependencies[d] = true
+	}
+	return c
+}
+
+// room returns the capacity of a worker without the dependencies that it has.
+func (w *worker) room() plan.Capacity {
 	c := plan.Capacity{
 		Worker: w.key, Group: w.group, Tag: w.last.Tag, Exclusive: w.last.TagExclusive, SharedDisk: w.last.SharedFileSystem,
 		Total:    codalab.Resources{CPUs: w.last.CPUs, GPUs: w.last.GPUs, Memory: w.last.MemoryBytes, Disk: w.last.FreeDiskBytes},
 		RunsLeft: w.last.ExitAfterNumRuns, SecondsLeft: w.last.SecondsLeft, Running: len(w.runs),
-		Closed: w.last.ExitAfterNumRuns <= 0, WhyClosed: w.last.Closed, Dependencies: map[[2]string]bool{},
-		Secrets: w.last.Secrets,
+		Closed: w.last.ExitAfterNumRuns <= 0, WhyClosed: w.last.Closed,
+		Secrets: w.last.Secrets, Queue: w.last.Queue,
 	}
 	if c.RunsLeft >= codalab.UnlimitedRuns {
 		c.RunsLeft = math.MaxInt64
@@ -150,9 +179,6 @@ func (w *worker) capacity() plan.Capacity {
 		c.Nodes = append(c.Nodes, codalab.Resources{CPUs: n.CPUs, GPUs: n.GPUs, Memory: n.MemoryBytes, Disk: c.Total.Disk})
 	}
 	c.Free = plan.Minus(c.Total, w.used)
-	for _, d := range w.last.Dependencies {
-		c.Dependencies[d] = true
-	}
 	return c
 }
 
@@ -189,8 +215,10 @@ func (h *Hub) Tick(now time.Time) (unclaimed, lost []string) {
 			}
 		}
 		if gone && len(w.runs) == 0 && len(w.requests) == 0 && w.held == nil {
+			h.rememberAway(w)
 			delete(h.workers, w.key)
 		}
 	}
+	maps.DeleteFunc(h.gone, func(_ plan.Worker, q LastSeen) bool { return now.Sub(q.At) > RememberQueues })
 	return unclaimed, lost
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
@@ -36,6 +37,11 @@ type Capacity struct {
 	SharedDisk   bool
 	// Secrets is set for a worker that gives a run its secrets.
 	Secrets bool
+	// Queue describes a worker that is a queue of a batch system; nil for others.
+	Queue *codalab.QueueInfo
+	// AwaySince is the last check-in of a queue that has gone; zero for a worker that is there. A queue that is away
+	// takes no runs.
+	AwaySince time.Time
 }
 
 // Clientele decides whose runs a worker takes. Every worker takes the runs of its user. Also
@@ -50,10 +56,12 @@ type Clientele struct {
 	// Permitted has those runs of a group's members, by uuid, with which the worker's user may do
 	// anything.
 	Permitted map[string]bool
+	// Members has the members of the group, by id; nil if the worker serves none, or everybody is a member.
+	Members map[string]bool
 }
 
-// takes reports whether the worker takes a run.
-func (c *Capacity) takes(run *Waiting) bool {
+// Takes reports whether the worker takes the run, apart from its size and its tag.
+func (c *Capacity) Takes(run *Waiting) bool {
 	switch {
 	case run.Secrets && !c.Secrets:
 		return false
@@ -64,8 +72,8 @@ func (c *Capacity) takes(run *Waiting) bool {
 	return c.Serves.Permitted[run.UUID] && !run.Secrets
 }
 
-// sizes returns the most that one run can get of the worker.
-func (c *Capacity) sizes() []codalab.Resources {
+// Sizes returns the most that one run can get of the worker.
+func (c *Capacity) Sizes() []codalab.Resources {
 	if len(c.Nodes) > 0 {
 		return c.Nodes
 	}
@@ -74,7 +82,13 @@ func (c *Capacity) sizes() []codalab.Resources {
 
 // largeEnough reports whether the worker, when it is idle, can take a run.
 func (c *Capacity) largeEnough(run *Waiting) bool {
-	return slices.ContainsFunc(c.sizes(), func(size codalab.Resources) bool { return fits(run.Resources, size) })
+	return c.allowsTime(run.Resources) && slices.ContainsFunc(c.Sizes(), func(size codalab.Resources) bool { return fits(run.Resources, size) })
+}
+
+// allowsTime reports whether a run's time limit is within that of the queue. Like a bridge, it also counts the limit that
+// the site gives to a run that requests none.
+func (c *Capacity) allowsTime(r codalab.Resources) bool {
+	return c.Queue == nil || c.Queue.MaxSeconds <= 0 || r.Time <= c.Queue.MaxSeconds
 }
 
 // mayBeLargeEnough reports whether a closed worker is large enough for a run, or does not tell its size: a closed queue

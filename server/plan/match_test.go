@@ -166,7 +166,7 @@ func TestTooLargeRunIsToldWhatTheBestWorkersHave(t *testing.T) {
 			"Available resources: 8 CPUs, 1 GPUs, 8g memory, 8 disk; 8 CPUs, 0 GPUs, 64g memory, 8 disk.": why(codalab.Resources{Tag: "cpu", CPUs: 9, GPUs: 9, Memory: 1, Disk: 1}),
 		"No worker of queue many is large enough for 999 CPUs, 0 GPUs, 999g memory. Available resources: 1000 CPUs, 0 GPUs, 1g memory; 999 CPUs, 0 GPUs, 2g memory; " +
 			"998 CPUs, 0 GPUs, 3g memory; 997 CPUs, 0 GPUs, 4g memory; 996 CPUs, 0 GPUs, 5g memory; and others.": why(codalab.Resources{Tag: "many", CPUs: 999, Memory: 999}),
-		"No worker serves queue none (queues now served: cpu, many, one, q10, q11, q12, q13, q14, q15, q16, q17, q18, q19, q20, q21, q22, q23, q24, q25, q26, and 14 more).": why(codalab.Resources{Tag: "none"}),
+		"No worker serves queue none (queues now served: cpu, many, one, q10, q11, q12, q13, q14, q15, q16, q17, q18, q19, q20, q21, q22, q23, q24, q25, q26, and 14 more). Did you mean one?": why(codalab.Resources{Tag: "none"}),
 	} {
 		if got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
@@ -322,7 +322,7 @@ func TestMatchKeepsToCapacitiesAndQuotas(t *testing.T) {
 					continue
 				}
 				run := runs[uuid]
-				if got, n = Plus(got, run.Resources), n+1; !c.takes(run) || c.Exclusive && c.Tag != run.Resources.Tag || run.Resources.Tag != "" && c.Tag != run.Resources.Tag {
+				if got, n = Plus(got, run.Resources), n+1; !c.Takes(run) || c.Exclusive && c.Tag != run.Resources.Tag || run.Resources.Tag != "" && c.Tag != run.Resources.Tag {
 					t.Fatalf("%+v goes to %+v", run, c)
 				}
 				if w.User != run.OwnerID {

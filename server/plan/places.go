@@ -13,6 +13,7 @@ import (
 type places struct {
 	all   []*Capacity
 	byTag map[string][]*Capacity // those that serve this tag only, and by "" all others
+	away  []*Capacity            // the queues that are away, which are in none of the others
 	// permitted has Clientele.Permitted of each group's workers.
 	permitted []map[string]bool
 	counts    RunCounts
@@ -39,6 +40,10 @@ func newPlaces(capacities []Capacity, counts RunCounts, quotas map[string]Quota)
 	}
 	groups := map[[2]string]bool{} // by user and group: the workers of one have the same Permitted
 	for _, c := range capacities {
+		if !c.AwaySince.IsZero() {
+			v.away = append(v.away, &c)
+			continue
+		}
 		tag := ""
 		if c.Exclusive {
 			tag = c.Tag
@@ -78,7 +83,7 @@ func (v *places) choose(run *Waiting) (*Capacity, string) {
 			best = c
 		}
 	}
-	if best == nil && !slices.ContainsFunc(served, func(c *Capacity) bool { return c.mayBeLargeEnough(run) || c.largeEnough(run) }) {
+	if best == nil && tooLargeForAll(run, served) {
 		// The run would wait without end. It fails at once if a worker takes and refuses it.
 		if i := slices.IndexFunc(served, func(c *Capacity) bool { return c.refusesItself(run) && mine(c) }); i >= 0 {
 			best = served[i]
@@ -95,6 +100,11 @@ func (v *places) choose(run *Waiting) (*Capacity, string) {
 	}
 	v.refused[key] = why
 	return nil, why
+}
+
+// tooLargeForAll reports whether none of these workers will ever take a run, as far as the server knows.
+func tooLargeForAll(run *Waiting, served []*Capacity) bool {
+	return !slices.ContainsFunc(served, func(c *Capacity) bool { return c.mayBeLargeEnough(run) || c.largeEnough(run) })
 }
 
 // request returns a run's key in refused.
@@ -119,7 +129,7 @@ func queueTag(queue string) string {
 func (v *places) serving(run *Waiting, tag string) []*Capacity {
 	var served []*Capacity
 	for _, c := range v.byTag[""] {
-		if (tag == "" || c.Tag == tag) && c.takes(run) {
+		if (tag == "" || c.Tag == tag) && c.Takes(run) {
 			served = append(served, c)
 		}
 	}
@@ -127,7 +137,7 @@ func (v *places) serving(run *Waiting, tag string) []*Capacity {
 		return served
 	}
 	for _, c := range v.byTag[tag] {
-		if c.takes(run) {
+		if c.Takes(run) {
 			served = append(served, c)
 		}
 	}

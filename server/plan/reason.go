@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/spelling"
 )
 
 const (
@@ -18,19 +19,8 @@ const (
 // whyWaiting explains to the owner why no worker takes a run. It tells only of workers that the owner
 // may use.
 func (v *places) whyWaiting(run *Waiting, tag string, served []*Capacity) string {
-	if len(served) == 0 && v.lacksSecrets(run, tag) {
-		of := ""
-		if tag != "" {
-			of = " of queue " + tag
-		}
-		return fmt.Sprintf("No worker%s may have secrets: a run with secrets needs a worker of yours or of the site, and not CodaLab's own.", of)
-	}
 	if len(served) == 0 {
-		now := cmp.Or(v.queues(run, func(*Capacity) bool { return true }), "none")
-		if tag != "" {
-			return fmt.Sprintf("No worker serves queue %s (queues now served: %s).", tag, now)
-		}
-		return fmt.Sprintf("No worker takes bundles that name no queue (queues now served: %s).", now)
+		return v.whyUnserved(run, tag)
 	}
 	worker := "No worker"
 	if tag != "" {
@@ -57,11 +47,43 @@ func (v *places) whyWaiting(run *Waiting, tag string, served []*Capacity) string
 	return why
 }
 
+// whyUnserved explains to the owner why no worker serves a run's queue.
+func (v *places) whyUnserved(run *Waiting, tag string) string {
+	of := ""
+	if tag != "" {
+		of = " of queue " + tag
+	}
+	if v.lacksSecrets(run, tag) {
+		return fmt.Sprintf("No worker%s may have secrets: a run with secrets needs a worker of yours or of the site, and not CodaLab's own.", of)
+	}
+	tags := v.tags(run, func(*Capacity) bool { return true })
+	now := cmp.Or(listed(tags), "none")
+	if tag == "" {
+		return fmt.Sprintf("No worker takes bundles that name no queue (queues now served: %s).", now)
+	}
+	if since := v.awaySince(run, tag); !since.IsZero() {
+		return fmt.Sprintf("Queue %s is away since %s, and the bundle waits for it (queues now served: %s).", tag, since.UTC().Format("2006-01-02 15:04 UTC"), now)
+	}
+	if v.lacksPermission(run, tag) {
+		return fmt.Sprintf("Queue %s takes those bundles of its group on which the user of its worker has all permissions, and this one is none of them (queues now served: %s).", tag, now)
+	}
+	why := fmt.Sprintf("No worker serves queue %s (queues now served: %s).", tag, now)
+	if meant := spelling.Nearest(tag, tags); meant != "" {
+		why += " Did you mean " + meant + "?"
+	}
+	return why
+}
+
 // lacksSecrets reports whether there would be workers for a run if it named no secrets.
 func (v *places) lacksSecrets(run *Waiting, tag string) bool {
 	open := *run
 	open.Secrets = false
 	return run.Secrets && len(v.serving(&open, tag)) > 0
+}
+
+// lacksPermission reports whether a worker of the queue takes runs of a group of which the run's owner is a member.
+func (v *places) lacksPermission(run *Waiting, tag string) bool {
+	return slices.ContainsFunc(v.all, func(c *Capacity) bool { return c.Tag == tag && c.Serves.Members[run.OwnerID] })
 }
 
 // whyClosed returns why some of these workers, which may be large enough for a run, take no runs now; empty if none says
@@ -85,43 +107,68 @@ func whyClosed(run *Waiting, workers []*Capacity) string {
 func available(run *Waiting, workers []*Capacity) string {
 	have := make([]codalab.Resources, 0, len(workers))
 	for _, c := range workers {
-		for _, size := range c.sizes() {
+		for _, size := range c.Sizes() {
 			if run.Resources.Disk == 0 {
 				size.Disk = 0
 			}
 			have = append(have, size)
 		}
 	}
-	slices.SortFunc(have, func(a, b codalab.Resources) int { // so none has less than one behind it
-		return cmp.Or(cmp.Compare(b.GPUs, a.GPUs), cmp.Compare(b.CPUs, a.CPUs), cmp.Compare(b.Memory, a.Memory), cmp.Compare(b.Disk, a.Disk))
-	})
-	var best []codalab.Resources
 	var words []string
-	for _, r := range have {
-		if slices.ContainsFunc(best, func(better codalab.Resources) bool { return fits(r, better) }) {
-			continue
-		}
-		if len(best) == mostKinds {
+	for n, r := range withoutSmaller(have) {
+		if n == mostKinds {
 			words = append(words, "and others")
 			break
 		}
-		best, words = append(best, r), append(words, formatResources(r))
+		words = append(words, formatResources(r))
 	}
 	return strings.Join(words, "; ")
 }
 
+// withoutSmaller sorts sizes, those with the most GPUs first, and leaves out those that fit into another one.
+func withoutSmaller(sizes []codalab.Resources) (best []codalab.Resources) {
+	slices.SortFunc(sizes, func(a, b codalab.Resources) int { // so none has less than one behind it
+		return cmp.Or(cmp.Compare(b.GPUs, a.GPUs), cmp.Compare(b.CPUs, a.CPUs), cmp.Compare(b.Memory, a.Memory), cmp.Compare(b.Disk, a.Disk))
+	})
+	for _, r := range sizes {
+		if !slices.ContainsFunc(best, func(better codalab.Resources) bool { return fits(r, better) }) {
+			best = append(best, r)
+		}
+	}
+	return best
+}
+
+// awaySince returns the last check-in of the queue of this tag that takes a run and is away; zero for none.
+func (v *places) awaySince(run *Waiting, tag string) (since time.Time) {
+	for _, c := range v.away {
+		if c.Tag == tag && c.Takes(run) && c.AwaySince.After(since) {
+			since = c.AwaySince
+		}
+	}
+	return since
+}
+
 // queues names the queues of those workers that take a run and suit.
 func (v *places) queues(run *Waiting, suits func(*Capacity) bool) string {
+	return listed(v.tags(run, suits))
+}
+
+// tags returns the tags of those workers that take a run and suit.
+func (v *places) tags(run *Waiting, suits func(*Capacity) bool) []string {
 	var tags []string
 	for _, c := range v.all {
-		if c.Tag != "" && suits(c) && c.takes(run) {
+		if c.Tag != "" && suits(c) && c.Takes(run) {
 			tags = append(tags, c.Tag)
 		}
 	}
 	slices.Sort(tags)
-	tags = slices.Compact(tags)
+	return slices.Compact(tags)
+}
+
+// listed joins tags. It counts those that are too many.
+func listed(tags []string) string {
 	if more := len(tags) - mostQueues; more > 0 {
-		tags = append(tags[:mostQueues], fmt.Sprintf("and %d more", more))
+		tags = append(slices.Clone(tags[:mostQueues]), fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(tags, ", ")
 }

@@ -141,7 +141,16 @@ func WriteJSON(w http.ResponseWriter, status int, v any) error {
 
 // WriteDocument answers with a JSON:API document. Data is an object or a list.
 func WriteDocument(w http.ResponseWriter, data any, included []codalab.Object) error {
-	doc := map[string]any{"data": data, "meta": map[string]string{"version": codalab.Version}}
+	return WriteWarnings(w, data, included, nil)
+}
+
+// WriteWarnings is WriteDocument with sentences for the user in meta.warnings, which CodaLab's own server does not have.
+func WriteWarnings(w http.ResponseWriter, data any, included []codalab.Object, warnings []string) error {
+	meta := map[string]any{"version": codalab.Version}
+	if len(warnings) > 0 {
+		meta["warnings"] = warnings
+	}
+	doc := map[string]any{"data": data, "meta": meta}
 	if len(included) > 0 {
 		doc["included"] = included
 	}

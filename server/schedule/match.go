@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/server/clientele"
 	"github.com/cl-slurm/cl-slurm/server/failures"
 	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/store"
@@ -100,79 +101,12 @@ func (s *Scheduler) addRunning(ctx context.Context, quotas map[string]plan.Quota
 
 // setClientele fills in the Serves of capacities, for these runs.
 func (s *Scheduler) setClientele(ctx context.Context, capacities []plan.Capacity, runs map[string]*plan.Waiting) error {
-	served := services{store: s.config.Store, runs: runs, found: map[[2]string]plan.Clientele{}}
-	for i, c := range capacities {
-		var err error
-		if capacities[i].Serves, err = served.of(ctx, c.Worker.User, c.Group); err != nil {
-			return err
+	return clientele.Fill(ctx, s.config.Store, capacities, func(members map[string]bool) (uuids []string) {
+		for uuid, run := range runs {
+			if members == nil || members[run.OwnerID] {
+				uuids = append(uuids, uuid)
+			}
 		}
-	}
-	return nil
-}
-
-// services finds the clientele of workers.
-type services struct {
-	store *store.Store
-	runs  map[string]*plan.Waiting
-	found map[[2]string]plan.Clientele // by user and group
-}
-
-// of returns the clientele of a user's worker that serves a group; an empty group is none.
-func (v services) of(ctx context.Context, userID, group string) (plan.Clientele, error) {
-	key := [2]string{userID, group}
-	if known, ok := v.found[key]; ok {
-		return known, nil
-	}
-	one := plan.Clientele{Everybody: userID == store.RootID, Owners: map[string]bool{}}
-	scopes, err := v.store.Scopes(ctx, userID)
-	if err != nil {
-		return one, err
-	}
-	var groups []string
-	for _, scope := range scopes {
-		switch {
-		case scope.GroupUUID != "":
-			groups = append(groups, scope.GroupUUID)
-		case scope.OwnerID != "":
-			one.Owners[scope.OwnerID] = true
-		default:
-			one.Everybody = true
-		}
-	}
-	members, err := v.store.Members(ctx, groups)
-	if err != nil {
-		return one, err
-	}
-	for _, m := range members {
-		one.Owners[m.UserID] = true
-	}
-	if group != "" && !one.Everybody {
-		one.Permitted, err = v.permitted(ctx, userID, group)
-	}
-	v.found[key] = one
-	return one, err
-}
-
-// permitted returns the runs of a group's members on which a user has all permissions.
-func (v services) permitted(ctx context.Context, userID, group string) (map[string]bool, error) {
-	list, err := v.store.Members(ctx, []string{group})
-	if err != nil {
-		return nil, err
-	}
-	members := map[string]bool{}
-	for _, m := range list {
-		members[m.UserID] = true
-	}
-	var uuids []string
-	for uuid, run := range v.runs {
-		if members[run.OwnerID] || group == store.PublicGroup {
-			uuids = append(uuids, uuid)
-		}
-	}
-	granted, err := v.store.Granted(ctx, store.SharedBundle, userID, uuids)
-	permitted := map[string]bool{}
-	for uuid, permission := range granted {
-		permitted[uuid] = permission == store.PermissionAll
-	}
-	return permitted, err
+		return uuids
+	})
 }

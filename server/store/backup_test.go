@@ -177,6 +177,7 @@ func TestBackupIsRestoredWhole(t *testing.T) {
 		must(t, err)
 		_, err = openRaw(t, at).ExecContext(t.Context(), `INSERT INTO former_names (name, user_id) VALUES ('annie', '0')`)
 		must(t, err)
+		must(t, s.SetSeenQueues(t.Context(), []store.SeenQueue{{UserID: "0", WorkerID: "b-gpu", CheckIn: "{}", Seen: store.Time{Time: now}}}))
 		lost, err := s.NewUpload(tree.UUID) // an upload under way
 		must(t, errors.Join(err, lost.Close()))
 		dest := filepath.Join(t.TempDir(), "backup")

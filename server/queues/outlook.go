@@ -1,0 +1,31 @@
+package queues
+
+import (
+	"context"
+
+	"github.com/cl-slurm/cl-slurm/server/plan"
+	"github.com/cl-slurm/cl-slurm/server/store"
+	"github.com/cl-slurm/cl-slurm/server/stored"
+)
+
+// Outlook returns what a new run of a user on a worksheet can expect of the workers that are there now. The run inherits
+// the permissions on the worksheet; it is empty for none.
+func (s *Queues) Outlook(ctx context.Context, owner store.User, worksheet string, b store.Bundle) (plan.Outlook, error) {
+	v, err := s.viewOf(ctx, owner)
+	if err != nil {
+		return plan.Outlook{}, err
+	}
+	for _, c := range v.capacities {
+		if !c.Serves.Permitted[newRun] {
+			continue
+		}
+		granted, err := s.config.Store.Granted(ctx, store.SharedWorksheet, c.Worker.User, []string{worksheet})
+		if err != nil {
+			return plan.Outlook{}, err
+		}
+		c.Serves.Permitted[newRun] = granted[worksheet] == store.PermissionAll
+	}
+	run := plan.NewWaiting(stored.Plan(b), s.config.Site.Resources(b.Metadata))
+	run.UUID = newRun
+	return s.config.Site.Outlook(run, v.capacities, stored.Quota(owner)), nil
+}
