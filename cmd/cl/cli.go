@@ -29,6 +29,8 @@ type cli struct {
 	state  *stateFile
 	// quiet forbids prompts and warnings, as shell completion needs.
 	quiet bool
+	// warned has the warnings of servers that cl has printed.
+	warned []string
 	// fallback is the server if the user has chosen none; cl sets unchosen when it uses fallback.
 	fallback string
 	unchosen bool
@@ -166,7 +168,7 @@ func (c *cli) commandGroups() []group {
 		{"Commands for users", []*cobra.Command{
 			c.uinfoCommand(), c.ueditCommand(), c.ufarewellCommand(), c.ulsCommand(), c.passwdCommand(), c.sessionsCommand(),
 		}},
-		{"Commands for the site", []*cobra.Command{c.workersCommand(), c.tokenCommand()}},
+		{"Commands for the site", []*cobra.Command{c.queuesCommand(), c.workersCommand(), c.tokenCommand()}},
 		{groupOther, []*cobra.Command{c.statusCommand(), c.aliasCommand(), c.configCommand(), c.loginCommand(), c.logoutCommand()}},
 	}
 }

@@ -78,6 +78,7 @@ func (c *cli) mimicFlags(cmd *cobra.Command) func() mimicOptions {
 	var o mimicOptions
 	worksheet := c.worksheetFlag(cmd)
 	read := metadataOverrides(cmd.Flags(), codalab.TypeRun)
+	c.completeQueueFlag(cmd)
 	secrets := c.secretFlag(cmd, "give runs your secret of this `name`, in place of the old runs' secrets; may be repeated")
 	cmd.Flags().IntVar(&o.depth, "depth", 10, "the most steps between the old output and the old inputs")
 	cmd.Flags().BoolVarP(&o.shadow, "shadow", "s", false, "put each new bundle right after the old one on the worksheet")

@@ -28,6 +28,10 @@ func differences() []cltest.Difference {
 			"cl itself refuses a bad name, and suggests a good one",
 		},
 		{``, `! Preparing upload archive\.\.\.|! Uploading .*`, ``, "ours prints the progress of an upload only on a terminal, if it takes longer"},
+		{
+			`^\w+ (run|mimic|macro)\b`, ``, `! cl: (No worker serves queue .*|No worker takes bundles that name no queue .*|The run fails unless that changes: .*)`,
+			"ours warns at once of a queue that is not there, and of requests beyond the site's limits",
+		},
 		{`^\w+ (uedit|uinfo)`, ``, `entries  : .*`, "ours has a quota of files, directories, links and bundles"},
 		{
 			`^ben upload some`, ``, `! UsageError: The upload needs .* of your disk quota.*`, "ours checks the quota before it sends anything",

@@ -46,6 +46,7 @@ func (c *cli) runCommand() *cobra.Command {
 	_ = cmd.Flags().MarkHidden("after_sort_key") // for web pages
 	_ = cmd.Flags().MarkHidden("interactive")
 	o.addWaitFlags(cmd.Flags())
+	c.completeQueueFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		last, m := len(args)-1, metadata()
 		secrets(m)

@@ -65,6 +65,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"worker":  workerCommand,
+			"queue":   queueCommand,
 			"byuuid":  byUUID,
 			"private": private,
 			"exits":   exits,

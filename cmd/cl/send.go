@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/backoff"
 	"github.com/cl-slurm/cl-slurm/internal/pause"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
 const (
@@ -81,10 +83,12 @@ func (t *toItsEnd) Read(b []byte) (int, error) {
 // shows whether the bundle exists. If the answer is lost, create removes the bundle.
 func (c *cli) create(ctx context.Context, at *workspace, b client.NewBundle) (uuid string, err error) {
 	b.UUID = codalab.NewUUID()
+	b.CheckRequests = b.Type == codalab.TypeRun && !b.WaitForUpload // a copy of a run needs no queue
 	longer, cancel := outlive(ctx, cleanupLimit)
 	defer cancel()
 	made, err := at.CreateBundle(longer, b)
 	if err == nil && ctx.Err() == nil {
+		c.warnOnce(made.Warnings)
 		c.noteReaders(ctx, at, made)
 		return b.UUID, nil
 	}
@@ -95,6 +99,16 @@ func (c *cli) create(ctx context.Context, at *workspace, b client.NewBundle) (uu
 		return "", ctx.Err()
 	}
 	return "", explainSecrets(ctx, at, b.Metadata, err)
+}
+
+// warnOnce prints the warnings of a server, each once.
+func (c *cli) warnOnce(warnings []string) {
+	for _, warning := range warnings {
+		if !slices.Contains(c.warned, warning) {
+			c.warned = append(c.warned, warning)
+			c.warn("cl: %s", termtext.OneLine(warning))
+		}
+	}
 }
 
 // outlive returns a context that ends when this time has passed since the end of ctx.

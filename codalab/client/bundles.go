@@ -29,6 +29,8 @@ type BundleInfo struct {
 	HostWorksheets []codalab.WorksheetName
 	// GroupPermissions is nil if they were not included.
 	GroupPermissions []codalab.GroupPermission
+	// Warnings has sentences of the server about a new bundle (NewBundle.CheckRequests).
+	Warnings []string
 }
 
 // Bundles returns the bundles that specs name, in the order of the specs. The server resolves
@@ -193,9 +195,12 @@ type NewBundle struct {
 	Shadow string
 	// AfterSortKey is the sort key of an item; the new bundle comes after it on the worksheet.
 	AfterSortKey string
+	// CheckRequests has the server refuse a run that would fail for its requests, and warn of a queue that is not there.
+	// CodaLab's own server ignores it.
+	CheckRequests bool
 }
 
-// CreateBundle creates a bundle, and returns it with the permissions of groups; nil if the server does not tell them, as
+// CreateBundle creates a bundle, and returns it with warnings, and with the permissions of groups; nil if the server does not tell them, as
 // CodaLab's own. After a transient error the bundle may exist.
 func (c *Client) CreateBundle(ctx context.Context, b NewBundle) (BundleInfo, error) {
 	attributes := codalab.NewBundle{UUID: b.UUID, Type: b.Type, Metadata: b.Metadata}
@@ -209,7 +214,7 @@ func (c *Client) CreateBundle(ctx context.Context, b NewBundle) (BundleInfo, err
 		}
 	}
 	query := url.Values{"worksheet": {b.Worksheet}, "include": {IncludePermissions}}
-	for key, set := range map[string]bool{"wait_for_upload": b.WaitForUpload, "detached": b.Detached} {
+	for key, set := range map[string]bool{"wait_for_upload": b.WaitForUpload, "detached": b.Detached, "check_requests": b.CheckRequests} {
 		if set {
 			query.Set(key, "1")
 		}
@@ -219,7 +224,13 @@ func (c *Client) CreateBundle(ctx context.Context, b NewBundle) (BundleInfo, err
 			query.Set(key, value)
 		}
 	}
-	return create(ctx, c, "bundles", query, attributes, readBundle)
+	doc, err := c.post(ctx, "bundles", query, attributes)
+	if err != nil {
+		return BundleInfo{}, err
+	}
+	made, err := decodeOne(doc, readBundle)
+	made.Warnings = codalab.Metadata(doc.Meta).Strings("warnings")
+	return made, err
 }
 
 // History returns what users did with a bundle, the oldest first. It fails with errors.ErrUnsupported if the server keeps no

@@ -1,0 +1,227 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+const queuesHelp = `List the queues that run your bundles. The name of a queue is the value for
+--request-queue of cl run; bundles that name none go to the default ones.
+
+run          the most that one run can have; with "or", there are several sizes
+time         its time limit by default, and the longest one
+now          the runs at work, those that wait, and the nodes without any job
+wait         the time for which a new run probably waits: the median of the last
+             ones, or of those that wait now if that is longer
+serves       whose bundles run there
+image        the image of a run that names none, without and with GPUs`
+
+// queuesCommand has no counterpart in CodaLab's own cl.
+func (c *cli) queuesCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "queues", Short: "List the queues that run your bundles", Long: queuesHelp,
+		Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			at, err := c.workspace("")
+			if err != nil {
+				return err
+			}
+			queues, complete, err := at.queues(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if !complete {
+				c.warn("cl: %s is CodaLab's own server, or an old cl-server: it shows your own workers and those of your groups alone. "+
+					"Other queues may serve you, too, and the queue of a bridge is as large as all of its nodes together.", at.Address())
+			}
+			if c.asJSON {
+				return c.printJSON(append([]codalab.Queue{}, queues...))
+			}
+			return c.listQueues(queues)
+		},
+	}
+}
+
+// queues returns the queues that serve the user. On a server that has none to show, such as CodaLab's own, it makes them
+// of the workers that the user may see, and complete is false.
+func (w *workspace) queues(ctx context.Context) (queues []codalab.Queue, complete bool, err error) {
+	queues, err = w.Queues(ctx)
+	if !errors.Is(err, errors.ErrUnsupported) {
+		return queues, true, err
+	}
+	workers, err := w.Workers(ctx)
+	return queuesOf(workers), false, err
+}
+
+// queuesOf makes a queue of all workers with the same tag.
+func queuesOf(workers []codalab.WorkerInfo) []codalab.Queue {
+	type key struct {
+		tag       string
+		exclusive bool
+	}
+	byKey := map[key]*codalab.Queue{}
+	for _, w := range workers {
+		k := key{exclusive: w.TagExclusive}
+		if w.Tag != nil {
+			k.tag = *w.Tag
+		}
+		q := byKey[k]
+		if q == nil {
+			q = &codalab.Queue{Tag: k.tag, Default: !k.exclusive, Sizes: []codalab.NodeSize{}}
+			byKey[k] = q
+		}
+		q.Workers++
+		q.Running += int64(len(w.RunUUIDs))
+		if size := (codalab.NodeSize{CPUs: w.CPUs, GPUs: w.GPUs, MemoryBytes: w.MemoryBytes}); !slices.Contains(q.Sizes, size) {
+			q.Sizes = append(q.Sizes, size)
+		}
+	}
+	var queues []codalab.Queue
+	for _, k := range slices.SortedFunc(maps.Keys(byKey), func(a, b key) int { return strings.Compare(a.tag, b.tag) }) {
+		queues = append(queues, *byKey[k])
+	}
+	return queues
+}
+
+func (c *cli) listQueues(queues []codalab.Queue) error {
+	var columns []column
+	for _, name := range []string{"queue", "run", "time", "now", "wait", "serves", "image"} {
+		columns = append(columns, column{name: name})
+	}
+	var rows [][]string
+	for _, q := range queues {
+		name := cmp.Or(q.Tag, "(no name)")
+		if q.Default {
+			name += " (default)"
+		}
+		wait := ""
+		if q.ExpectedWait != nil {
+			wait = "about " + codalab.FormatDuration(time.Duration(*q.ExpectedWait)*time.Second)
+		}
+		rows = append(rows, []string{name, spellSizes(q), spellLimits(q), c.spellLoad(q), wait, spellUsers(q.Serves), spellImages(q)})
+	}
+	return printTable(c.Stdout, columns, rows)
+}
+
+// spellSizes spells the most that one run can have.
+func spellSizes(q codalab.Queue) string {
+	const boundless = 1 << 49 // a bridge tells such a size where Slurm knows no memory
+	var sizes []string
+	for _, size := range q.Sizes {
+		text := fmt.Sprintf("%d CPUs", size.CPUs)
+		if size.MemoryBytes < boundless {
+			text += ", " + codalab.FormatSize(size.MemoryBytes)
+		}
+		if size.GPUs > 0 {
+			text += fmt.Sprintf(", %d GPUs", size.GPUs) + spellTypes(q.GPUTypes)
+		}
+		sizes = append(sizes, text)
+	}
+	return strings.Join(sizes, " or ")
+}
+
+// spellTypes spells the types of GPUs, and how many of each one run can have if there are several.
+func spellTypes(types map[string]int64) string {
+	names := slices.Sorted(maps.Keys(types))
+	switch len(names) {
+	case 0:
+		return ""
+	case 1:
+		return " (" + names[0] + ")"
+	}
+	for i, name := range names {
+		names[i] = fmt.Sprintf("%s: %d", name, types[name])
+	}
+	return " (" + strings.Join(names, ", ") + ")"
+}
+
+// spellLimits spells the time limits of runs.
+func spellLimits(q codalab.Queue) string {
+	spell := func(seconds int64) string { return codalab.SpellDuration(time.Duration(seconds) * time.Second) }
+	switch {
+	case q.MaxTime == 0 && q.DefaultTime == 0:
+		return ""
+	case q.MaxTime == 0:
+		return spell(q.DefaultTime)
+	case q.DefaultTime == 0 || q.DefaultTime == q.MaxTime:
+		return "at most " + spell(q.MaxTime)
+	}
+	return spell(q.DefaultTime) + ", at most " + spell(q.MaxTime)
+}
+
+// spellLoad spells the load of a queue, or the reason for which it takes no runs.
+func (c *cli) spellLoad(q codalab.Queue) string {
+	if q.AwaySince > 0 {
+		return "away since " + time.Unix(q.AwaySince, 0).Format("2006-01-02 15:04")
+	}
+	load := fmt.Sprintf("%d running", q.Running)
+	if q.Waiting > 0 {
+		load += fmt.Sprintf(", %d waiting", q.Waiting)
+	}
+	if q.Nodes > 0 {
+		load += fmt.Sprintf(", %d of %d nodes idle", q.IdleNodes, q.Nodes)
+	}
+	if q.Closed != "" {
+		load += "; takes no new ones: " + q.Closed
+	}
+	return load
+}
+
+// spellUsers spells the users of a queue.
+func spellUsers(u codalab.QueueUsers) string {
+	if u.Everybody {
+		return "everybody"
+	}
+	users := slices.Clone(u.Users)
+	for _, group := range u.Groups {
+		group = "group " + group
+		if u.PermittedTo != "" {
+			group += " (runs with all permissions for " + u.PermittedTo + ")"
+		}
+		users = append(users, group)
+	}
+	return strings.Join(users, ", ")
+}
+
+// spellImages spells the images of runs that name none.
+func spellImages(q codalab.Queue) string {
+	hasGPUs := slices.ContainsFunc(q.Sizes, func(size codalab.NodeSize) bool { return size.GPUs > 0 })
+	if hasGPUs && q.DefaultGPUImage != q.DefaultCPUImage {
+		return q.DefaultCPUImage + ", with GPUs " + q.DefaultGPUImage
+	}
+	return q.DefaultCPUImage
+}
+
+// completeQueueFlag completes --request-queue.
+func (c *cli) completeQueueFlag(cmd *cobra.Command) {
+	_ = cmd.RegisterFlagCompletionFunc("request-queue", c.completeWith(func(ctx context.Context, begun string) ([]string, error) { // the flag is there
+		at, err := c.workspace("")
+		if err != nil {
+			return nil, err
+		}
+		queues, _, err := at.queues(ctx)
+		var words []string
+		for _, q := range queues {
+			if q.Tag == "" || slices.ContainsFunc(words, func(word string) bool { return strings.HasPrefix(word, q.Tag+"\t") }) {
+				continue
+			}
+			words = append(words, q.Tag+"\t"+spellSizes(q))
+		}
+		if strings.HasPrefix(begun, "tag=") {
+			for i := range words {
+				words[i] = "tag=" + words[i]
+			}
+		}
+		return words, err
+	}))
+}
