@@ -46,6 +46,8 @@ type Options struct {
 	// pins before it calls Over, so Over must not use an answer from before the call: that does not
 	// know the newest jobs. Pins of other holders stay. Over may be nil.
 	Over func(ctx context.Context, holders []Holder) (map[Holder]bool, error)
+	// Got, if not nil, is called for each successful Get. hit is set if the cache had the content.
+	Got func(k Key, hit bool)
 }
 
 func (o Options) withDefaults() Options {
@@ -112,31 +114,41 @@ type Fill func(ctx context.Context, tmp string) error
 // with errors of the clean-up, and does not remember it. It returns ErrFull if there is no room for
 // the content, and ErrDamaged if a Holder's content keeps vanishing before Get can pin it.
 func (c *Cache) Get(ctx context.Context, w Want, fill Fill) (path string, err error) {
-	if err := w.check(); err != nil {
-		return "", err
+	path, hit, err := c.get(ctx, w, fill)
+	if err == nil && c.o.Got != nil {
+		c.o.Got(w.Key, hit)
 	}
-	e := c.namesOf(w.Key, w.Private)
+	return path, err
+}
+
+// get implements Get. hit is set if the content was there at once.
+func (c *Cache) get(ctx context.Context, w Want, fill Fill) (path string, hit bool, err error) {
+	if err := w.check(); err != nil {
+		return "", false, err
+	}
+	e, hit := c.namesOf(w.Key, w.Private), true
 	for lost, made := 0, 0; ; {
 		r, found, err := c.hit(ctx, e, w.Holder)
 		if err != nil {
-			return "", fmt.Errorf("pin %s: %w", w.Key, err)
+			return "", false, fmt.Errorf("pin %s: %w", w.Key, err)
 		}
 		if found {
 			c.touch(e)
-			return e.content(r.Token), nil
+			return e.content(r.Token), hit, nil
 		}
+		hit = false
 		path, err := c.making.Do(ctx, e.record(), func(ctx context.Context) (string, error) { return c.findOrMake(ctx, e, w, fill) })
 		switch {
 		case ctx.Err() != nil:
-			return "", fmt.Errorf("get %s from the cache: %w", w.Key, ctx.Err())
+			return "", false, fmt.Errorf("get %s from the cache: %w", w.Key, ctx.Err())
 		case errors.Is(err, ErrLost) && lost < triesOfFill:
 			lost++ // another process may have made it
 		case err == nil && w.Holder != "" && made == triesOfPin:
-			return "", fmt.Errorf("get %s from the cache: %w: its content was gone each time before it could be pinned", w.Key, ErrDamaged)
+			return "", false, fmt.Errorf("get %s from the cache: %w: its content was gone each time before it could be pinned", w.Key, ErrDamaged)
 		case err == nil && w.Holder != "":
 			made++ // pin it and read again, as for any hit
 		default:
-			return path, err
+			return path, false, err
 		}
 	}
 }

@@ -27,6 +27,21 @@ type Client struct {
 	Cluster string
 	// SubmitTimeout bounds one submission, QueryTimeout each other command. 0 means 60 seconds.
 	SubmitTimeout, QueryTimeout time.Duration
+	// Watch, if not nil, is called before each run of a command of Slurm with its name, which is "sbatch --test-only" for
+	// a trial. It returns a function for the end of the run. answered is false if the command has failed; a refusal of a
+	// job, and the cancellation of one that has ended, are answers. Set it before the first use.
+	Watch func(name string) (ended func(answered bool))
+}
+
+// testOnly is the name of a trial for Client.Watch: sbatch, which submits nothing.
+const testOnly = "sbatch --test-only"
+
+// watch tells Watch that a command begins, and returns the function for its end.
+func (c *Client) watch(name string) (ended func(answered bool)) {
+	if c.Watch == nil {
+		return func(bool) {}
+	}
+	return c.Watch(name)
 }
 
 // defaultTimeout is longer than Slurm's commands usually wait for a controller: 9 s if it refuses the
@@ -63,9 +78,11 @@ func (c *Client) onCluster(args ...string) []string {
 func (c *Client) query(ctx context.Context, op string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.queryTimeout())
 	defer cancel()
+	ended := c.watch(args[0])
 	args[0] = c.program(args[0])
 	env := append(c.environment(), "LC_ALL=C", "TZ=UTC", "SLURM_TIME_FORMAT=%s")
 	out, err := command.Command{Args: args, Env: env, Dir: anyDir}.Output(ctx)
+	ended(err == nil || saysJobEnded(message(err)))
 	if err != nil {
 		return "", &Error{Op: op, Message: message(err), Err: err}
 	}
@@ -190,14 +207,15 @@ func (c *Client) Cancel(ctx context.Context, name string, ids ...JobID) error {
 	}
 	// Not --quiet: with a name it fails without a message when the job has ended.
 	_, err := c.query(ctx, cancelOp(ids), c.onCluster(args...)...)
-	if failed, ok := errors.AsType[*Error](err); ok && len(ids) == 1 {
-		for _, ended := range []string{invalidID, "Job/step already completing or completed"} {
-			if strings.Contains(failed.Message, ended) {
-				return nil
-			}
-		}
+	if failed, ok := errors.AsType[*Error](err); ok && len(ids) == 1 && saysJobEnded(failed.Message) {
+		return nil
 	}
 	return err
+}
+
+// saysJobEnded reports whether Slurm's words say that a job has ended.
+func saysJobEnded(words string) bool {
+	return strings.Contains(words, invalidID) || strings.Contains(words, "Job/step already completing or completed")
 }
 
 // cancelOp returns the name of a cancellation for errors.

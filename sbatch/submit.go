@@ -148,6 +148,14 @@ func (c *Client) sbatch(r Request, options ...string) command.Command {
 func (c *Client) Submit(ctx context.Context, r Request) (JobID, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.submitTimeout())
 	defer cancel()
+	ended := c.watch("sbatch")
+	id, err := c.submit(ctx, r)
+	refused, ok := errors.AsType[*Error](err)
+	ended(err == nil || ok && refused.Refused && !refused.Retry)
+	return id, err
+}
+
+func (c *Client) submit(ctx context.Context, r Request) (JobID, error) {
 	out, err := c.sbatch(r).Output(ctx)
 	// A printed id counts whatever the exit status is, because a site's wrapper may have a status of its
 	// own.
@@ -172,8 +180,10 @@ func (c *Client) Submit(ctx context.Context, r Request) (JobID, error) {
 func (c *Client) Try(ctx context.Context, r Request) error {
 	ctx, cancel := context.WithTimeout(ctx, c.queryTimeout())
 	defer cancel()
+	ended := c.watch(testOnly)
 	_, err := c.sbatch(r, "--test-only").Output(ctx)
 	if err == nil {
+		ended(true)
 		return nil
 	}
 	e := &Error{Op: "try to submit " + r.Name, Message: message(err), Err: err}
@@ -184,6 +194,7 @@ func (c *Client) Try(ctx context.Context, r Request) error {
 		e.Message = oneLine(stderr)
 		e.Refused, e.Retry, e.OfSite = classify(stderr, failed.ExitCode)
 	}
+	ended(e.Refused && !e.Retry)
 	return e
 }
 

@@ -91,7 +91,7 @@ func (d *Dependencies) Stage(ctx context.Context, run codalab.RunBundle, dep cod
 	if found, ok, err := d.findStored(dep, parent, part); ok || err != nil {
 		return found, err
 	}
-	if d.Links != nil {
+	if d.Links.inUse() {
 		leave, err := d.asking.Take(ctx, turns.Party{Owner: run.OwnerID})
 		if err != nil {
 			return spool.Dependency{}, err

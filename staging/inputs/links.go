@@ -38,6 +38,7 @@ type Links struct {
 	// Now reads the clock.
 	Now func() time.Time
 
+	replaced     atomic.Pointer[[]LinkRoot] // the roots of SetRoots; nil before
 	fingerprints fingerprints
 	recording    sync.Mutex             // guards the records
 	ownID        atomic.Pointer[string] // of the bridge's own user, once it is known
@@ -88,8 +89,24 @@ func (l *Links) findDependency(ctx context.Context, owner string, d codalab.Depe
 	}}, true, nil
 }
 
+// SetRoots replaces the roots. Runs that have been staged keep their data.
+func (l *Links) SetRoots(roots []LinkRoot) { l.replaced.Store(&roots) }
+
+func (l *Links) roots() []LinkRoot {
+	if roots := l.replaced.Load(); roots != nil {
+		return *roots
+	}
+	return l.Roots
+}
+
+// inUse reports whether there is a root. Without one the server is not asked about any link.
+func (l *Links) inUse() bool { return l != nil && len(l.roots()) > 0 }
+
 // RootsOf returns the roots whose data an owner's runs may use.
 func (l *Links) RootsOf(ctx context.Context, owner string) ([]string, error) {
+	if !l.inUse() {
+		return nil, nil
+	}
 	own, err := l.ownUser(ctx)
 	if err != nil {
 		return nil, err
@@ -103,7 +120,7 @@ func (l *Links) RootsOf(ctx context.Context, owner string) ([]string, error) {
 		names = append(names, u.UserName)
 	}
 	var roots []string
-	for _, r := range l.Roots {
+	for _, r := range l.roots() {
 		if own == owner || slices.ContainsFunc(r.Users, func(u string) bool { return slices.Contains(names, u) }) {
 			roots = append(roots, r.Path)
 		}

@@ -37,6 +37,8 @@ type Collector struct {
 	// MaxBytes limits one upload; 0 means the size of the disk with the results. A file counts with
 	// its whole size, including holes, because an upload reads and sends them.
 	MaxBytes int64
+	// Sent, if not nil, is called with the number of bytes of each piece that an upload has sent.
+	Sent func(bytes int)
 	// Now reads the clock.
 	Now func() time.Time
 }
@@ -156,7 +158,7 @@ func (c *Collector) upload(ctx context.Context, run codalab.RunBundle, root *os.
 	excludes := func(below string, d fs.DirEntry) bool {
 		return x.excludes(place{dir: root, name: below, below: below}, d)
 	}
-	u := &upload{}
+	u := &upload{tell: c.Sent}
 	most, err := c.mostBytes(root)
 	if err != nil {
 		return "", failed(err, true)

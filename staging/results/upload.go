@@ -13,6 +13,7 @@ import (
 // as was sent in total. As an io.Writer it counts the sent bytes.
 type upload struct {
 	total tally
+	tell  func(bytes int) // of each piece; nil for nobody
 
 	mu       sync.Mutex
 	packed   tally
@@ -34,6 +35,9 @@ func (u *upload) pack(d fs.DirEntry) {
 
 // Write records sent bytes of the archive.
 func (u *upload) Write(p []byte) (int, error) {
+	if u.tell != nil {
+		u.tell(len(p))
+	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.sent += int64(len(p))
