@@ -42,6 +42,9 @@ type Config struct {
 	// follow when that has changed, if they are not nil.
 	Trace       func(plan.Decision)
 	TracePolicy func(plan.Policy)
+	// Count is called by Step with the row before and after each decision, and the decision's news; nil for no call.
+	// It must not change or keep them.
+	Count func(before, after *plan.Row, news *plan.News)
 	// Settings asks Slurm for its settings; nil if Policy has all that matters of them. Adapt
 	// changes the policy of decisions by them.
 	Settings func(ctx context.Context) (sbatch.Settings, error)
@@ -79,6 +82,7 @@ func (c *Config) WorkerID(queue string) string {
 type Bridge struct {
 	Config
 
+	inForce   inForce
 	inbox     inbox
 	board     board
 	contact   contact
@@ -112,26 +116,27 @@ func (b *Bridge) Open(ctx context.Context) error {
 
 // assemble makes the bridge's parts.
 func (b *Bridge) assemble() {
+	b.inForce.set(&b.Policy)
 	b.inbox.init()
 	b.contact.init()
 	b.life.standalone = b.Standalone
-	b.places = newPlaces(b.AtOnce, b.Collector, &b.Policy)
+	b.places = newPlaces(b.AtOnce, b.Collector, &b.inForce)
 	b.records = recordReader{spool: b.Spool, every: b.ReadEvery, view: &b.board.view, contact: &b.contact, inbox: &b.inbox, now: b.Now}
 	b.slurm = slurmWatch{
 		scheduler: b.Scheduler, settings: b.Settings, bridge: b.Policy.Bridge, every: b.ObserveEvery,
 		view: &b.board.view, capacity: &b.board.capacity, contact: &b.contact, inbox: &b.inbox, condition: &b.condition, log: b.Log,
 	}
-	b.nodes = nodeWatch{scheduler: b.Scheduler, queues: b.Policy.Queues, capacity: &b.board.capacity, inbox: &b.inbox, log: b.Log}
-	b.disk = diskWatch{gauge: b.Gauge, lowWater: b.Policy.LowWater, board: &b.board, inbox: &b.inbox, condition: &b.condition, log: b.Log, now: b.Now}
+	b.nodes = nodeWatch{scheduler: b.Scheduler, inForce: &b.inForce, capacity: &b.board.capacity, inbox: &b.inbox, log: b.Log}
+	b.disk = diskWatch{gauge: b.Gauge, inForce: &b.inForce, board: &b.board, inbox: &b.inbox, condition: &b.condition, log: b.Log, now: b.Now}
 	b.doer = doer{
-		policy: &b.Policy, workerID: b.Config.WorkerID, hostname: b.Hostname, remote: b.remote(),
+		inForce: &b.inForce, workerID: b.Config.WorkerID, hostname: b.Hostname, remote: b.remote(),
 		service: b.Service, secrets: b.Secrets, scheduler: b.Scheduler, spool: b.Spool, stager: b.Stager, collector: b.Collector,
-		trials:  trials{scheduler: b.Scheduler, queues: b.Policy.Queues, capacity: &b.board.capacity, now: b.Now},
+		trials:  trials{scheduler: b.Scheduler, inForce: &b.inForce, capacity: &b.board.capacity, now: b.Now},
 		records: &b.records, reports: &b.board.reports, inbox: &b.inbox, log: b.Log, now: b.Now,
 	}
-	b.secrets = secretWatch{secrets: b.Secrets, policy: &b.Policy, view: &b.board.view, now: b.Now, log: b.Log}
-	b.queueWorkers = queueWorkers{config: &b.Config, board: &b.board, life: &b.life, condition: &b.condition, inbox: &b.inbox}
-	b.decider = newDecider(&b.Config, &b.inbox, &b.board, &b.contact, &b.life, &b.condition)
+	b.secrets = secretWatch{secrets: b.Secrets, inForce: &b.inForce, view: &b.board.view, now: b.Now, log: b.Log}
+	b.queueWorkers = queueWorkers{config: &b.Config, inForce: &b.inForce, board: &b.board, life: &b.life, condition: &b.condition, inbox: &b.inbox}
+	b.decider = newDecider(&b.Config, &b.inForce, &b.inbox, &b.board, &b.contact, &b.life, &b.condition)
 }
 
 // remote returns the name that reports give to the place of a run; empty for the worker id.

@@ -165,7 +165,7 @@ func unansweredBelow(how report.Urgency) int {
 
 // send checks in, in the background.
 func (c *checkIns) send(ctx context.Context) {
-	in, number := c.queueWorkers.checkIn(c.queue)
+	in, number := c.queueWorkers.checkIn(c.inForce())
 	c.unanswered++
 	c.newest = number
 	c.checkInWithin(slowAnswer)
@@ -175,9 +175,18 @@ func (c *checkIns) send(ctx context.Context) {
 		select {
 		case c.answers <- answer{number, messages, err, c.now().Sub(start)}:
 		case <-ctx.Done():
+			c.queueWorkers.noteUnanswered(c.queue, number, ctx.Err())
 		}
 		return nil
 	})
+}
+
+// inForce returns the queue as it is in force now.
+func (c *checkIns) inForce() plan.Queue {
+	if q, ok := c.queueWorkers.inForce.queues()[c.queue.Name]; ok {
+		return q
+	}
+	return c.queue
 }
 
 // prove asks the server in the background for the proofs that newer reports wait for, until
@@ -220,10 +229,10 @@ func (c *checkIns) handleAnswer(ctx context.Context, a answer) error {
 			c.checkInWithin(0)
 			return nil
 		}
-		c.condition.server(c.queue.Name, a.err)
+		c.condition.server(c.now(), c.queue.Name, a.err)
 		return c.failed(ctx, a.err)
 	}
-	c.condition.server(c.queue.Name, nil)
+	c.condition.server(c.now(), c.queue.Name, nil)
 	c.queueWorkers.noteAnswer(c.queue, a.number, a.messages)
 	for _, m := range a.messages {
 		c.startReply(ctx, m)

@@ -41,13 +41,16 @@ type Condition struct {
 	Nodes map[string]string `json:"nodes,omitempty"`
 	// DiskLow is the reason for which nothing new is put onto the shared disk; empty for none.
 	DiskLow string `json:"low,omitempty"`
+	// Refused is the reason for which the bridge does not follow its configuration file, which it has read again; empty
+	// for none.
+	Refused string `json:"configuration_refused,omitempty"`
 }
 
 // condition is a Condition that the watchers update.
 type condition struct {
 	mu sync.Mutex
 	Condition
-	answered map[string]bool // queues of which the server has answered a check-in
+	answered map[string]time.Time // by queue, the last answer to a check-in
 }
 
 // now returns the present condition of a bridge with these queues. open is [Condition.Open].
@@ -58,7 +61,7 @@ func (c *condition) now(open bool, queues map[string]plan.Queue) Condition {
 	p.Open = open
 	p.Server, p.LateQueues = maps.Clone(p.Server), slices.Clone(p.LateQueues)
 	for _, queue := range slices.Sorted(maps.Keys(queues)) {
-		if !c.answered[queue] && p.Server[queue] == "" {
+		if c.answered[queue].IsZero() && p.Server[queue] == "" {
 			p.UnansweredQueues = append(p.UnansweredQueues, queue)
 		}
 	}
@@ -94,21 +97,28 @@ func (c *condition) settings(s sbatch.Settings, err error) {
 }
 
 // server notes whether the server answered a queue's check-in.
-func (c *condition) server(queue string, err error) {
+func (c *condition) server(now time.Time, queue string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == nil {
 		delete(c.Server, queue)
 		if c.answered == nil {
-			c.answered = map[string]bool{}
+			c.answered = map[string]time.Time{}
 		}
-		c.answered[queue] = true
+		c.answered[queue] = now
 		return
 	}
 	if c.Server == nil {
 		c.Server = map[string]string{}
 	}
 	c.Server[queue] = err.Error()
+}
+
+// lastAnswers returns the time of the server's last answer to a check-in of each queue that has one.
+func (c *condition) lastAnswers() map[string]time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.answered)
 }
 
 // noteLate notes whether the server takes a queue's reports too slowly.
@@ -137,6 +147,23 @@ func (c *condition) health(now time.Time, seen *health) {
 		c.Nodes[name] = fmt.Sprintf("the commands of the last %d jobs on it did not start (%s); it is avoided until %s",
 			sick.Failures, sick.Words, sick.AvoidedUntil.Format(time.TimeOnly))
 	}
+}
+
+// noteConfiguration notes why the bridge does not follow its configuration file; empty if it does.
+func (c *condition) noteConfiguration(refused string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.Refused = refused
+}
+
+// forget forgets a queue that has gone.
+func (c *condition) forget(queue string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.answered, queue)
+	delete(c.Server, queue)
+	delete(c.Held, queue)
+	c.LateQueues = slices.DeleteFunc(c.LateQueues, func(late string) bool { return late == queue })
 }
 
 // diskLow notes the reason for which nothing new is put onto the shared disk.

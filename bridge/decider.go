@@ -15,6 +15,7 @@ import (
 // decider decides the rows. It reads the inbox, saves rows in the ledger, shows them on the board, and returns
 // effects. Only Step uses it.
 type decider struct {
+	inForce   *inForce
 	ledger    Ledger
 	inbox     *inbox
 	board     *board
@@ -22,7 +23,11 @@ type decider struct {
 	life      *life
 	condition *condition
 	trace     func(plan.Decision)
+	count     func(before, after *plan.Row, news *plan.News)
 	log       *slog.Logger
+
+	// queuesChanged holds a token when queues have come into force or gone.
+	queuesChanged chan struct{}
 
 	rules   *rules
 	rows    *rows
@@ -37,9 +42,9 @@ type decider struct {
 	diskLow    *string    // plan.LowWater.Lack; nil while it is not known
 }
 
-func newDecider(c *Config, in *inbox, shown *board, reach *contact, l *life, state *condition) decider {
+func newDecider(c *Config, f *inForce, in *inbox, shown *board, reach *contact, l *life, state *condition) decider {
 	d := decider{
-		ledger: c.Ledger, inbox: in, board: shown, contact: reach, life: l, condition: state, trace: c.Trace, log: c.Log,
+		inForce: f, queuesChanged: make(chan struct{}, 1), ledger: c.Ledger, inbox: in, board: shown, contact: reach, life: l, condition: state, trace: c.Trace, count: c.Count, log: c.Log,
 		rules: &rules{Policy: c.Policy, adapt: c.Adapt, trace: c.TracePolicy, log: c.Log},
 		rows:  newRows(), jobs: &shownJobs{}, health: newHealth(c.Policy.Queues), pace: newPace(c.Pace, c.ObserveEvery), turns: plan.Turns{},
 	}
@@ -86,6 +91,7 @@ func (d *decider) step(ctx context.Context, now time.Time) ([]plan.Effect, time.
 	}
 	d.rules.follow(ctx, now, in.settings, d.pace)
 	d.rules.followSizes(in.sizes)
+	d.adopt(in.policy)
 	d.followLow(ctx, &in)
 	d.makeRows(ctx, now, &in)
 	for _, n := range in.news {
@@ -189,6 +195,9 @@ func (d *decider) makeRows(ctx context.Context, now time.Time, in *arrivals) {
 			n.Messages = append(n.Messages, o.message)
 			continue
 		}
+		if _, ok := d.rules.Queues[o.queue]; !ok {
+			continue // it has gone since the check-in
+		}
 		if d.isLow() {
 			d.log.DebugContext(ctx, "an offered bundle is not claimed: the shared disk is below its low water", slog.String("bundle", bundle))
 			continue
@@ -220,6 +229,9 @@ func (d *decider) decide(ctx context.Context, s *step, r plan.Row, n plan.News) 
 	d.health.learn(s.now, r, next)
 	if d.trace != nil {
 		d.trace(plan.Decision{Now: s.now, Row: r, News: n, Next: next, Effects: plan.KindsOf(effects)})
+	}
+	if d.count != nil {
+		d.count(&r, &next, &n)
 	}
 	after := before
 	if *before != next {

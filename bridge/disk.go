@@ -21,7 +21,7 @@ const (
 // diskWatch measures the shared disk. Its figures are of the last result that it has passed on.
 type diskWatch struct {
 	gauge     Gauge
-	lowWater  plan.LowWater
+	inForce   *inForce
 	board     *board
 	inbox     *inbox
 	condition *condition
@@ -65,8 +65,9 @@ func (w *diskWatch) measure(ctx context.Context, now time.Time) error {
 		return fmt.Errorf("measure: %w", err)
 	}
 	w.answersAgain(ctx, w.now())
-	w.board.capacity.setFree(max(space.Free-w.lowWater.Of(space.Total), 1))
-	low := w.lowWater.Lack(space, w.low != "")
+	lowWater := w.inForce.now().LowWater
+	w.board.capacity.setFree(max(space.Free-lowWater.Of(space.Total), 1))
+	low := lowWater.Lack(space, w.low != "")
 	turned := !w.known || (low == "") != (w.low == "")
 	if turned || low != w.low && (now.Sub(w.at) >= refreshLow || now.Before(w.at)) {
 		w.known, w.low, w.at = true, low, now

@@ -16,7 +16,7 @@ import (
 
 // doer does effects, and is safe for concurrent use.
 type doer struct {
-	policy    *plan.Policy
+	inForce   *inForce
 	workerID  func(queue string) string
 	hostname  string
 	remote    string // the name that reports give to the place of a run; empty for the worker id
@@ -148,7 +148,8 @@ func (d *doer) progressOf(bundle string) func(progress string) {
 }
 
 func (d *doer) stage(ctx context.Context, r plan.Row) plan.StageEnd {
-	inputs, err := d.stager.Stage(ctx, *r.Run, d.policy.ImageReference(r), d.policy.Queues[r.Queue].Architecture, d.progressOf(r.Bundle))
+	policy := d.inForce.now()
+	inputs, err := d.stager.Stage(ctx, *r.Run, policy.ImageReference(r), policy.Queues[r.Queue].Architecture, d.progressOf(r.Bundle))
 	for _, dep := range inputs.Dependencies {
 		if dep.Link != nil && dep.Link.Note != "" {
 			d.log.WarnContext(ctx, "linked data has changed since its first use", slog.String("bundle", r.Bundle), slog.String("note", dep.Link.Note))
@@ -162,7 +163,7 @@ func (d *doer) stage(ctx context.Context, r plan.Row) plan.StageEnd {
 func (d *doer) prepare(ctx context.Context, r plan.Row) plan.Outcome {
 	o, err := d.giveSecrets(ctx, r)
 	if o.Failure == "" {
-		err = d.spool.Prepare(r.OnDisk, d.policy.Spec(r))
+		err = d.spool.Prepare(r.OnDisk, d.inForce.now().Spec(r))
 		o = outcome(err)
 	}
 	if errno, ok := full(err); ok {
@@ -180,7 +181,7 @@ func (d *doer) submit(ctx context.Context, r plan.Row) plan.Submission {
 		return end
 	}
 	var err error
-	end.Job, err = d.scheduler.Submit(ctx, d.policy.Request(r))
+	end.Job, err = d.scheduler.Submit(ctx, d.inForce.now().Request(r))
 	var refused *sbatch.Error
 	switch {
 	case err == nil:
@@ -284,8 +285,9 @@ func (d *doer) collect(ctx context.Context, r plan.Row) plan.Outcome {
 	if _, err := standing(ctx, d.service, r); err != nil { // its results must not reach another bundle of its UUID
 		return outcome(err)
 	}
-	mode := d.policy.Queues[r.Queue].ResultsMode
-	details, err := d.collector.Collect(ctx, *r.Run, d.policy.Layout.RunDir(r.Bundle, r.OnDisk), mode, d.progressOf(r.Bundle))
+	policy := d.inForce.now()
+	mode := policy.Queues[r.Queue].ResultsMode
+	details, err := d.collector.Collect(ctx, *r.Run, policy.Layout.RunDir(r.Bundle, r.OnDisk), mode, d.progressOf(r.Bundle))
 	o := outcome(err)
 	if err == nil {
 		o.Details = details

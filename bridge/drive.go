@@ -82,7 +82,12 @@ func (b *Bridge) Prove(ctx context.Context, q plan.Queue) (left bool) {
 func (b *Bridge) Observed() bool { return b.contact.observed.Load() }
 
 // Condition returns the present condition.
-func (b *Bridge) Condition() Condition { return b.condition.now(b.board.view.open(), b.Policy.Queues) }
+func (b *Bridge) Condition() Condition {
+	return b.condition.now(b.board.view.open(), b.Queues())
+}
+
+// Answers returns the time of the server's last answer to a check-in, for each queue that has one.
+func (b *Bridge) Answers() map[string]time.Time { return b.condition.lastAnswers() }
 
 // Rows returns the rows as they were last decided, in no order, without those that rest; nil before
 // Open has read them. Nobody changes them.

@@ -27,6 +27,22 @@ func newHealth(queues map[string]plan.Queue) *health {
 	return h
 }
 
+// follow lets the health follow queues that have come or gone. Those that stay keep theirs.
+func (h *health) follow(queues map[string]plan.Queue) {
+	h.configured, h.names = queues, slices.Sorted(maps.Keys(queues))
+	for name := range h.queues {
+		if _, ok := queues[name]; !ok {
+			delete(h.queues, name)
+			delete(h.told, name)
+		}
+	}
+	for _, name := range h.names {
+		if h.queues[name] == nil {
+			h.queues[name] = &plan.Health{}
+		}
+	}
+}
+
 // of returns the health of a queue. A row may be of a queue that is no longer configured.
 func (h *health) of(queue string) *plan.Health {
 	if q := h.queues[queue]; q != nil {

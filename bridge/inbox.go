@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"errors"
 	"sync"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
@@ -27,6 +28,7 @@ type arrivals struct {
 	sizes    map[string]sbatch.NodeSizes // of the queues' nodes, the newest; nil for no news
 	diskLow  *string                     // plan.LowWater.Lack; nil for no news
 	ended    []plan.Effect               // the news of their rows tell how
+	policy   *replacement                // the newest; nil for none
 }
 
 type bundleNews struct {
@@ -121,6 +123,20 @@ func (i *inbox) putSizes(sizes map[string]sbatch.NodeSizes) {
 	i.mu.Unlock()
 	signal(i.arrived)
 }
+
+// putPolicy adds a policy that shall come into force. An earlier one that no step has seen gets an error.
+func (i *inbox) putPolicy(r *replacement) {
+	i.mu.Lock()
+	if i.policy != nil {
+		i.policy.decided <- errReplaced
+	}
+	i.policy = r
+	i.mu.Unlock()
+	signal(i.arrived)
+}
+
+// errReplaced is the answer for a policy in whose place another came before a step.
+var errReplaced = errors.New("a newer configuration came first")
 
 // putDiskLow adds how full the shared disk is: plan.LowWater.Lack.
 func (i *inbox) putDiskLow(reason string) {

@@ -105,3 +105,10 @@ func show(b *Bridge, r plan.Row) {
 	b.decider.starter.active.cancelOutdated(&r)
 	b.board.publish(time.Unix(1_800_000_000, 0), &r)
 }
+
+// following returns a policy in force.
+func following(p plan.Policy) *inForce {
+	f := &inForce{}
+	f.set(&p)
+	return f
+}

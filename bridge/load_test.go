@@ -107,7 +107,7 @@ func TestCheckInDescribesItsQueue(t *testing.T) {
 		"off":   {Name: "off", Partition: "new,off"},
 		"other": {Name: "other", Partition: "gone"},
 	}
-	r.nodes.queues = queues
+	r.nodes.inForce = following(plan.Policy{Queues: queues})
 	if err := r.nodes.survey(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ const firstSurveyWithin = 5 * time.Second
 // nodeWatch asks Slurm about the queues' nodes, for the capacity that check-ins tell and for decisions.
 type nodeWatch struct {
 	scheduler sbatch.Scheduler
-	queues    map[string]plan.Queue
+	inForce   *inForce
 	capacity  *capacity
 	inbox     *inbox
 	log       *slog.Logger
@@ -56,10 +56,11 @@ func (w *nodeWatch) survey(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("survey the nodes: %w", err)
 	}
-	nodes := make(map[string]codalab.Resources, len(w.queues))
-	sizes := make(map[string]sbatch.NodeSizes, len(w.queues))
-	shown := make(map[string]partitionInfo, len(w.queues))
-	for name, q := range w.queues {
+	queues := w.inForce.queues()
+	nodes := make(map[string]codalab.Resources, len(queues))
+	sizes := make(map[string]sbatch.NodeSizes, len(queues))
+	shown := make(map[string]partitionInfo, len(queues))
+	for name, q := range queues {
 		nodes[name], sizes[name] = nodesOf(q, partitions)
 		shown[name] = describePartitions(q, partitions)
 	}

@@ -33,17 +33,17 @@ const measuredAtOnce = 8
 // places are those of effects.
 type places struct {
 	collector Collector
-	policy    *plan.Policy
+	inForce   *inForce
 	of        map[plan.Kind]*turns.Turns
 	small     *turns.Turns // for small results
 	measuring *turns.Turns
 }
 
-func newPlaces(atOnce func(plan.Kind) int, c Collector, p *plan.Policy) places {
+func newPlaces(atOnce func(plan.Kind) int, c Collector, f *inForce) places {
 	if atOnce == nil {
 		atOnce = AtOnce
 	}
-	made := places{collector: c, policy: p, of: map[plan.Kind]*turns.Turns{}, small: turns.New(atOnce(plan.Collect)), measuring: turns.New(measuredAtOnce)}
+	made := places{collector: c, inForce: f, of: map[plan.Kind]*turns.Turns{}, small: turns.New(atOnce(plan.Collect)), measuring: turns.New(measuredAtOnce)}
 	for _, k := range plan.Kinds() {
 		made.of[k] = turns.New(atOnce(k))
 	}
@@ -75,7 +75,8 @@ func (p *places) hasSmallResults(ctx context.Context, r plan.Row, owner turns.Pa
 		return false
 	}
 	defer leave()
-	return p.collector.Small(*r.Run, p.policy.Layout.RunDir(r.Bundle, r.OnDisk), p.policy.Queues[r.Queue].ResultsMode)
+	policy := p.inForce.now()
+	return p.collector.Small(*r.Run, policy.Layout.RunDir(r.Bundle, r.OnDisk), policy.Queues[r.Queue].ResultsMode)
 }
 
 // waits returns the progress of an effect without a place; empty if that is not worth a report.

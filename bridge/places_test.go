@@ -142,7 +142,7 @@ func TestManyResultsOfOneOwnerDoNotHoldAnothersUp(t *testing.T) {
 func TestStagingOfOneOwnerLeavesPlacesToOthers(t *testing.T) {
 	t.Parallel()
 	inCrowd(t, func(c crowd) {
-		c.bridge.places = newPlaces(func(k plan.Kind) int { return AtOnce(k) / 16 }, c.slowDisk, &c.bridge.Policy)
+		c.bridge.places = newPlaces(func(k plan.Kind) int { return AtOnce(k) / 16 }, c.slowDisk, &c.bridge.inForce)
 		c.want(plan.Stage, "ann", "large", 300)
 		c.want(plan.Stage, "ben", "small ", 30)
 		c.within(11*time.Second, "small ", 30)

@@ -12,6 +12,7 @@ import (
 // check-ins, and passes on the answers. It is safe for concurrent use.
 type queueWorkers struct {
 	config    *Config
+	inForce   *inForce
 	board     *board
 	life      *life
 	condition *condition
@@ -100,7 +101,7 @@ func (w *queueWorkers) sayGoodbye(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, goodbyeWithin)
 	defer cancel()
 	w.life.ending.Store(true)
-	for _, q := range w.config.Policy.Queues {
+	for _, q := range w.inForce.queues() {
 		in, _ := w.checkIn(q)
 		in.Reports, in.ExitAfterNumRuns = []codalab.RunReport{}, 0
 		if _, err := w.send(ctx, q.Name, in); err != nil && ctx.Err() == nil {

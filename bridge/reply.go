@@ -20,7 +20,7 @@ import (
 
 // replier replies to the server's messages about files and ports of bundles. It is safe for concurrent use.
 type replier struct {
-	policy    *plan.Policy
+	inForce   *inForce
 	workerID  func(queue string) string
 	service   BundleService
 	collector Collector
@@ -70,7 +70,7 @@ func (a *replier) replyToRead(ctx context.Context, q plan.Queue, m codalab.Messa
 		if _, err := standing(ctx, a.service, r); err != nil {
 			return errors.Join(err, a.service.Reply(ctx, a.workerID(q.Name), m.SocketID, reply))
 		}
-		root, err := a.collector.Open(*r.Run, a.policy.Layout.RunDir(r.Bundle, r.OnDisk))
+		root, err := a.collector.Open(*r.Run, a.inForce.now().Layout.RunDir(r.Bundle, r.OnDisk))
 		if err == nil {
 			defer func() { _ = root.Close() }() // only read
 			target := codalab.Target{BundleUUID: m.UUID, Subpath: m.Path}
@@ -126,13 +126,13 @@ func (a *replier) writeInto(ctx context.Context, r plan.Row, m codalab.Message) 
 	default:
 		return errors.New("the run had not begun")
 	}
-	if a.policy.Queues[r.Queue].WorkingDirDisk == spool.WorkingDirLocal {
+	if a.inForce.queue(r.Queue).WorkingDirDisk == spool.WorkingDirLocal {
 		return errors.New("its working directory is on its node's own disk")
 	}
 	if _, err := standing(ctx, a.service, r); err != nil {
 		return err
 	}
-	root, err := os.OpenRoot(a.policy.Layout.RunDir(r.Bundle, r.OnDisk))
+	root, err := os.OpenRoot(a.inForce.now().Layout.RunDir(r.Bundle, r.OnDisk))
 	if err != nil {
 		return fmt.Errorf("open the run directory: %w", err)
 	}

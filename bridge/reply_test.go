@@ -18,7 +18,7 @@ import (
 func writeSite(t *testing.T) (*replier, *plan.Row, string) {
 	t.Helper()
 	l := spool.Layout(t.TempDir())
-	a := &replier{policy: &plan.Policy{Layout: l}, service: sameBundle{}, view: &view{}, inbox: &inbox{}}
+	a := &replier{inForce: following(plan.Policy{Layout: l}), service: sameBundle{}, view: &view{}, inbox: &inbox{}}
 	a.inbox.init()
 	r := &plan.Row{Bundle: "0x1", Attempt: plan.Attempt{Number: 1, OnDisk: "1-b1", Begun: &spool.Started{}}, Phase: plan.Running, Run: &codalab.RunBundle{
 		Dependencies: []codalab.RunDependency{{Dependency: codalab.Dependency{ChildPath: "dep"}}},
@@ -96,7 +96,7 @@ func TestWriteThatIsLostIsKeptInTheHistory(t *testing.T) {
 		"that is a dependency": func(*replier, *plan.Row) string { return "dep" },
 		// The command would not see it.
 		"its working directory is on its node's own disk": func(a *replier, _ *plan.Row) string {
-			a.policy.Queues = map[string]plan.Queue{"": {WorkingDirDisk: spool.WorkingDirLocal}}
+			a.inForce.now().Queues = map[string]plan.Queue{"": {WorkingDirDisk: spool.WorkingDirLocal}}
 			return "msg"
 		},
 	} {

@@ -50,6 +50,20 @@ func (r *rules) followSizes(sizes map[string]sbatch.NodeSizes) {
 	r.changed()
 }
 
+// replace puts another configured policy in the place of the present one. What Slurm told stays.
+func (r *rules) replace(p plan.Policy) {
+	p.Queues = maps.Clone(p.Queues)
+	for name, q := range p.Queues {
+		q.Nodes = r.Queues[name].Nodes
+		p.Queues[name] = q
+	}
+	r.Policy = p
+	if r.settings != nil && r.adapt != nil {
+		r.adapt(&r.Policy, *r.settings)
+	}
+	r.changed()
+}
+
 func (r *rules) changed() {
 	if r.trace != nil {
 		r.trace(r.Policy)

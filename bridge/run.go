@@ -49,9 +49,7 @@ func (b *Bridge) work(ctx context.Context) error {
 	if b.Secrets != nil {
 		g.Go(func() error { return b.secrets.run(ctx) })
 	}
-	for _, q := range b.Policy.Queues {
-		g.Go(func() error { return b.checkIns(g, q).run(ctx) })
-	}
+	g.Go(func() error { return b.serveQueues(ctx, g) })
 	if b.Standalone != nil {
 		stop := ender{life: &b.life, board: &b.board, contact: &b.contact, inbox: &b.inbox, log: b.Log, now: b.Now}
 		g.Go(func() error { return stop.run(ctx) })
@@ -70,7 +68,7 @@ func (b *Bridge) checkIns(g *errgroup.Group, q plan.Queue) *checkIns {
 		queueWorkers: &b.queueWorkers, contact: &b.contact, condition: &b.condition, group: g, queue: q, now: b.Now, log: b.Log,
 		answers: make(chan answer), proved: make(chan struct{}),
 		replier: &replier{
-			policy: &b.Policy, workerID: b.Config.WorkerID, service: b.Service, collector: b.Collector, spool: b.Spool,
+			inForce: &b.inForce, workerID: b.Config.WorkerID, service: b.Service, collector: b.Collector, spool: b.Spool,
 			ports: b.Ports, ledger: b.Ledger, view: &b.board.view, inbox: &b.inbox, log: b.Log,
 		},
 	}

@@ -31,7 +31,7 @@ func (d *doer) giveSecrets(ctx context.Context, r plan.Row) (plan.Outcome, error
 		o.Final = false // a login or a permission can be repaired
 		return o, nil
 	}
-	if err := d.secrets.Files.GiveSecrets(r.Bundle, d.policy.Submission(r), values); err != nil {
+	if err := d.secrets.Files.GiveSecrets(r.Bundle, d.inForce.now().Submission(r), values); err != nil {
 		o := outcome(err)
 		o.Final = false
 		return o, err
@@ -46,7 +46,7 @@ const withdrawEvery = 10 * time.Second
 // attempt was stopped before it began, or its worker died as it began, or a bridge crashed.
 type secretWatch struct {
 	secrets *Secrets
-	policy  *plan.Policy
+	inForce *inForce
 	view    *view
 	now     func() time.Time
 	log     *slog.Logger
@@ -73,7 +73,7 @@ func (w *secretWatch) withdraw() error {
 	}
 	var errs []error
 	for _, f := range files {
-		if r, ok := w.view.row(f.Bundle); ok && r.NeedsSecrets() && w.policy.Submission(r) == f.Submission {
+		if r, ok := w.view.row(f.Bundle); ok && r.NeedsSecrets() && w.inForce.now().Submission(r) == f.Submission {
 			continue
 		}
 		errs = append(errs, w.secrets.Files.WithdrawSecrets(f))

@@ -16,7 +16,7 @@ import (
 
 // askQueue asks Slurm whether it takes the smallest job of a queue.
 func (t *trials) askQueue(ctx context.Context, queue string) plan.Canary {
-	_, err := canary.Ask(ctx, t.scheduler, t.queues[queue])
+	_, err := canary.Ask(ctx, t.scheduler, t.inForce.queue(queue))
 	var refused *sbatch.Error
 	switch {
 	case err == nil:
@@ -31,7 +31,7 @@ func (t *trials) askQueue(ctx context.Context, queue string) plan.Canary {
 // shown. It is empty if the request fits one of them, if Slurm takes it all the same, and if Slurm does not
 // tell the bundle's fault from the queue's: then the job is submitted, and its refusal is judged.
 func (t *trials) tooLarge(ctx context.Context, r plan.Row) string {
-	q, ok := t.queues[r.Queue]
+	q, ok := t.inForce.queues()[r.Queue]
 	if q.Nodes = t.capacity.nodeSizes(r.Queue); !ok || q.Fits(r.Resources) {
 		return ""
 	}
@@ -66,7 +66,7 @@ const (
 // bundles with one impossible request cost Slurm one question. They are safe for concurrent use.
 type trials struct {
 	scheduler sbatch.Scheduler
-	queues    map[string]plan.Queue
+	inForce   *inForce
 	capacity  *capacity
 	now       func() time.Time
 

@@ -38,7 +38,7 @@ func TestOnlyAnswersOfSlurmAreRemembered(t *testing.T) {
 	known := &capacity{}
 	known.init()
 	known.setNodes(nil, map[string]sbatch.NodeSizes{"cpu": {{CPUs: 8, Memory: 1 << 30}}}, nil)
-	tried := trials{scheduler: slurm, queues: map[string]plan.Queue{"cpu": {Name: "cpu"}}, capacity: known, now: time.Now}
+	tried := trials{scheduler: slurm, inForce: following(plan.Policy{Queues: map[string]plan.Queue{"cpu": {Name: "cpu"}}}), capacity: known, now: time.Now}
 	row := plan.Row{Bundle: "0x1", Queue: "cpu", Run: &codalab.RunBundle{}}
 	row.Resources = codalab.Resources{CPUs: 1, Memory: 300 << 30}
 

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"os/user"
 	"path/filepath"
@@ -44,6 +45,9 @@ func (c Config) check() error {
 	case len(c.Queue) == 0:
 		return errors.New("no queue: add a table such as [queue.gpu]")
 	}
+	if err := c.checkMetrics(); err != nil {
+		return err
+	}
 	if err := sqldb.Check(c.Ledger); err != nil {
 		return fmt.Errorf("ledger: %w", err)
 	}
@@ -71,6 +75,19 @@ func (c Config) check() error {
 	}
 	if c.Slurm.ObserveEvery.Duration < time.Second {
 		return errors.New("slurm.observe_every is below 1s: so many questions burden the controller")
+	}
+	return nil
+}
+
+// checkMetrics refuses an address or a file that nobody could read metrics from.
+func (c Config) checkMetrics() error {
+	if c.MetricsListen != "" {
+		if _, _, err := net.SplitHostPort(c.MetricsListen); err != nil {
+			return fmt.Errorf("metrics_listen = %q: want an address such as \"127.0.0.1:9463\"", c.MetricsListen)
+		}
+	}
+	if c.MetricsFile != "" && (!filepath.IsAbs(c.MetricsFile) || filepath.Ext(c.MetricsFile) != ".prom") {
+		return fmt.Errorf("metrics_file = %q: want the absolute path of a file whose name ends in .prom, since node_exporter reads no others", c.MetricsFile)
 	}
 	return nil
 }

@@ -35,6 +35,9 @@ type Config struct {
 	Ledger       string `toml:"ledger"`
 	Worker       string `toml:"worker"`
 
+	MetricsListen string `toml:"metrics_listen"`
+	MetricsFile   string `toml:"metrics_file"`
+
 	Trust []string `toml:"trust"`
 
 	DiskSettle      Duration `toml:"disk_settle"`

@@ -18,7 +18,11 @@ func reference() string {
 		if k.Default != "" {
 			fallback = "`" + strings.Trim(k.Default, `"`) + "`"
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", k.Name, k.Type, fallback, k.Meaning)
+		follows := ""
+		if Live(k.Name) {
+			follows = " ↻"
+		}
+		fmt.Fprintf(&b, "| `%s`%s | %s | %s | %s |\n", k.Name, follows, k.Type, fallback, k.Meaning)
 	}
 	return b.String()
 }

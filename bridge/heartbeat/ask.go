@@ -82,7 +82,7 @@ func Ask(ctx context.Context, shared spool.Layout, state lease.State, bundle str
 // answer answers the questions in the shared directory. It tries one that it cannot answer now again,
 // until the other host gives up.
 func (r *Recorder) answer(ctx context.Context) {
-	dir := spool.Layout(r.Config.Shared).BridgeDir()
+	dir := spool.Layout(r.Config().Shared).BridgeDir()
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return

@@ -55,6 +55,9 @@ func (s *Status) addHolds() {
 		for _, queue := range slices.Sorted(maps.Keys(last.Server)) {
 			hold("The server does not take the check-ins of queue %s: %s.", queue, termtext.Line(last.Server[queue]))
 		}
+		if last.Refused != "" {
+			hold("The bridge goes on with the configuration that it had: the file was read again, and refused: %s.", termtext.Line(last.Refused))
+		}
 		if len(last.UnansweredQueues) > 0 {
 			hold("The server has not answered a check-in of queue %s since the bridge started.", strings.Join(last.UnansweredQueues, ", "))
 		}

@@ -29,7 +29,7 @@ type Heartbeat struct {
 // of the bridge's lease, and answers the questions of other hosts.
 type Recorder struct {
 	Bridge *bridge.Bridge
-	Config config.Config
+	Config func() config.Config
 	Ledger *ledger.Ledger
 	Lease  *lease.Lease
 	// Holder is the bridge as the lease names it.
@@ -54,7 +54,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 		now, h := r.Bridge.Now(), r.Bridge.Condition()
 		if at.IsZero() || now.Sub(at) >= lease.RenewEvery || !sameNews(last, h) {
 			last, at = h, now
-			ledger.Touch(r.Config.Ledger, now)
+			ledger.Touch(r.Config().Ledger, now)
 			err := r.Lease.Renew(ctx, r.status(Heartbeat{At: now, Condition: h}))
 			if _, ok := errors.AsType[*lease.LostError](err); ok {
 				return err
@@ -105,7 +105,7 @@ func (r *Recorder) status(h Heartbeat) Status {
 	h.Host, h.Process, h.Started = r.Holder.Host, r.Holder.Process, r.Holder.Started
 	rows, running := r.Bridge.Rows(), h.Ended.IsZero()
 	s := Status{Ledger: r.Holder.Ledger, Bridge: r.Holder.Bridge, Running: running, Starting: running && !h.Open, Last: &h}
-	s.Add(r.Config, rows, r.Bridge.Resting())
+	s.Add(r.Config(), rows, r.Bridge.Resting())
 	s.Waits = s.Waits[:min(len(s.Waits), mostPublished)]
 	return s
 }

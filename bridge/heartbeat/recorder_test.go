@@ -35,7 +35,8 @@ func TestPublishedStatusIsSmallHoweverManyCausesThereAre(t *testing.T) {
 	if err := b.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s := (&Recorder{Bridge: b, Config: config.Config{Shared: t.TempDir()}}).status(Heartbeat{Condition: b.Condition()})
+	shared := t.TempDir()
+	s := (&Recorder{Bridge: b, Config: func() config.Config { return config.Config{Shared: shared} }}).status(Heartbeat{Condition: b.Condition()})
 	data, err := json.Marshal(s)
 	if err != nil || len(data) > 64<<10 || len(s.Waits) != 100 || s.Queues[0].Phases[plan.Collecting] != len(rows) {
 		t.Errorf("%d bytes, %d causes, queues %+v, %v", len(data), len(s.Waits), s.Queues, err)

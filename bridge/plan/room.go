@@ -115,5 +115,16 @@ func (d *decision) killWaiting(message string) {
 	d.giveUpRoom()
 }
 
+// State is the state in which servers end the bundle: ready, failed or killed.
+func (v Verdict) State() codalab.State {
+	switch {
+	case v.killed():
+		return codalab.StateKilled
+	case v.Failure != "" || v.ExitCode != nil && *v.ExitCode != 0:
+		return codalab.StateFailed
+	}
+	return codalab.StateReady
+}
+
 // killed reports whether servers take the bundle for killed.
 func (v Verdict) killed() bool { return strings.Contains(v.Failure, codalab.KillRequested) }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -11,36 +12,82 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/bridge/admin/doctor"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
+	"github.com/cl-slurm/cl-slurm/bridge/metrics"
 	"github.com/cl-slurm/cl-slurm/bridge/trace"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/assembly"
+	pages "github.com/cl-slurm/cl-slurm/cmd/internal/metrics"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
 func runCommand(p program.Process) *cobra.Command {
-	s, t, debug := &site{Process: p}, tracing{limit: config.Size{Bytes: trace.DefaultLimit}}, false
-	cmd := s.command("run", "Claim bundles and run them until a signal ends it", "", cobra.NoArgs, func(ctx context.Context, _ []string) error {
-		return outdated(refusedLogin(serve(ctx, p, s.Config, t, p.Log(debug))), s.flags)
+	s, r := &site{Process: p}, running{tracing: tracing{limit: config.Size{Bytes: trace.DefaultLimit}}}
+	cmd := s.command("run", "Claim bundles and run them until a signal ends it", aboutRun, cobra.NoArgs, func(ctx context.Context, _ []string) error {
+		r.log = p.LogAs(*r.format, r.debug)
+		ctx, hangups, stop := reloadSignals(ctx)
+		defer stop()
+		r.reread = assembly.Rereading{Asked: hangups, Read: s.readAgain}
+		return outdated(refusedLogin(serve(ctx, p, s.Config, r)), s.flags)
 	})
-	t.flags(cmd)
-	cmd.Flags().BoolVar(&debug, "debug", false, "log in detail")
+	r.flags(cmd)
 	return cmd
 }
 
+const aboutRun = `cl-bridge run claims bundles and runs them until SIGTERM or SIGINT ends it.
+
+At SIGHUP (systemctl --user reload cl-bridge) it reads the configuration again, and
+logs each key that it follows from then on. It names the keys that have changed and
+that it follows only after a new start. It keeps to what it has if the file is wrong.`
+
+// running are the flags of the command run, and what comes with them.
+type running struct {
+	tracing
+
+	metricsListen string
+	format        *program.LogFormat
+	debug         bool
+	log           *slog.Logger
+	reread        assembly.Rereading
+}
+
+func (r *running) flags(cmd *cobra.Command) {
+	r.tracing.flags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&r.metricsListen, "metrics-listen", "", "the `address` to serve /metrics on, instead of the configuration's")
+	r.format = program.LogFormatFlag(f)
+	f.BoolVar(&r.debug, "debug", false, "log in detail")
+}
+
+// readAgain reads the configuration again, with the ledger of the start.
+func (s *site) readAgain() (config.Config, error) {
+	again := site{Process: s.Process, flags: s.flags}
+	err := again.read()
+	return again.Config, err
+}
+
 // serve builds the bridge and runs it.
-func serve(ctx context.Context, p program.Process, c config.Config, t tracing, log *slog.Logger) error {
+func serve(ctx context.Context, p program.Process, c config.Config, r running) error {
+	log := r.log
 	cl, slurm, err := connect(ctx, p, c, log)
 	if err != nil {
 		return program.Usage(err)
 	}
+	counts := metrics.New(p.Now)
+	slurm.Watch = counts.Call
+	page := pages.NewPage("cl_bridge_", log, counts)
+	page.Address, page.File = cmp.Or(r.metricsListen, c.MetricsListen), c.MetricsFile
 	return assembly.Assembly{
 		Process: p, Config: c, Log: log,
 		Client:      cl,
 		Scheduler:   func(context.Context) (sbatch.Scheduler, error) { return slurm, nil },
 		SubmitBound: slurm.SubmitBound(),
 		Settings:    slurm.Settings,
-		Run:         func(ctx context.Context, b *bridge.Bridge) error { return t.runBridge(ctx, b, log) },
-		TryHost:     doctor.LogHost(log),
+		Counts:      counts,
+		Reread:      r.reread,
+		Run: func(ctx context.Context, b *bridge.Bridge) error {
+			return page.Around(ctx, func() error { return r.runBridge(ctx, b, log) })
+		},
+		TryHost: doctor.LogHost(log),
 	}.Serve(ctx)
 }
 

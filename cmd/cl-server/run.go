@@ -27,7 +27,7 @@ type running struct {
 	provider provider
 	limits   limitFlags
 	audit    auditFlags
-	format   string
+	format   *program.LogFormat
 	// fetchPrivate are the hosts and networks of the site from which users may upload.
 	fetchPrivate []string
 	config       server.Config
@@ -71,16 +71,14 @@ stay possible.`,
 	r.provider.flags(cmd)
 	siteFlags(cmd.Flags(), &r.config)
 	f := cmd.Flags()
-	f.StringVar(&r.format, "log-format", "text", "the `form` of the log's lines on standard error: text or json")
+	r.format = program.LogFormatFlag(f)
 	f.StringArrayVar(&r.fetchPrivate, "fetch-private", nil, "a `host` or network (10.1.0.0/16) of your own from which users may upload by URL, besides public addresses; may be repeated")
 	return cmd
 }
 
 // check fails for flags that are wrong before the data directory is opened, and for files that others can replace.
 func (r *running) check(p program.Process) (err error) {
-	if r.config.Log, err = newLog(p, r.format); err != nil {
-		return err
-	}
+	r.config.Log = p.LogAs(*r.format, false)
 	err = cmp.Or(r.web.check(), r.at.checkOwn(p), checkFlagFiles(p, map[string]string{
 		"--secrets-key": r.config.SecretsKey, "--audit-file": r.audit.file,
 		"--tls-cert": r.web.cert, "--tls-key": r.web.key, "--oidc-client-secret-file": r.provider.secretFile,
@@ -126,17 +124,6 @@ func besideOwn(name string) string {
 		return ""
 	}
 	return filepath.Join(filepath.Dir(own), name)
-}
-
-// newLog returns the operator's log.
-func newLog(p program.Process, format string) (*slog.Logger, error) {
-	switch format {
-	case "text":
-		return p.Log(false), nil
-	case "json":
-		return slog.New(slog.NewJSONHandler(p.Stderr, nil)), nil
-	}
-	return nil, fmt.Errorf("--log-format %q: want text or json", format)
 }
 
 // limitFlags are the limits of what runs may request; an empty text is none.

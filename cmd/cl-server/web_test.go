@@ -133,7 +133,7 @@ func TestBadWebFlags(t *testing.T) {
 	for args, says := range map[string]string{
 		"--tls-cert a":               "--tls-cert and --tls-key need each other",
 		"--tls-cert /no --tls-key /": "--tls-cert: open /no",
-		"--log-format xml":           `--log-format "xml": want text or json`,
+		"--log-format xml":           `invalid argument "xml" for "--log-format" flag: want text or json`,
 	} {
 		_, stderr, code := start(t.Context(), "", append([]string{"run", "--data", data}, strings.Fields(args)...)...)
 		if got := code(); got != program.ExitUsage || !strings.Contains(stderr.String(), says) {

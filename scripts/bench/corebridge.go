@@ -112,7 +112,7 @@ func (b *coreBridge) run(ctx context.Context) {
 	log := b.bridge.Log
 	me := lease.Holder{Bridge: b.book.ID, Ledger: ledger.Name(b.config.Ledger), Host: coreHost, Process: os.Getpid(), Started: b.bridge.Now()}
 	held := must(lease.Acquire(ctx, b.layout().BridgeDir(), me, func(lease.Holder) bool { return false }, func(lease.Holder) {}))
-	heartbeats := heartbeat.Recorder{Bridge: b.bridge, Config: b.config, Ledger: b.book, Lease: held, Holder: me, Log: log}
+	heartbeats := heartbeat.Recorder{Bridge: b.bridge, Config: func() config.Config { return b.config }, Ledger: b.book, Lease: held, Holder: me, Log: log}
 	var beside sync.WaitGroup
 	ctx, stop := context.WithCancel(ctx)
 	beside.Go(func() { _ = heartbeats.Run(ctx) }) // nobody else takes the lease

@@ -83,6 +83,7 @@ func (r *release) files(p platform) ([]file, error) {
 		l.put("lib/systemd/system/cl-server.service", filepath.Join(r.source, "scripts", "cl-server.service"))
 		l.put("lib/systemd/user/cl-bridge.service", filepath.Join(r.source, "scripts", "cl-bridge.service"))
 		l.put("lib/systemd/user/cl-worker.service", filepath.Join(r.source, "scripts", "cl-worker.service"))
+		l.put("share/cl-slurm/cl-slurm.rules.yml", filepath.Join(r.source, "scripts", "cl-slurm.rules.yml"))
 		l.put("share/cl-slurm/worker.sh", filepath.Join(r.source, "server", "workercode", "worker.sh"))
 		l.put("lib/sysusers.d/cl-slurm.conf", filepath.Join(r.source, "scripts", "cl-server.sysusers"))
 	}

@@ -69,49 +69,49 @@ func adapt(c config.Slurm, p *plan.Policy, s sbatch.Settings) {
 	p.RecordAge = min(c.MinJobAge.Or(site), site) // a purged job is absent, too
 }
 
-// DownloadPace bounds all downloads together; nil means no bound.
-func DownloadPace(c config.Config) *transfer.Pace {
-	if c.Staging.Bandwidth.Bytes == 0 {
-		return nil
-	}
-	return transfer.NewPace(c.Staging.Bandwidth.Bytes)
-}
+// DownloadPace bounds all downloads together.
+func DownloadPace(c config.Config) *transfer.Pace { return transfer.NewPace(c.Staging.Bandwidth.Bytes) }
 
-func stager(p program.Process, c config.Config, cl *client.Client, content *cache.Cache, bridge string, now func() time.Time, made Convert) (*staging.Stager, *images.Images) {
-	pace := DownloadPace(c)
+// addStager makes the stagers of bundles and of images, and what they follow while the bridge runs.
+func (made *parts) addStager(p program.Process, c config.Config, cl *client.Client, bridge string, now func() time.Time, convert Convert) {
+	made.pace = DownloadPace(c)
 	var public func(context.Context, string) (bool, error)
 	if c.Cache.Group {
 		public = cl.Public
 	}
-	links := dataInPlace(c, cl, spool.Layout(c.Shared), now)
-	files, from := imageFiles(c, links), NewSource(c, p.Getenv, pace)
-	if files != nil {
-		from.OpenFile = files.Open
-	}
-	im := NewImages(c, content, from)
-	im.Files, im.Now, im.Convert = files, now, made
-	return &staging.Stager{
+	made.links = dataInPlace(c, cl, spool.Layout(c.Shared), now)
+	files, from := imageFiles(c, made.links), NewSource(c, p.Getenv, made.pace)
+	from.OpenFile = files.Open
+	im := NewImages(c, made.content, from)
+	im.Files, im.Now, im.Convert = files, now, convert
+	im.LowWater, im.Converter.Reserve = made.live.lowWater, made.live.lowWater
+	made.Images = im
+	made.Stager = &staging.Stager{
 		Images: im,
 		Dependencies: &inputs.Dependencies{
 			Contents: cl,
-			Cache:    content,
+			Cache:    made.content,
 			Public:   public,
 			Identity: cl.Identity,
 			Limits:   tarstream.Limits{Bytes: c.Staging.MaxDependency.Bytes, Entries: int64(c.Staging.MaxFiles)},
-			LowWater: c.LowWater.Of,
+			LowWater: made.live.lowWater,
 			AtOnce:   c.Staging.Downloads,
-			Pace:     pace,
-			Links:    links,
+			Pace:     made.pace,
+			Links:    made.links,
 			Store:    serverStore(c),
 			Layout:   spool.Layout(c.Shared),
 		},
 		Holder: func(bundle string) cache.Holder { return pins.RowHolder(bridge, bundle) },
-	}, im
+	}
 }
 
 // collector returns the collector of results.
-func collector(c config.Config, cl *client.Client, now func() time.Time) *results.Collector {
-	return &results.Collector{Contents: cl, Store: serverStore(c), Layout: spool.Layout(c.Shared), MaxBytes: c.Staging.MaxResults.Bytes, Now: now}
+func (a Assembly) collector(now func() time.Time) *results.Collector {
+	made := &results.Collector{Contents: a.Client, Store: serverStore(a.Config), Layout: spool.Layout(a.Shared), MaxBytes: a.Staging.MaxResults.Bytes, Now: now}
+	if a.Counts != nil {
+		made.Sent = a.Counts.Sent
+	}
+	return made
 }
 
 // NewImages returns the stager of images for a cache.
@@ -138,29 +138,24 @@ func serverStore(c config.Config) *results.Store {
 	return &results.Store{Dir: filepath.Clean(c.ServerStore)}
 }
 
-// dataInPlace returns the finder of links' data, or nil if the site lists no directory.
+// dataInPlace returns the finder of links' data.
 func dataInPlace(c config.Config, cl *client.Client, layout spool.Layout, now func() time.Time) *inputs.Links {
-	if len(c.Link) == 0 {
-		return nil
-	}
-	p := &inputs.Links{Hidden: hiddenPaths(c), Catalog: cl, Records: layout.Link, Now: now}
-	for _, l := range c.Link {
-		p.Roots = append(p.Roots, inputs.LinkRoot{Path: filepath.Clean(l.Root), Users: l.Users})
-	}
-	return p
+	return &inputs.Links{Roots: linkRoots(c), Hidden: hiddenPaths(c), Catalog: cl, Records: layout.Link, Now: now}
 }
 
-// imageFiles returns the finder of SIFs that bundles use in place, or nil if the site lists no
-// directory.
+func linkRoots(c config.Config) []inputs.LinkRoot {
+	var roots []inputs.LinkRoot
+	for _, l := range c.Link {
+		roots = append(roots, inputs.LinkRoot{Path: filepath.Clean(l.Root), Users: l.Users})
+	}
+	return roots
+}
+
+// imageFiles returns the finder of SIFs that bundles use in place.
 func imageFiles(c config.Config, links *inputs.Links) *images.Files {
-	if len(c.Image.Roots) == 0 && links == nil {
-		return nil
+	return &images.Files{
+		Roots: c.Image.Roots, Hidden: hiddenPaths(c), Records: spool.Layout(c.Shared).SIFDigests(), OwnerRoots: links.RootsOf,
 	}
-	files := &images.Files{Roots: c.Image.Roots, Hidden: hiddenPaths(c), Records: spool.Layout(c.Shared).SIFDigests()}
-	if links != nil {
-		files.OwnerRoots = links.RootsOf
-	}
-	return files
 }
 
 // hiddenPaths returns the paths that no bundle may use in place: the bridge's own, and system

@@ -15,6 +15,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
+	"github.com/cl-slurm/cl-slurm/staging"
 )
 
 func TestNoBundleMayUseTheBridgesOwnFilesInPlace(t *testing.T) {
@@ -40,7 +41,7 @@ func TestCacheOfAGroupHasItsOwnDirectoryAndSharesOnlyWhatIsPublic(t *testing.T) 
 	for _, group := range []bool{false, true} {
 		c := config.Config{Shared: t.TempDir()}
 		c.Cache.Group = group
-		s, _ := stager(program.Process{Getenv: noConfiguration}, c, nil, nil, "b1b2b3", time.Now, nil)
+		s := stagerOf(c)
 		if asks := s.Dependencies.Public != nil; asks != group {
 			t.Errorf("group %v: asks the server what is public: %v", group, asks)
 		}
@@ -136,7 +137,7 @@ func TestResultsAreBoundedAsConfigured(t *testing.T) {
 	t.Parallel()
 	var c config.Config
 	c.Staging.MaxResults.Bytes = 1 << 30
-	if got := collector(c, nil, time.Now).MaxBytes; got != 1<<30 {
+	if got := (Assembly{Config: c}).collector(time.Now).MaxBytes; got != 1<<30 {
 		t.Errorf("results may have %d bytes", got)
 	}
 }
@@ -144,7 +145,7 @@ func TestResultsAreBoundedAsConfigured(t *testing.T) {
 // Without it a run that depends on a UUID that somebody has used again would get the first owner's data.
 func TestI9StagerAsksTheServerWhichBundleADependencyIsOn(t *testing.T) {
 	t.Parallel()
-	s, _ := stager(program.Process{Getenv: noConfiguration}, config.Config{Shared: t.TempDir()}, nil, nil, "b1b2b3", time.Now, nil)
+	s := stagerOf(config.Config{Shared: t.TempDir()})
 	if s.Dependencies.Identity == nil {
 		t.Error("it asks nobody")
 	}
@@ -152,3 +153,10 @@ func TestI9StagerAsksTheServerWhichBundleADependencyIsOn(t *testing.T) {
 
 // noConfiguration is an environment without variables.
 func noConfiguration(string) string { return "" }
+
+// stagerOf returns the stager of a configuration.
+func stagerOf(c config.Config) *staging.Stager {
+	made := parts{live: newLive(c)}
+	made.addStager(program.Process{Getenv: noConfiguration}, c, nil, "b1b2b3", time.Now, nil)
+	return made.Stager
+}

@@ -30,7 +30,7 @@ func TestBridgeWhoseSharedDirectoryWasTakenEnds(t *testing.T) {
 	}
 	log := slog.New(slog.DiscardHandler)
 	beats := heartbeat.Recorder{Bridge: &bridge.Bridge{Config: bridge.Config{Now: time.Now, Log: log}}, Lease: held[0], Log: log}
-	beats.Config = config.Config{Shared: dir, Ledger: filepath.Join(dir, "ledger.db")}
+	beats.Config = func() config.Config { return config.Config{Shared: dir, Ledger: filepath.Join(dir, "ledger.db")} }
 	ctx, cancel := context.WithTimeout(t.Context(), testenv.WaitLimit)
 	defer cancel()
 	err := whileHeld(ctx, &beats, func(ctx context.Context) error { <-ctx.Done(); return nil })

@@ -14,6 +14,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/heartbeat"
 	"github.com/cl-slurm/cl-slurm/bridge/lease"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
+	"github.com/cl-slurm/cl-slurm/bridge/metrics"
 	"github.com/cl-slurm/cl-slurm/bridge/pins"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
@@ -28,6 +29,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 	"github.com/cl-slurm/cl-slurm/staging"
 	"github.com/cl-slurm/cl-slurm/staging/images"
+	"github.com/cl-slurm/cl-slurm/staging/inputs"
+	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
 
 // Assembly describes a bridge. Serve builds and runs it, once.
@@ -67,6 +70,10 @@ type Assembly struct {
 	// TryHost tries once, while the bridge runs, whether this host could run containers by the cl-worker
 	// of jobs; nil for no trial.
 	TryHost func(ctx context.Context, worker string)
+	// Counts counts what the bridge does; nil for nothing.
+	Counts *metrics.Metrics
+	// Reread lets the bridge follow its configuration file; the zero value does not.
+	Reread Rereading
 	// Beside are background tasks. Each ends at the bridge's end.
 	Beside []func(ctx context.Context)
 }
@@ -87,6 +94,10 @@ type parts struct {
 	// content is the cache of dependencies. imageContent is that of images, which may be the same one.
 	content, imageContent *cache.Cache
 	neighbours            *pins.Neighbours // nil for none
+	// live, pace and links follow the configuration while the bridge runs.
+	live  *live
+	pace  *transfer.Pace
+	links *inputs.Links
 }
 
 // doorbellEvery is the interval of checks of the doorbell, readEvery the least interval between two
@@ -164,9 +175,13 @@ func (a Assembly) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	heartbeats := heartbeat.Recorder{Bridge: b, Config: a.Config, Ledger: book, Lease: held, Holder: me, Log: a.Log}
+	heartbeats := heartbeat.Recorder{Bridge: b, Config: func() config.Config { return *made.live.Load() }, Ledger: book, Lease: held, Holder: me, Log: a.Log}
 	sweeps := Sweeper(a.Config, book, watched, a.swept(installed), now)
 	beside := append(a.upkeep(made, installed.Worker().Path, sweeps), a.Beside...)
+	if a.Reread.Asked != nil {
+		follow := reloader{Rereading: a.Reread, made: made, policy: a.policyOf(book.ID, layout, installed), counts: a.Counts, log: a.Log}
+		beside = append(beside, follow.run)
+	}
 	return whileHeld(ctx, &heartbeats, func(ctx context.Context) error {
 		return runBeside(ctx, func() error { return a.runBridge(ctx, b) }, beside...)
 	})
@@ -218,14 +233,19 @@ func (a Assembly) runBridge(ctx context.Context, b *bridge.Bridge) error {
 // build builds the bridge, its caches and its stagers.
 func (a Assembly) build(book *ledger.Ledger, watched *sbatch.Observer, installed sharedfiles.Programs, host string) (parts, error) {
 	c, layout := a.Config, spool.Layout(a.Shared)
-	made := parts{neighbours: a.neighbours(layout, watched.Now)}
+	made := parts{neighbours: a.neighbours(layout, watched.Now), live: newLive(c)}
 	judge := pins.Judge{
 		Ledger: &book.Reader, Observe: watched.Observe, Now: watched.Now, Neighbours: made.neighbours,
 		Ready: func() bool { return made.Bridge.Observed() },
 	}
 	made.Over = judge.Over
 	var err error
-	if made.content, err = cache.Open(CacheDir(c), CacheOptions(c, judge.Over)); err != nil {
+	options := CacheOptions(c, judge.Over)
+	options.Quota = made.live.quota
+	if a.Counts != nil {
+		options.Got = a.Counts.Got
+	}
+	if made.content, err = cache.Open(CacheDir(c), options); err != nil {
 		return made, err
 	}
 	made.imageContent = made.content
@@ -236,10 +256,10 @@ func (a Assembly) build(book *ledger.Ledger, watched *sbatch.Observer, installed
 			return made, err
 		}
 	}
-	made.Stager, made.Images = stager(a.Process, c, a.Client, made.content, book.ID, watched.Now, ImageJobs(c, watched, installed))
+	made.addStager(a.Process, c, a.Client, book.ID, watched.Now, ImageJobs(c, watched, installed))
 	made.Images.Cache = made.imageContent
 	made.Bridge = &bridge.Bridge{Config: bridge.Config{
-		Policy:     policy(c, book.ID, layout, installed, a.SubmitBound),
+		Policy:     a.policyOf(book.ID, layout, installed)(c),
 		Name:       c.BridgeName(host),
 		Hostname:   host,
 		SharedDisk: c.ServerStore != "",
@@ -250,7 +270,7 @@ func (a Assembly) build(book *ledger.Ledger, watched *sbatch.Observer, installed
 		Spool:      spool.Disk{Layout: layout, Bridge: book.ID},
 		Gauge:      spool.Disk{Layout: layout},
 		Stager:     made.Stager,
-		Collector:  collector(c, a.Client, watched.Now),
+		Collector:  a.collector(watched.Now),
 		Log:        a.Log,
 		Now:        watched.Now,
 		Settings:   a.Settings, Adapt: func(p *plan.Policy, s sbatch.Settings) { adapt(c.Slurm, p, s) },
@@ -258,6 +278,10 @@ func (a Assembly) build(book *ledger.Ledger, watched *sbatch.Observer, installed
 		DoorbellEvery: doorbellEvery,
 		ReadEvery:     readEvery,
 	}}
+	if a.Counts != nil {
+		made.Bridge.Count = a.Counts.Count
+		a.Counts.Follow(made.Bridge, made.pace.Read)
+	}
 	if a.Adjust != nil {
 		a.Adjust(made.Parts)
 	}

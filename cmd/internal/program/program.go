@@ -71,14 +71,8 @@ func (p Process) Uninterrupted(f func() error) error {
 // Alone is [strictmodes.Alone] for the process.
 func (p Process) Alone() bool { return strictmodes.Alone(p.Getenv) }
 
-// Log returns a log on standard error: all of it with verbose, else without the details.
-func (p Process) Log(verbose bool) *slog.Logger {
-	level := slog.LevelInfo
-	if verbose {
-		level = slog.LevelDebug
-	}
-	return slog.New(slog.NewTextHandler(p.Stderr, &slog.HandlerOptions{Level: level}))
-}
+// Log returns a log of text on standard error: all of it with verbose, else without the details.
+func (p Process) Log(verbose bool) *slog.Logger { return p.LogAs(LogText, verbose) }
 
 // Print prints a command's result: found as JSON, or else text for people.
 func (p Process) Print(asJSON bool, found any, text string) error {
