@@ -122,6 +122,7 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 		freeBefore: free,
 		diskUsed:   r.usage.snapshot(time.Time{}).Usage.DiskBytes,
 		noexec:     container.IsNoexec(r.private.dir),
+		stderrEnd:  readTail(c.Stderr),
 	}
 	e.uncopied = r.copyResults(ctx)
 	return r.usage.complete(e.verdict(r.spec))
@@ -295,9 +296,10 @@ func openSIF(in spool.Inputs) (*os.File, error) {
 	return f, nil
 }
 
-// openOutput opens a file for the command's output, and appends to it.
+// openOutput opens a file for the command's output, and appends to it. The worker reads the end of stderr by the same
+// descriptor, because the command may have put another file at the path.
 func openOutput(root *os.Root, name string) (*os.File, error) {
-	f, err := root.OpenFile(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
+	f, err := root.OpenFile(name, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o644)
 	if err != nil {
 		return nil, onShared(fmt.Errorf("open %s in the run directory: %w", name, err))
 	}

@@ -38,6 +38,8 @@ type ending struct {
 	freeBefore, diskUsed int64
 	// noexec is set if no program in the node's scratch directory can be executed.
 	noexec bool
+	// stderrEnd is the end of the command's standard error; empty if there is none.
+	stderrEnd string
 	// uncopied is the reason why results in a local working directory were not copied.
 	uncopied error
 }
@@ -115,6 +117,9 @@ func (e ending) verdict(spec spool.Spec) spool.Exit {
 			out.Failure = fmt.Sprintf("Exit code %d.", e.exit.Code)
 		}
 		out.Failure += " " + processesSentence(spec.MaxProcesses)
+	}
+	if e.err == nil && e.exit.Code != 0 && out.Cause == spool.CauseUser && !e.terminated {
+		out.Failure = e.addOutput(out.Failure)
 	}
 	if e.uncopied != nil {
 		e.addLoss(&out)
