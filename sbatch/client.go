@@ -174,6 +174,7 @@ func (c *Client) account(ctx context.Context, since time.Time, selection string)
 	if err != nil {
 		return nil, &Error{Op: "account", Message: err.Error(), Err: err}
 	}
+	c.nameCancellers(ctx, jobs)
 	return c.setCluster(jobs), nil
 }
 

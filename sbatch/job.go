@@ -91,6 +91,8 @@ type Job struct {
 	// unknown: squeue does not show it. slurmd cancels a job that its node cannot launch as user 0 (Slurm
 	// src/slurmd/slurmd/req.c: _launch_job_fail, _kill_job).
 	CancelledBy string `json:"cancelled_by,omitempty"`
+	// Canceller is the name of that user; empty if unknown.
+	Canceller string `json:"canceller,omitempty"`
 	// Comment is empty in jobs of QueryAccounting. A site's plugins may rewrite it.
 	Comment string `json:"comment,omitempty"`
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,6 +19,8 @@ type Settings struct {
 	MinJobAge time.Duration `json:"min_job_age"`
 	// KillWait is the time between TERM and KILL.
 	KillWait time.Duration `json:"kill_wait"`
+	// PrivateJobs is set if a user sees only the own jobs (PrivateData).
+	PrivateJobs bool `json:"private_jobs,omitempty"`
 	// RateLimit is the bound on each user's requests; zero for none.
 	RateLimit RateLimit `json:"rate_limit,omitzero"`
 	// Elastic is set if Slurm may start nodes that it does not show now (ResumeProgram).
@@ -75,6 +78,7 @@ func parseSettings(out string) (Settings, error) {
 	s.MinJobAge, errAge = parseSeconds(values, "MinJobAge")
 	s.KillWait, errWait = parseSeconds(values, "KillWait")
 	s.RateLimit, errRate = parseRateLimit(values["SlurmctldParameters"])
+	s.PrivateJobs = slices.Contains(strings.Split(strings.ToLower(values["PrivateData"]), ","), "jobs")
 	storage, ok := values["AccountingStorageType"]
 	if !ok {
 		return Settings{}, errors.New("AccountingStorageType is missing in the answer")

@@ -132,9 +132,18 @@ func (s *slurm) command(t *testing.T, args ...string) answer {
 	return answerOf(c.Output(t.Context()))
 }
 
-// admin runs a command of the real Slurm as root, which has to succeed. The
-// process that started this one runs it.
+// admin runs a command of the real Slurm as root, which has to succeed.
 func (s *slurm) admin(t *testing.T, args ...string) string {
+	t.Helper()
+	a := s.asRoot(t, args...)
+	if a.Exit != 0 {
+		t.Fatalf("as root: %q: %+v", args, a)
+	}
+	return a.Out
+}
+
+// asRoot runs a command of the real Slurm as root. The process that started this one runs it.
+func (s *slurm) asRoot(t *testing.T, args ...string) answer {
 	t.Helper()
 	conn, err := net.Dial("unix", adminSocket(os.Getppid(), t.Name()))
 	if err != nil {
@@ -145,10 +154,7 @@ func (s *slurm) admin(t *testing.T, args ...string) string {
 	if err := cmp.Or(json.NewEncoder(conn).Encode(args), json.NewDecoder(conn).Decode(&a)); err != nil {
 		t.Fatal(err)
 	}
-	if a.Exit != 0 {
-		t.Fatalf("as root: %q: %+v", args, a)
-	}
-	return a.Out
+	return a
 }
 
 // addPartition makes a partition until the test ends. Options are further
