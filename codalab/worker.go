@@ -115,6 +115,9 @@ type RunReport struct {
 	// JobHandle is the run's job in a batch system. Bundles have a field for it, but CodaLab's own worker
 	// does not send it and CodaLab's own server ignores it, as with MemoryMax.
 	JobHandle string `json:"job_handle,omitempty"`
+	// Attempts names the place and the job of each attempt to run the bundle, the last one being the present one. A
+	// server adds them to remote_history; CodaLab's own server ignores them.
+	Attempts []string `json:"attempts,omitempty"`
 }
 
 // StageTimes has the begin and the end of a run's stage, in Unix seconds, and its duration in seconds; nil

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -52,8 +53,16 @@ func plainReport(report codalab.RunReport) codalab.RunReport {
 		message := termtext.Escape(*report.FailureMessage)
 		report.FailureMessage = &message
 	}
+	attempts := make([]string, 0, len(report.Attempts))
+	for _, a := range report.Attempts[max(0, len(report.Attempts)-mostAttempts):] {
+		attempts = append(attempts, termtext.OneLine(a))
+	}
+	report.Attempts = attempts
 	return report
 }
+
+// mostAttempts bounds the attempts in a bundle's remote_history.
+const mostAttempts = 50
 
 // copyReport copies a report into the metadata.
 func (b *Bundle) copyReport(report codalab.RunReport, now time.Time, charged bool) {
@@ -74,6 +83,9 @@ func (b *Bundle) copyReport(report codalab.RunReport, now time.Time, charged boo
 	}
 	if report.JobHandle != "" { // the last job's stays until there is another one
 		m["job_handle"] = report.JobHandle
+	}
+	if hosts := m.Strings("remote_history"); len(report.Attempts) > 0 { // after the host of the claim
+		m["remote_history"] = append(hosts[:min(len(hosts), 1):min(len(hosts), 1)], report.Attempts...)
 	}
 	if b.Contents == "" { // otherwise data_size is the size of the contents
 		b.setSize(report.DiskUtilization)
@@ -120,7 +132,7 @@ func (b *Bundle) finish(report codalab.RunReport) {
 // SameReport compares what must be stored at once of two reports. Times, CPU and memory need not be. The disk use
 // must be: the owner's disk quota is enforced by it, and a run can fill a disk in the time that other usage waits.
 func SameReport(a, b codalab.RunReport) bool {
-	return a.State == b.State && a.RunStatus == b.RunStatus && a.Remote == b.Remote && a.JobHandle == b.JobHandle &&
+	return a.State == b.State && a.RunStatus == b.RunStatus && a.Remote == b.Remote && a.JobHandle == b.JobHandle && slices.Equal(a.Attempts, b.Attempts) &&
 		a.DiskUtilization == b.DiskUtilization &&
 		(a.PinnedReference == nil) == (b.PinnedReference == nil) && len(a.Profile) == len(b.Profile)
 }
