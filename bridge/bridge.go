@@ -49,6 +49,8 @@ type Config struct {
 	// changes the policy of decisions by them.
 	Settings func(ctx context.Context) (sbatch.Settings, error)
 	Adapt    func(p *plan.Policy, s sbatch.Settings)
+	// Turns asks Slurm for the places of pending jobs among those of all users; nil if they are of no interest.
+	Turns func(ctx context.Context, ids []sbatch.JobID) (map[sbatch.JobID]sbatch.Turn, error)
 
 	// ObserveEvery is the pause between two snapshots of Slurm, DoorbellEvery between two
 	// readings of the doorbell, and ReadEvery the least between two readings of one row's usage.
@@ -123,7 +125,7 @@ func (b *Bridge) assemble() {
 	b.places = newPlaces(b.AtOnce, b.Collector, &b.inForce)
 	b.records = recordReader{spool: b.Spool, every: b.ReadEvery, view: &b.board.view, contact: &b.contact, inbox: &b.inbox, now: b.Now}
 	b.slurm = slurmWatch{
-		scheduler: b.Scheduler, settings: b.Settings, bridge: b.Policy.Bridge, every: b.ObserveEvery,
+		scheduler: b.Scheduler, settings: b.Settings, turns: turnWatch{ask: b.Turns, view: &b.board.view, inbox: &b.inbox, log: b.Log}, bridge: b.Policy.Bridge, every: b.ObserveEvery,
 		view: &b.board.view, capacity: &b.board.capacity, contact: &b.contact, inbox: &b.inbox, condition: &b.condition, log: b.Log,
 	}
 	b.nodes = nodeWatch{scheduler: b.Scheduler, inForce: &b.inForce, capacity: &b.board.capacity, inbox: &b.inbox, log: b.Log}

@@ -16,8 +16,9 @@ import (
 type slurmWatch struct {
 	scheduler sbatch.Scheduler
 	settings  func(ctx context.Context) (sbatch.Settings, error) // nil for none
-	bridge    string                                             // the bridge's id
-	every     time.Duration                                      // the pause between two snapshots
+	turns     turnWatch
+	bridge    string        // the bridge's id
+	every     time.Duration // the pause between two snapshots
 	view      *view
 	capacity  *capacity
 	contact   *contact
@@ -49,6 +50,7 @@ func (w *slurmWatch) run(ctx context.Context, clock func() time.Time) error {
 		silent = err != nil
 		if err == nil {
 			settingsDue = w.askSettings(ctx, now, settingsDue)
+			w.turns.askIfDue(ctx, now)
 		}
 	})
 }
@@ -145,6 +147,7 @@ func (w *slurmWatch) askSettings(ctx context.Context, now, due time.Time) time.T
 		w.log.WarnContext(ctx, "Slurm's settings are not known; safe values are used", errorAttr(err))
 		return now.Add(settingsRetry)
 	}
+	w.turns.hidden = s.PrivateJobs
 	w.inbox.putSettings(s)
 	w.capacity.setComplete(!s.Elastic)
 	return now.Add(settingsEvery)

@@ -41,7 +41,7 @@ func (w *world) disk(a *arguments) error {
 func (w *world) job(a *arguments) sbatch.Job {
 	j := sbatch.Job{
 		ID: sbatch.JobID(a.number(a.get("job"))), State: sbatch.State(a.get("state")), Reason: cmp.Or(a.get("reason"), "None"),
-		Nodes: a.get("nodes"), Comment: a.get("comment"), Submitted: epoch, CancelledBy: a.get("by"),
+		Nodes: a.get("nodes"), Comment: a.get("comment"), Submitted: epoch, CancelledBy: a.get("by"), Canceller: a.get("canceller"),
 	}
 	if j.Comment == "ours" && w.row != nil {
 		j.Comment = w.policy.Request(*w.row).Comment

@@ -36,6 +36,8 @@ type News struct {
 	Messages []codalab.Message
 	// Observation is the part of the newest snapshot that concerns the submission.
 	Observation *Observation
+	// Turn is the job's place among the waiting jobs of all users, nil if it was not asked for.
+	Turn *sbatch.Turn `json:",omitempty"`
 	// Accounting is the accounting database's answer about a submission. AccountingFailure is set if it
 	// did not answer.
 	Accounting        *Observation

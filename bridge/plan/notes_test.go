@@ -25,7 +25,7 @@ func TestChangeOfLinkedDataIsSaidWhileTheBundleIsUnderWay(t *testing.T) {
 	for phase, want := range map[plan.Phase]string{
 		plan.Staging:    "Image and dependencies are ready; waiting to be submitted to Slurm. " + sinceFirst,
 		plan.Submitting: "Being submitted to Slurm. " + sinceFirst,
-		plan.Queued:     "Slurm job 7 waits. " + sinceFirst,
+		plan.Queued:     "Slurm job 7 waits: Slurm has not considered it yet. " + sinceFirst,
 		plan.Running:    "Running job in container (Slurm job 7). " + sinceFirst,
 		plan.Collecting: "Uploading results. " + sinceFirst,
 		plan.Finalizing: "Finalizing bundle. " + sinceFirst,

@@ -147,6 +147,7 @@ func TestI4BegunBundleBeginsAgainOnlyWherePolicyAllows(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			b := given(t, rowIn(plan.Running), ended, func(r *plan.Row) {
+				r.Job.CancelledBy = "1001"
 				r.Job.State, r.Attempt.Number, r.FailedAttempts = c.state, c.attempt, c.attempt-1
 			})
 			q := b.policy.Queues["cpu"]

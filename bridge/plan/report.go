@@ -39,6 +39,7 @@ func (r Row) Report(worker string) codalab.RunReport {
 	}
 	if r.Job.ID != 0 && !r.Standalone {
 		report.JobHandle = r.Job.ID.String()
+		report.Attempts = strings.Split(strings.TrimPrefix(r.Tried+triedSeparator+r.tried(), triedSeparator), triedSeparator)
 	}
 	r.usage(&report)
 	if v := r.Verdict; v != nil && !v.Restage {
@@ -225,16 +226,12 @@ func (r Row) queuedStatus() string {
 		return "Starting the container."
 	}
 	where := fmt.Sprintf("Slurm job %s", r.Job.ID)
-	switch {
-	case r.Job.State == sbatch.StatePending && r.Job.Reason != "" && r.Job.Reason != "None":
-		if !r.Job.Start.IsZero() {
-			return fmt.Sprintf("%s waits (%s); Slurm expects to start it at %s.", where, r.Job.Reason, r.Job.Start.Format(time.DateTime))
-		}
-		return fmt.Sprintf("%s waits (%s).", where, r.Job.Reason)
-	case r.Job.State == sbatch.StateRevoked:
+	switch r.Job.State {
+	case sbatch.StatePending:
+		return r.pendingStatus()
+	case sbatch.StateRevoked:
 		return where + " is on another cluster of the federation (REVOKED)."
-	case r.Job.State == sbatch.StatePending:
-		return where + " waits."
+	default: // the other states belong to a job that begins
 	}
 	return fmt.Sprintf("%s is starting on %s (%s).", where, r.Job.Nodes, r.Job.State)
 }
@@ -253,6 +250,10 @@ func (r Row) runningStatus() string {
 	switch {
 	case r.Status != nil && r.Status.Stage == spool.StageCopying:
 		return "Copying results from the node's own disk to the shared one."
+	case r.Job.State == sbatch.StateSuspended || r.Job.State == sbatch.StateStopped:
+		return fmt.Sprintf("Slurm has suspended the run%s for other jobs; it goes on by itself.", job)
+	case r.Job.State == sbatch.StatePending && r.Exit == nil && !r.Standalone && r.Job.ID != 0:
+		return fmt.Sprintf("Slurm has put the run's job back into the queue%s (%s); the bundle does not run a second time in it.", job, r.Job.Reason)
 	case r.CommandBegan:
 		return "Running job in container" + job + "."
 	case r.Exit != nil: // the reason for its end is not known yet

@@ -35,10 +35,26 @@ func TestRunStatusSaysWhyInOneSentence(t *testing.T) {
 		{plan.Staging, func(r *plan.Row) { r.LastFailure = "no route to host" }, "Trying again: No route to host."},
 		{plan.Submitting, unstaged, "Being submitted to Slurm."},
 		{plan.Submitting, trouble("job submit limit"), "Job submit limit."},
-		{plan.Queued, pending("None", time.Time{}), "Slurm job 7 waits."},
-		{plan.Queued, pending("", time.Time{}), "Slurm job 7 waits."},
-		{plan.Queued, pending("Priority", time.Time{}), "Slurm job 7 waits (Priority)."},
-		{plan.Queued, pending("Resources", epoch), "Slurm job 7 waits (Resources); Slurm expects to start it at 2027-01-15 08:00:00."},
+		{plan.Queued, pending("None", time.Time{}), "Slurm job 7 waits: Slurm has not considered it yet."},
+		{plan.Queued, pending("", time.Time{}), "Slurm job 7 waits: Slurm has not considered it yet."},
+		{plan.Queued, pending("Priority", time.Time{}), "Slurm job 7 waits (Priority): jobs with a higher priority come first."},
+		{plan.Queued, func(r *plan.Row) {
+			pending("Priority", epoch)(r)
+			r.Turn = sbatch.Turn{Partition: "cpu", Ahead: 12}
+		}, "Slurm job 7 waits (Priority): jobs with a higher priority come first. 12 jobs are ahead of it in partition cpu. Slurm expects to start it at 2027-01-15 08:00 UTC."},
+		{plan.Queued, func(r *plan.Row) {
+			pending("Priority", time.Time{})(r)
+			r.Turn = sbatch.Turn{Partition: "cpu", Ahead: 1200}
+		}, "Slurm job 7 waits (Priority): jobs with a higher priority come first. About 1200 jobs are ahead of it in partition cpu."},
+		{plan.Queued, func(r *plan.Row) {
+			pending("Resources", time.Time{})(r)
+			r.Turn = sbatch.Turn{Partition: "cpu"}
+		}, "Slurm job 7 waits (Resources): it is one of the next, and waits until enough processors, memory and GPUs are free. No job is ahead of it in partition cpu."},
+		{plan.Queued, func(r *plan.Row) {
+			pending("QOSMaxGRESPerUser", time.Time{})(r)
+			r.Turn = sbatch.Turn{Partition: "cpu", Ahead: 3}
+		}, "Slurm job 7 waits (QOSMaxGRESPerUser): with it, the jobs of the bridge's Slurm user that run would have more GPUs or other generic resources than the QOS allows at once. It can begin when some of them have ended."},
+		{plan.Queued, pending("CosmicRays", time.Time{}), "Slurm job 7 waits (CosmicRays)."},
 		{plan.Queued, func(r *plan.Row) { r.Job = job(sbatch.StateRunning) }, "Slurm job 7 is starting on n1 (RUNNING)."},
 		{plan.Running, unstaged, "Running job in container (Slurm job 7)."},
 		{plan.Running, func(r *plan.Row) { r.Job.ID = 0 }, "Running job in container."},

@@ -104,6 +104,8 @@ type Row struct {
 	FailedNode      string    `json:"failed_node,omitempty"`
 	FailedSurely    bool      `json:"failed_surely,omitempty"`
 	SickNodes       string    `json:"sick_nodes,omitempty"`
+	// Tried lists the nodes and the jobs of the earlier attempts, the last ones of many.
+	Tried string `json:"tried,omitempty"`
 	// AnyNode is set if Slurm refused the next attempt with nodes excluded. The attempt then excludes none.
 	AnyNode bool `json:"any_node,omitempty"`
 
@@ -213,6 +215,9 @@ type Attempt struct {
 	// Status is the worker's last status. The ledger does not store it: a restarted bridge reads it again
 	// from the disk.
 	Status *spool.Status `json:"-"`
+	// Turn is the pending job's place among the waiting jobs of all users; zero if it is not known. The ledger does not
+	// store it, because it changes all the time.
+	Turn sbatch.Turn `json:"-"`
 	// UsageUnread is set while a restarted bridge has not read the usage of an attempt that had begun, which
 	// an earlier life of the bridge may have reported.
 	UsageUnread bool `json:"-"`
@@ -315,7 +320,7 @@ func (r Row) Same(other Row) bool { return r.stored() == other.stored() }
 
 // stored returns the part of the row that the ledger stores.
 func (r Row) stored() Row {
-	r.Version, r.Status, r.UsageUnread, r.Progress = 0, nil, false, ""
+	r.Version, r.Status, r.UsageUnread, r.Progress, r.Turn = 0, nil, false, "", sbatch.Turn{}
 	return r
 }
 

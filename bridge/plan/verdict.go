@@ -55,9 +55,9 @@ func (d *decision) fromSlurm() Verdict {
 				"its prolog failed, its spool directory was full, or it was too slow.", job.ID, job.Nodes)
 		}
 		return Verdict{Cause: spool.CauseUser, Failure: fmt.Sprintf(
-			"Slurm job %s was cancelled outside CodaLab %s.", job.ID, ran)}
+			"Slurm job %s was cancelled outside CodaLab%s %s.", job.ID, by(job), ran)}
 	case sbatch.StatePreempted:
-		return platform("Slurm preempted job %s %s.", job.ID, ran)
+		return platform("Slurm preempted job %s %s: a job with a higher priority needed its resources.", job.ID, ran)
 	case sbatch.StateRevoked:
 		return platform("Another cluster of the federation took Slurm job %s, and it ended %s, or that cluster does not see the shared disk.", job.ID, ran)
 	case sbatch.StateNodeFail, sbatch.StateBootFail:
@@ -89,10 +89,38 @@ func (d *decision) timedOut(ran string) Verdict {
 		return platform("Slurm's time limit ended job %s on %s before the command started: the node was slow to set the container up.", job.ID, d.row.Node())
 	case d.row.CommandBegan, d.row.Exit != nil:
 		return Verdict{Cause: spool.CauseLimit, Failure: fmt.Sprintf(
-			"Slurm's time limit ended job %s (%s): ask for more with --request-time.", job.ID, job.State)}
+			"Slurm's time limit ended job %s (%s). %s", job.ID, job.State, d.moreTime())}
 	}
 	return Verdict{Cause: spool.CauseLimit, Failure: fmt.Sprintf(
-		"Slurm's time limit ended job %s (%s) %s, and no record shows whether the command had started; if it had, ask for more with --request-time.", job.ID, job.State, ran)}
+		"Slurm's time limit ended job %s (%s) %s, and no record shows whether the command had started. %s", job.ID, job.State, ran, d.moreTime())}
+}
+
+// moreTime says how much time the run had, and what to change.
+func (d *decision) moreTime() string {
+	had, most := d.queue.limit(d.row.Resources), d.queue.MaxTime
+	switch {
+	case had <= 0:
+		return "Ask for more with --request-time."
+	case most > 0 && had >= most:
+		return fmt.Sprintf("It had %s, the most that queue %s allows: let the command save its state, and go on in another run, or use another queue.",
+			codalab.FormatDuration(had), d.queue.Tag)
+	case most > 0:
+		return fmt.Sprintf("It had %s: ask for more with --request-time, at most %s.", codalab.FormatDuration(had), codalab.FormatDuration(most))
+	}
+	return fmt.Sprintf("It had %s: ask for more with --request-time.", codalab.FormatDuration(had))
+}
+
+// by names the user who cancelled a job, as far as Slurm shows that.
+func by(job sbatch.Job) string {
+	switch {
+	case job.CancelledBy == "":
+		return ""
+	case job.CancelledBy == "0":
+		return " by an administrator (root)"
+	case job.Canceller != "":
+		return " by user " + job.Canceller
+	}
+	return " by the user with the number " + job.CancelledBy
 }
 
 // notStarted reports whether the attempt's worker says that the command has not started.

@@ -19,6 +19,9 @@ func (d *decision) queued() {
 		return
 	}
 	d.applySlurm()
+	if d.news.Turn != nil {
+		d.row.Turn = d.news.Turn.Rounded()
+	}
 	d.stopImpossibleJob()
 	if d.row.StopVerdict != nil {
 		d.enterStopping()
@@ -41,6 +44,7 @@ func (d *decision) running() {
 	if d.concludedByWorker() {
 		return
 	}
+	d.stopHeldJob()
 	if d.row.StopVerdict != nil {
 		d.enterStopping()
 		return
@@ -103,7 +107,7 @@ func (d *decision) applySlurm() {
 		d.row.Job, d.row.NoJobSince = job, time.Time{}
 	case ok:
 		if known := d.row.Job; job.ID == known.ID && job.State == known.State { // from the accounting database
-			job.Exit, job.CancelledBy = cmp.Or(job.Exit, known.Exit), cmp.Or(job.CancelledBy, known.CancelledBy)
+			job.Exit, job.CancelledBy, job.Canceller = cmp.Or(job.Exit, known.Exit), cmp.Or(job.CancelledBy, known.CancelledBy), cmp.Or(job.Canceller, known.Canceller)
 		}
 		if job.State.Ended() && !d.row.Job.State.Ended() {
 			d.row.NoJobSince = time.Time{} // it may have ended after the records were read
@@ -193,6 +197,9 @@ func (d *decision) slurmStateKnown() bool {
 	if ended && !d.lacksExitStatus() && !d.lacksCanceller() || !d.policy.Accounting || d.givenUpAsRevoked() {
 		return true
 	}
+	if ended && !d.lacksExitStatus() && !d.launchFailed() && d.news.AccountingFailure != "" {
+		return true // only a sentence would name the canceller
+	}
 	a := d.news.Accounting
 	switch {
 	case a != nil:
@@ -216,15 +223,35 @@ func (d *decision) slurmStateKnown() bool {
 	return true
 }
 
+// stopHeldJob ends an attempt whose job was put back into the queue after its begin, and is held there, as by
+// scontrol requeuehold. The job's next start could not begin the attempt a second time, and might never come. A site's
+// cache in front of squeue may show the job as it was before its begin, so Slurm has to show the hold for couldStart.
+func (d *decision) stopHeldJob() {
+	job := d.row.Job
+	held := job.State == sbatch.StatePending && sbatch.Explain(job.Reason).Category == sbatch.WaitsForRelease ||
+		job.State == sbatch.StateRequeueHold || job.State == sbatch.StateSpecialExit
+	switch {
+	case !held:
+		d.row.ImpossibleSince = time.Time{}
+	case d.row.ImpossibleSince.IsZero(), d.row.ImpossibleSince.Before(d.row.PhaseSince):
+		d.row.ImpossibleSince = d.now
+	case d.news.Observation != nil && d.now.Sub(d.row.ImpossibleSince) >= couldStart:
+		d.setStopVerdict(platform("Slurm job %s was put back into the queue while it ran on %s, and is held there (%s): a run that has begun does not begin a second time in the same job.",
+			job.ID, d.row.Node(), strings.TrimPrefix(job.Reason, "None")+strings.TrimPrefix(string(job.State), "PENDING")), "Slurm holds the job after its begin")
+	}
+}
+
 // lacksExitStatus reports whether an attempt began and left no exit record, and the exit status of its job
 // is not known: squeue does not show it for a job that FAILED.
 func (d *decision) lacksExitStatus() bool {
 	return d.row.Begun != nil && d.row.Exit == nil && d.row.StopVerdict == nil && d.row.Job.State == sbatch.StateFailed && d.row.Job.Exit == ""
 }
 
-// lacksCanceller reports whether the job of an attempt that did not begin was cancelled on a node, and the
-// user who cancelled it is not known: squeue does not show it.
-func (d *decision) lacksCanceller() bool { return d.launchFailed() && d.row.Job.CancelledBy == "" }
+// lacksCanceller reports whether the job was cancelled, not by the bridge, and the user who cancelled it is not known:
+// squeue does not show it.
+func (d *decision) lacksCanceller() bool {
+	return d.row.Job.State == sbatch.StateCancelled && d.row.Job.CancelledBy == "" && d.row.StopVerdict == nil && !d.row.Standalone
+}
 
 // diskSettled reports whether the disk had its time to show the records from before the job's end, and the
 // records were read after that.
@@ -279,9 +306,21 @@ func (d *decision) stopImpossibleJob() {
 	case canary.Failure != "": // the next snapshot asks again
 		return
 	}
-	d.setStopVerdict(Verdict{Cause: spool.CauseUser, Failure: d.withSize(fmt.Sprintf(
-		"Slurm can never start this job (%s). Asked of queue %s: %s.", r.Job.Reason, d.queue.Tag, d.requested()))},
+	d.setStopVerdict(Verdict{Cause: spool.CauseUser, Failure: d.neverStarts()},
 		"Slurm says that the job can never start: "+r.Job.Reason)
+}
+
+// neverStarts says why Slurm can never start the row's job, what the job asks for, and what to change.
+func (d *decision) neverStarts() string {
+	why := sbatch.Explain(d.row.Job.Reason)
+	sentence := fmt.Sprintf("Slurm can never start this job (%s): %s. Asked of queue %s: %s.", d.row.Job.Reason, why.Text, d.queue.Tag, d.requested())
+	switch size := d.tooLarge(); {
+	case size != "":
+		return sentence + " " + size
+	case why.Action != "":
+		return sentence + " " + why.Action
+	}
+	return sentence
 }
 
 // couldStart is the time in the queue after which a job counts as one that could have started. The bridge
@@ -290,16 +329,7 @@ const couldStart = 10 * time.Minute
 
 // impossible reports whether a pending job's reason stays however long the job waits (squeue(1), JOB
 // REASON CODES).
-func impossible(reason string) bool {
-	switch reason {
-	case "BadConstraints", "PartitionConfig", "PartitionNodeLimit", "PartitionTimeLimit",
-		"AssocMaxCpuPerJobLimit", "AssocMaxMemPerJob", "AssocMaxWallDurationPerJobLimit", "AssocMaxGRESPerJob",
-		"QOSMaxCpuPerJobLimit", "QOSMaxMemoryPerJob", "QOSMaxWallDurationPerJobLimit", "QOSMaxGRESPerJob",
-		"InvalidAccount", "InvalidQOS":
-		return true
-	}
-	return notPermitted(reason)
-}
+func impossible(reason string) bool { return sbatch.Explain(reason).Category == sbatch.NeverStarts }
 
 // notPermitted reports whether the partition does not permit the account, the QOS or the group of a job
 // (Slurm src/slurmctld/job_mgr.c: job_limits_check). Slurm 24.11 and later give PartitionConfig for the
@@ -318,7 +348,7 @@ func (d *decision) fitsANode() bool {
 // runs on one node.
 func reasonOfQueue(reason string, asked codalab.Resources) bool {
 	switch reason {
-	case "InvalidAccount", "InvalidQOS", "PartitionNodeLimit":
+	case "InvalidAccount", "InvalidQOS", "AccountNotAllowed", "QOSNotAllowed", "PartitionNodeLimit":
 		return true
 	case "PartitionTimeLimit", "AssocMaxWallDurationPerJobLimit", "QOSMaxWallDurationPerJobLimit":
 		return asked.Time == 0
@@ -434,6 +464,7 @@ const longestStartPause = 8 * time.Minute
 func (d *decision) nextAttempt(why string) {
 	d.enter(Staging, fmt.Sprintf("attempt %d failed: %s", d.row.Attempt.Number, why))
 	d.row.LastFailure = why
+	d.row.noteTried()
 	d.row.DueAt = d.now.Add(pauseAfter(d.row.Attempt.Number))
 	d.row.Attempt = Attempt{Number: d.row.Attempt.Number, OnDisk: d.row.OnDisk}
 	// News about the last attempt does not concern the next one.

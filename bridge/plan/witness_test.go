@@ -32,7 +32,7 @@ func TestExitStatusOfTheJobIsTheSecondWitness(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			j := job(c.state)
-			j.Exit = c.exit
+			j.Exit, j.CancelledBy = c.exit, "1001"
 			b := given(t, rowIn(plan.Running), func(r *plan.Row) { r.Begun, r.Exit = started(), nil })
 			b.at(time.Minute).decide(seen(time.Minute, j))
 			b.at(2*time.Minute).decide(read(2*time.Minute, started(), nil)).is(plan.Collecting, plan.Collect)

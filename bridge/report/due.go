@@ -105,6 +105,9 @@ func bytesOf(report *codalab.RunReport) int {
 	if report.JobHandle != "" {
 		n += len(`,"job_handle":""`) + len(report.JobHandle)
 	}
+	for _, a := range report.Attempts {
+		n += len(a) + len(`,""`)
+	}
 	for _, words := range []*string{report.PinnedReference, report.FailureMessage} {
 		if words != nil {
 			n += len(*words)

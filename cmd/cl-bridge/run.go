@@ -82,6 +82,7 @@ func serve(ctx context.Context, p program.Process, c config.Config, r running) e
 		Scheduler:   func(context.Context) (sbatch.Scheduler, error) { return slurm, nil },
 		SubmitBound: slurm.SubmitBound(),
 		Settings:    slurm.Settings,
+		Turns:       slurm.Turns,
 		Counts:      counts,
 		Reread:      r.reread,
 		Run: func(ctx context.Context, b *bridge.Bridge) error {

@@ -50,6 +50,8 @@ type Assembly struct {
 	SubmitBound time.Duration
 	// Settings gets Slurm's settings; nil if Adjust sets the values that depend on them.
 	Settings func(ctx context.Context) (sbatch.Settings, error)
+	// Turns gets the places of pending jobs; nil if they are of no interest.
+	Turns func(ctx context.Context, ids []sbatch.JobID) (map[sbatch.JobID]sbatch.Turn, error)
 	// Worker is the path of a cl-worker that jobs run in place; empty to install a copy of the
 	// configuration's on the shared disk.
 	Worker string
@@ -274,6 +276,7 @@ func (a Assembly) build(book *ledger.Ledger, watched *sbatch.Observer, installed
 		Log:        a.Log,
 		Now:        watched.Now,
 		Settings:   a.Settings, Adapt: func(p *plan.Policy, s sbatch.Settings) { adapt(c.Slurm, p, s) },
+		Turns:         a.Turns,
 		ObserveEvery:  watched.Interval,
 		DoorbellEvery: doorbellEvery,
 		ReadEvery:     readEvery,
