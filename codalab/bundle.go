@@ -28,6 +28,9 @@ type Bundle struct {
 	// the offer ends. Those who may change the bundle see them, and that user. CodaLab's own server has no offers.
 	OfferedTo    string `json:"offered_to,omitempty"`
 	OfferedUntil int64  `json:"offered_until,omitempty"`
+
+	// Cost is a run's cost; nil if no worker has reported one. CodaLab's own server has none.
+	Cost *Cost `json:"cost,omitempty"`
 }
 
 // Dependency is one input of a bundle: the target ParentUUID/ParentPath. The child sees it at

@@ -118,6 +118,8 @@ type RunReport struct {
 	// Attempts names the place and the job of each attempt to run the bundle, the last one being the present one. A
 	// server adds them to remote_history; CodaLab's own server ignores them.
 	Attempts []string `json:"attempts,omitempty"`
+	// Cost is the run's cost so far; nil if the worker does not measure it.
+	Cost *Cost `json:"cost,omitempty"`
 }
 
 // StageTimes has the begin and the end of a run's stage, in Unix seconds, and its duration in seconds; nil

@@ -67,7 +67,7 @@ func (s *CheckIns) Wait() { s.walks.wait() }
 func (s *CheckIns) Routes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "GET /workers/info", Serve: s.workersInfo, Manager: true, Differs: "a worker that has been silent for the worker timeout is not listed; socket_id is null; run_uuids has the runs that the user may read"},
-		{Pattern: "POST /workers/{worker}/checkin", Serve: s.checkIn, Worker: true, WorkerToken: true, Differs: "one answer may hold several messages; an older check-in of the worker that still waits ends at once; a worker id belongs to one program (instance) at a time, with a worker token to the one that began last; the user of a worker for a group must be a member; a worker may say why it takes no runs (closed), tell the sizes of its nodes, of which a run has to fit one (nodes), name the job of a run (job_handle) and all its attempts (attempts), take runs with secrets (secrets), and describe itself as a queue of a batch system (queue)"},
+		{Pattern: "POST /workers/{worker}/checkin", Serve: s.checkIn, Worker: true, WorkerToken: true, Differs: "one answer may hold several messages; an older check-in of the worker that still waits ends at once; a worker id belongs to one program (instance) at a time, with a worker token to the one that began last; the user of a worker for a group must be a member; a worker may say why it takes no runs (closed), tell the sizes of its nodes, of which a run has to fit one (nodes), name the job of a run (job_handle) tell its cost (cost), and all its attempts (attempts), take runs with secrets (secrets), and describe itself as a queue of a batch system (queue)"},
 		{Pattern: "POST /workers/{worker}/start_bundle/{uuid}", Serve: s.startBundle, Worker: true, WorkerToken: true},
 	}
 }

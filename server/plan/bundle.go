@@ -34,6 +34,8 @@ type Bundle struct {
 	ChargedTime int64
 	// KillMessage tells the worker why it must kill the run; empty if it must not.
 	KillMessage string
+	// Cost is the run's cost as its worker reported it; nil if no worker did.
+	Cost *codalab.Cost
 }
 
 // own returns a copy of the bundle whose metadata can be changed.

@@ -87,6 +87,10 @@ func (b *Bundle) copyReport(report codalab.RunReport, now time.Time, charged boo
 	if hosts := m.Strings("remote_history"); len(report.Attempts) > 0 { // after the host of the claim
 		m["remote_history"] = append(hosts[:min(len(hosts), 1):min(len(hosts), 1)], report.Attempts...)
 	}
+	if report.Cost != nil {
+		cost := report.Cost.Bounded()
+		b.Cost = &cost
+	}
 	if b.Contents == "" { // otherwise data_size is the size of the contents
 		b.setSize(report.DiskUtilization)
 	}

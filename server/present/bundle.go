@@ -45,6 +45,7 @@ func Bundle(b store.Bundle, permission int) codalab.Bundle {
 	if b.Offer.To != "" {
 		shown.OfferedTo, shown.OfferedUntil = b.Offer.To, OfferEnds(b.Offer)
 	}
+	shown.Cost = b.Cost
 	return shown
 }
 

@@ -44,6 +44,9 @@ type Bundle struct {
 	// KillMessage is the reason for which the worker must kill the run; empty if it must not.
 	KillMessage string `db:"kill_message"`
 
+	// Cost is a run's cost as its worker reported it; nil if no worker did.
+	Cost *codalab.Cost `db:"-"`
+
 	// Recorded are the events that Change writes into the bundle's history (Record); always nil in a read bundle.
 	Recorded []Event `db:"-"`
 
@@ -67,6 +70,7 @@ type bundleRow struct {
 	Bundle
 	Name         string `db:"name"`
 	MetadataJSON string `db:"metadata"`
+	CostJSON     string `db:"cost"`
 	// Columns for searches. Public is written with the permissions.
 	Public     int     `db:"public"`
 	Tags       *string `db:"tags"`
@@ -80,6 +84,11 @@ func (r bundleRow) bundle() (Bundle, error) {
 	b.Worker, b.Dependencies = Worker{r.WorkerUser, r.WorkerID}, []codalab.Dependency{}
 	if err := json.Unmarshal([]byte(r.MetadataJSON), &b.Metadata); err != nil {
 		return Bundle{}, fmt.Errorf("decode metadata of bundle %s: %w", r.UUID, err)
+	}
+	if r.CostJSON != "" {
+		if err := json.Unmarshal([]byte(r.CostJSON), &b.Cost); err != nil {
+			return Bundle{}, fmt.Errorf("decode cost of bundle %s: %w", r.UUID, err)
+		}
 	}
 	return b, nil
 }
@@ -96,7 +105,15 @@ func (b *Bundle) row() (bundleRow, error) {
 		Bundle: *b, Name: b.Metadata.String("name"), MetadataJSON: string(metadata), Tags: &tags, RunTime: timeColumn(b.Metadata),
 		WorkerUser: b.Worker.User, WorkerID: b.Worker.ID,
 	}
-	r.Metadata, r.Dependencies, r.Recorded = nil, nil, nil
+	r.Metadata, r.Dependencies, r.Recorded, r.Cost = nil, nil, nil, nil
+	if b.Cost == nil {
+		return r, nil
+	}
+	cost, err := json.Marshal(b.Cost)
+	if err != nil {
+		return bundleRow{}, fmt.Errorf("encode cost of bundle %s: %w", b.UUID, err)
+	}
+	r.CostJSON = string(cost)
 	return r, nil
 }
 
@@ -397,7 +414,7 @@ func change(ctx context.Context, tx *sqlx.Tx, b Bundle, decide func(*Bundle) err
 		UPDATE bundles SET owner_id = :owner_id, state = :state, frozen = :frozen,
 			is_anonymous = CASE WHEN :is_anonymous THEN 1 ELSE 0 END, name = :name, data_size = :data_size, entries = :entries, metadata = :metadata,
 			tags = :tags, run_time = :run_time, contents = :contents, offered_to = :offered_to, offered = :offered,
-			worker_user = :worker_user, worker_id = :worker_id, assigned = :assigned, kill_message = :kill_message
+			cost = :cost, worker_user = :worker_user, worker_id = :worker_id, assigned = :assigned, kill_message = :kill_message
 		WHERE uuid = :uuid`, row)
 	if err == nil && b.ChargedTime != 0 {
 		_, err = tx.ExecContext(ctx, tx.Rebind(`
