@@ -189,6 +189,10 @@ type GPUUsage struct {
 	MemoryBytes int64 `json:"memory_bytes"`
 	MemoryPeak  int64 `json:"memory_peak_bytes"`
 	Samples     int   `json:"samples"`
+	// Idle is the number of its GPUs that all samples since IdleSince showed at 0 %, over some minutes. Both are
+	// zero if there are none, or if it is not known which GPU is which.
+	Idle      int       `json:"idle,omitempty"`
+	IdleSince time.Time `json:"idle_since,omitzero"`
 }
 
 // Status is a worker's report while it runs.
@@ -260,7 +264,10 @@ type Exit struct {
 	// had none.
 	CommandStarted time.Time `json:"command_started"`
 	CommandEnded   time.Time `json:"command_ended"`
-	Usage          Usage     `json:"usage"`
+	// At is the time of the record, by the node's clock; zero in the records of older workers. The job ends
+	// soon after it.
+	At    time.Time `json:"at,omitzero"`
+	Usage Usage     `json:"usage"`
 	// Ran is zero if no container began.
 	Ran Ran `json:"ran,omitzero"`
 }

@@ -67,13 +67,13 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 	defer func() {
 		if v := recover(); v != nil {
 			r.Log.ErrorContext(ctx, "the worker failed", slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
-			exit = r.usage.complete(ending{node: r.Node, err: fmt.Errorf("the worker failed: %v", v)}.verdict(r.spec))
+			exit = r.usage.complete(time.Now(), ending{node: r.Node, err: fmt.Errorf("the worker failed: %v", v)}.verdict(r.spec))
 		}
 	}()
 	c, err := r.prepare()
 	if err != nil {
 		r.Log.ErrorContext(ctx, "cannot prepare the container", slog.Any("error", err))
-		return r.usage.complete(ending{node: r.Node, err: err, unprepared: true, terminated: ctx.Err() != nil}.verdict(r.spec))
+		return r.usage.complete(time.Now(), ending{node: r.Node, err: err, unprepared: true, terminated: ctx.Err() != nil}.verdict(r.spec))
 	}
 	defer closeFiles(c)
 
@@ -125,7 +125,7 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 		stderrEnd:  readTail(c.Stderr),
 	}
 	e.uncopied = r.copyResults(ctx)
-	return r.usage.complete(e.verdict(r.spec))
+	return r.usage.complete(time.Now(), e.verdict(r.spec))
 }
 
 // follow lets a container note its runtime, the unpacking of its image, and its start. The channel gets the process of each start, and

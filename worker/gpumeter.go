@@ -23,12 +23,17 @@ const (
 	gpuIdle    = 100              // the pause lasts at least this many times the measurement
 	gpuTimeout = 10 * time.Second // of one measurement
 	gpuTries   = 3                // failures in a row before giving up
+	// idleAfter is the time without any use after which a GPU counts as idle. nvidia-smi shows the use of the last
+	// second at most, so that one sample proves nothing. With the pauses, an idle GPU is named within five minutes.
+	idleAfter = 3 * time.Minute
 )
 
 // gpuSample is the use of an attempt's GPUs at one moment.
 type gpuSample struct {
 	busy   float64 // mean of all GPUs, from 0 to 1
 	memory int64
+	// idle lists the GPUs with a use of 0 %, by nvidia-smi's spelling of their bus addresses.
+	idle []string
 }
 
 // gpuMeter asks nvidia-smi for the use of an attempt's GPUs.
@@ -62,10 +67,11 @@ func (r *attemptRun) watchGPUs(ctx context.Context) {
 		rest = max(gpuPause, gpuIdle*took)
 		if err == nil {
 			failed = 0
-			r.usage.addGPUSample(s)
+			r.usage.addGPUSample(time.Now(), s)
 			continue
 		}
 		if failed++; failed == gpuTries && ctx.Err() == nil {
+			r.usage.forgetIdleGPUs()
 			r.Log.InfoContext(ctx, "GPU use is no longer measured", slog.Any("error", err))
 			return
 		}
@@ -124,6 +130,9 @@ func (m gpuMeter) parse(out string) (s gpuSample, err error) {
 		rows++
 		if percent, err := strconv.ParseUint(fields[1], 10, 8); err == nil {
 			s.busy += float64(percent) / 100 / float64(m.n)
+			if percent == 0 {
+				s.idle = append(s.idle, strings.Clone(fields[0]))
+			}
 		}
 		if mib, err := strconv.ParseUint(fields[2], 10, 32); err == nil {
 			s.memory += int64(mib) << 20

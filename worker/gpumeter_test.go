@@ -101,11 +101,76 @@ func TestMeanAndPeakOfGPUsAreKept(t *testing.T) {
 	t.Parallel()
 	a := newUsage("t")
 	for _, s := range []gpuSample{{busy: 1, memory: 10}, {busy: .5, memory: 30}, {busy: 0, memory: 20}} {
-		a.addGPUSample(s)
+		a.addGPUSample(time.Time{}, s)
 	}
 	want := spool.GPUUsage{Busy: 0, BusyMean: .5, MemoryBytes: 20, MemoryPeak: 30, Samples: 3}
 	if got := a.snapshot(time.Time{}).Usage.GPU; got != want {
 		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// A sample shows the use of the last second at most, so that only minutes of samples prove anything.
+func TestGPUIsIdleAfterMinutesWithoutUse(t *testing.T) {
+	t.Parallel()
+	begin := time.Unix(1_800_000_000, 0)
+	at := func(d time.Duration) time.Time { return begin.Add(d) }
+	a := newUsage("t")
+	for _, step := range []struct {
+		at    time.Duration
+		idle  []string
+		want  int
+		since time.Duration
+	}{
+		{0, []string{"a"}, 0, 0},
+		{30 * time.Second, []string{"a", "b"}, 0, 0},
+		{3*time.Minute - 1, []string{"a", "b"}, 0, 0},
+		{3 * time.Minute, []string{"a", "b"}, 1, 0},
+		{4 * time.Minute, []string{"a", "b"}, 2, 30 * time.Second},
+		{5 * time.Minute, []string{"b"}, 1, 30 * time.Second}, // a has worked
+		{8*time.Minute - 1, []string{"a", "b"}, 1, 30 * time.Second},
+		{9 * time.Minute, []string{"a"}, 0, 0},
+		{11 * time.Minute, []string{"a"}, 1, 8*time.Minute - 1},
+	} {
+		a.addGPUSample(at(step.at), gpuSample{idle: step.idle})
+		want := time.Time{}
+		if step.want > 0 {
+			want = at(step.since)
+		}
+		if got := a.snapshot(time.Time{}).Usage.GPU; got.Idle != step.want || !got.IdleSince.Equal(want) {
+			t.Errorf("after %s: %d idle since %s, want %d since %s", step.at, got.Idle, got.IdleSince, step.want, want)
+		}
+	}
+	a.forgetIdleGPUs()
+	if got := a.snapshot(time.Time{}).Usage.GPU; got.Idle != 0 || !got.IdleSince.IsZero() || got.Samples != 9 {
+		t.Errorf("not measured any more: %+v", got)
+	}
+}
+
+// The worker reads nvidia-smi's own words: one GPU of two is idle, and a divided GPU that tells no use is not.
+func TestIdleGPUsAreSeenWithinFiveMinutes(t *testing.T) {
+	t.Parallel()
+	for out, want := range map[string]int{
+		"00000000:48:00.0, 0, 23034\n00000000:4C:00.0, 33, 81000\n":  1,
+		"00000000:48:00.0, 0, 23034\n00000000:4C:00.0, 0, 81000\n":   2,
+		"00000000:48:00.0, [N/A], 87\n00000000:4C:00.0, 1, 45\n":     0,
+		"00000000:48:00.0, [N/A], 87\n00000000:4C:00.0, [N/A], 45\n": 0,
+		"Unable to determine the device handle: GPU is lost.\n":      0,
+	} {
+		dir := t.TempDir()
+		w := newWorker(t, obeys)
+		w.JobGPUs = "0,1"
+		for _, minor := range []string{"0", "1"} {
+			must(t, os.WriteFile(filepath.Join(w.dev, "nvidia"+minor), nil, 0o600))
+		}
+		gpuNode(t, &w, eightGPUs(), "cat <<'EOF'\n"+out+"EOF\n")
+		synctest.Test(t, func(t *testing.T) {
+			s := newSite(t, dir, func(s *spool.Spec) { s.GPUs, s.Seconds = 2, 5*60 })
+			began := time.Now()
+			got := s.run(t, w).Usage.GPU
+			if got.Idle != want || want > 0 && (got.IdleSince.Before(began) || got.IdleSince.Sub(began) > 10*time.Second) {
+				t.Errorf("%q: %d idle since %s, want %d", out, got.Idle, got.IdleSince, want)
+			}
+		})
 	}
 }
 

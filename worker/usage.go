@@ -11,10 +11,12 @@ import (
 
 // usage holds the use and the stage of a running attempt. It is safe for concurrent use.
 type usage struct {
-	mu      sync.Mutex
-	status  spool.Status
-	ended   time.Time
-	changed chan struct{} // holds one entry when the stage has changed
+	mu     sync.Mutex
+	status spool.Status
+	ended  time.Time
+	// idleSince has the first sample of each GPU's samples of 0 % in a row, by bus address.
+	idleSince map[string]time.Time
+	changed   chan struct{} // holds one entry when the stage has changed
 }
 
 func newUsage(token string) *usage {
@@ -111,7 +113,7 @@ func (u *usage) setDisk(bytes int64) {
 	u.status.Usage.DiskBytes = bytes
 }
 
-func (u *usage) addGPUSample(s gpuSample) {
+func (u *usage) addGPUSample(now time.Time, s gpuSample) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	total := &u.status.Usage.GPU
@@ -120,12 +122,42 @@ func (u *usage) addGPUSample(s gpuSample) {
 	total.MemoryBytes = s.memory
 	total.MemoryPeak = max(total.MemoryPeak, s.memory)
 	total.Samples++
+	u.noteIdle(now, s.idle)
 }
 
-func (u *usage) complete(e spool.Exit) spool.Exit {
+// noteIdle notes which GPUs a sample shows at 0 %. The caller holds mu.
+func (u *usage) noteIdle(now time.Time, idle []string) {
+	since := make(map[string]time.Time, len(idle))
+	total := &u.status.Usage.GPU
+	total.Idle, total.IdleSince = 0, time.Time{}
+	for _, bus := range idle {
+		began, known := u.idleSince[bus]
+		if !known {
+			began = now
+		}
+		since[bus] = began
+		if now.Sub(began) < idleAfter {
+			continue
+		}
+		total.Idle++
+		if began.After(total.IdleSince) {
+			total.IdleSince = began
+		}
+	}
+	u.idleSince = since
+}
+
+// forgetIdleGPUs notes that it is not known any more which GPUs work.
+func (u *usage) forgetIdleGPUs() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	e.Token = u.status.Token
+	u.noteIdle(time.Time{}, nil)
+}
+
+func (u *usage) complete(now time.Time, e spool.Exit) spool.Exit {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	e.Token, e.At = u.status.Token, now
 	e.Usage = u.status.Usage
 	e.Ran = u.status.Ran
 	e.CommandStarted = u.status.CommandStarted

@@ -255,7 +255,7 @@ func (r Row) runningStatus() string {
 	case r.Job.State == sbatch.StatePending && r.Exit == nil && !r.Standalone && r.Job.ID != 0:
 		return fmt.Sprintf("Slurm has put the run's job back into the queue%s (%s); the bundle does not run a second time in it.", job, r.Job.Reason)
 	case r.CommandBegan:
-		return "Running job in container" + job + "."
+		return joinSentences("Running job in container"+job+".", r.idleGPUs())
 	case r.Exit != nil: // the reason for its end is not known yet
 		return "Being stopped."
 	case r.Status != nil && r.Status.Waits != "":
