@@ -103,6 +103,7 @@ func forgetBundle(tx *sqlx.Tx, bundle string, now time.Time, keep time.Duration)
 			ON CONFLICT (bundle) DO UPDATE SET at = excluded.at, entries = excluded.entries`, []any{bundle, nanoseconds(now), packed}},
 		{`DELETE FROM history WHERE bundle = ?`, []any{bundle}},
 		{`DELETE FROM forgotten WHERE at < ?`, []any{nanoseconds(now.Add(-keep))}},
+		{`DELETE FROM charges WHERE ended < ?`, []any{nanoseconds(now.Add(-keep))}},
 	} {
 		if _, err := exec(tx, s.statement, s.args...); err != nil {
 			return err

@@ -15,6 +15,11 @@
 // fill the disk; Entry.N shows the gap. A history outlives its row by Ledger.KeepHistory, counted from the
 // row's last decision by the bridge's own clock. So a bridge that does not run removes nothing.
 //
+// # Charges
+//
+// The same transaction writes the cost of an attempt whose job has ended, as a row of numbers: a report reads a
+// hundred thousand of them in a second, and rows are packed. A charge stays as long as a history.
+//
 // # Size
 //
 // Rows, and the histories of bundles without a row, are packed: a bundle takes one to three kilobytes

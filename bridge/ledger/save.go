@@ -48,6 +48,9 @@ func save(tx *sqlx.Tx, records []record) error {
 	if written != int64(len(records)) {
 		return ErrConflict // another writer came between compareVersions and this swap
 	}
+	if err := addCharges(tx, records); err != nil {
+		return err
+	}
 	return addEntries(tx, records)
 }
 

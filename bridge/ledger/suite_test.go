@@ -66,6 +66,8 @@ func TestLedger(t *testing.T) {
 		"HistoryTellsWhatChanged":             history,
 		"HistoryOutlivesItsRow":               historyOutlives,
 		"HistoryIsBounded":                    historyBounded,
+		"EachAttemptIsChargedOnce":            chargedOnce,
+		"ChargesStayAsLongAsHistories":        chargesStay,
 		"EachRowIsWonByOneOfManyWriters":      concurrentWriters,
 		"EachRowIsWonByOneOfManyProcesses":    concurrentProcesses,
 		"KilledWriterLeavesWholeSaves":        killedWriter,

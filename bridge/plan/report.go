@@ -42,6 +42,7 @@ func (r Row) Report(worker string) codalab.RunReport {
 		report.Attempts = strings.Split(strings.TrimPrefix(r.Tried+triedSeparator+r.tried(), triedSeparator), triedSeparator)
 	}
 	r.usage(&report)
+	report.Cost = r.cost()
 	if v := r.Verdict; v != nil && !v.Restage {
 		report.ExitCode = v.ExitCode
 		if v.Failure != "" {

@@ -130,6 +130,8 @@ type Row struct {
 	ReportCount int `json:"report_count,omitempty"`
 	// KeepUntil is the time until which the files of a row that is done stay.
 	KeepUntil time.Time `json:"keep_until,omitzero"`
+	// Spent is the cost of the row's earlier attempts and of its staging.
+	Spent Spent `json:"spent,omitzero"`
 	// Times has the start times of the stages that the server stores.
 	Times Times `json:"times"`
 }
@@ -212,6 +214,9 @@ type Attempt struct {
 	RunningAt    time.Time `json:"running_at,omitzero"`
 	// Exit is the worker's exit record; nil before.
 	Exit *spool.Exit `json:"exit,omitempty"`
+	// EndedAt is the end of the attempt's job, as far as the bridge knows: the time of the exit record, or the
+	// time at which Slurm was first seen without the job. It is zero until the attempt is concluded.
+	EndedAt time.Time `json:"ended_at,omitzero"`
 	// Status is the worker's last status. The ledger does not store it: a restarted bridge reads it again
 	// from the disk.
 	Status *spool.Status `json:"-"`

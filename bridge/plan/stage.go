@@ -129,6 +129,7 @@ func (d *decision) staging() {
 	case end.Failure == "":
 		inputs := end.Inputs
 		d.row.Staged = &inputs
+		d.row.Spent.StagedAt = cmp.Or(d.row.Spent.StagedAt, d.now)
 		d.row.DueAt, d.row.Retry, d.row.Progress, d.row.DiskLow = time.Time{}, Retry{}, "", ""
 		d.row.Reason = noted("image and dependencies are ready", d.row.Notes())
 	case end.Final && !end.Full || d.stagingPatienceOver(end.Outcome):

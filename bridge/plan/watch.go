@@ -359,6 +359,7 @@ func reasonOfQueue(reason string, asked codalab.Resources) bool {
 // conclude ends the attempt. The bundle gets another attempt if that may help and is allowed, else the
 // verdict.
 func (d *decision) conclude(v Verdict) {
+	d.noteEndOfJob()
 	begun := d.row.Begun != nil
 	if v.Cause == spool.CausePlatform && d.row.StopVerdict == nil {
 		node, failed := d.failedStart()
@@ -466,6 +467,7 @@ func (d *decision) nextAttempt(why string) {
 	d.row.LastFailure = why
 	d.row.noteTried()
 	d.row.DueAt = d.now.Add(pauseAfter(d.row.Attempt.Number))
+	d.noteCost()
 	d.row.Attempt = Attempt{Number: d.row.Attempt.Number, OnDisk: d.row.OnDisk}
 	// News about the last attempt does not concern the next one.
 	d.news.Records, d.news.Fenced, d.news.Observation, d.news.Accounting, d.news.Submitted = nil, nil, nil, nil, nil
