@@ -10,6 +10,7 @@ func FuzzAnswers(f *testing.F) {
 	for _, limit := range []string{"UNLIMITED", "99999-9999:9999:9999", "99999999:99999999:99999999", "10", "1:2", "1-"} {
 		f.Add(limit)
 	}
+	f.Add("7|COMPLETED|100|160|60|billing=4,cpu=4,gres/gpu=2,mem=8G,node=1|3600\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		if d, err := ParseLimit(text); err == nil && d < 0 {
 			t.Errorf("the limit %q is %v", text, d)
@@ -19,6 +20,12 @@ func FuzzAnswers(f *testing.F) {
 		}
 		if d, err := parseDetails(text, "|"); err == nil && d.Time < 0 {
 			t.Errorf("%q is %+v", text, d)
+		}
+		charges, _ := parseCharges(text)
+		for _, c := range charges {
+			if c.ID <= 0 || c.Elapsed < 0 || c.EnergyJoules < 0 || c.Start.IsZero() || c.End.IsZero() {
+				t.Errorf("%q has %+v", text, c)
+			}
 		}
 		all, err := parseAssociations(text)
 		for _, a := range all {
