@@ -166,7 +166,7 @@ func (c *cli) commandGroups() []group {
 			c.wpermCommand(), c.chownCommand(), c.offersCommand(),
 		}},
 		{"Commands for users", []*cobra.Command{
-			c.uinfoCommand(), c.ueditCommand(), c.ufarewellCommand(), c.ulsCommand(), c.passwdCommand(), c.sessionsCommand(),
+			c.uinfoCommand(), c.usageCommand(), c.ueditCommand(), c.ufarewellCommand(), c.ulsCommand(), c.passwdCommand(), c.sessionsCommand(),
 		}},
 		{"Commands for the site", []*cobra.Command{c.queuesCommand(), c.workersCommand(), c.tokenCommand()}},
 		{groupOther, []*cobra.Command{c.statusCommand(), c.aliasCommand(), c.configCommand(), c.loginCommand(), c.logoutCommand()}},

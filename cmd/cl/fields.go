@@ -52,6 +52,9 @@ func fieldOf(b client.BundleInfo, field string) any {
 	if v, ok := attribute(b.Bundle, field); ok {
 		return v
 	}
+	if v, ok := costField(b.Bundle, field); ok {
+		return v
+	}
 	return b.Metadata[field]
 }
 
@@ -102,7 +105,7 @@ func computedFields() []string {
 // the bundle, or a value in it.
 func readFields(list string) ([]string, error) {
 	fields := strings.Split(list, ",")
-	known := append(computedFields(), metadataFields()...)
+	known := slices.Concat(computedFields(), costFields(), metadataFields())
 	for i, f := range fields {
 		f = strings.TrimSpace(f)
 		fields[i] = f
@@ -193,11 +196,13 @@ func formatMetadata(key string, value any) string {
 	switch {
 	case slices.Contains([]string{"created", "started", "last_updated"}, key):
 		return m.Time(key).Format("2006-01-02 15:04:05")
-	case slices.Contains([]string{"data_size", "memory", "memory_max"}, key):
+	case slices.Contains([]string{"data_size", "memory", "memory_max", "gpu_memory_max"}, key):
 		if n := m.Int(key); n < 1024 {
 			return fmt.Sprintf("%d bytes", n)
 		}
 		return codalab.FormatSize(m.Int(key))
+	case key == "cpu_hours" || key == "gpu_hours":
+		return fmt.Sprintf("%.2f", m.Float(key))
 	case key == "time" || strings.HasPrefix(key, "time_"):
 		return codalab.FormatDuration(time.Duration(m.Float(key) * float64(time.Second)))
 	}

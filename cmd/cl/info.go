@@ -187,6 +187,7 @@ func (c *cli) printInfo(ctx context.Context, at *workspace, me codalab.User, b c
 			add(k.Key, infoText(k.Key, v))
 		}
 	}
+	addCost(b.Bundle, add)
 	for _, key := range slices.Sorted(maps.Keys(b.Metadata)) {
 		switch {
 		case key == codalab.SecretsKey:

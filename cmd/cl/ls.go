@@ -64,7 +64,7 @@ func (c *cli) listingFlags(cmd *cobra.Command) *listing {
 func completeFields(_ *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
 	before := begun[:strings.LastIndexByte(begun, ',')+1]
 	var lists []string
-	for _, f := range append(computedFields(), metadataFields()...) {
+	for _, f := range slices.Concat(computedFields(), costFields(), metadataFields()) {
 		if strings.HasPrefix(before+f, begun) {
 			lists = append(lists, before+f)
 		}

@@ -72,7 +72,7 @@ func leastArgs() map[string][]string {
 		"write": {"a/b", "x"}, "netcat": {"a", "80", "x"}, "store": {"ls"}, "secret": {"ls"}, "new": {"a"}, "add": {"text", "x"}, "wadd": {"a", "b"}, "work": {},
 		"print": {}, "wedit": {}, "wrm": {"a"}, "wls": {}, "gls": {}, "gnew": {"g"}, "grm": {"g"}, "ginfo": {"g"}, "uadd": {"u", "g"},
 		"urm": {"u", "g"}, "perm": {"a", "g", "read"}, "wperm": {"w", "g", "read"}, "chown": {"u", "a"}, "offers": {}, "uinfo": {}, "uedit": {},
-		"ufarewell": {"u"}, "uls": {}, "passwd": {}, "sessions": {}, "queues": {}, "workers": {}, "token": {"ls"}, "status": {}, "alias": {}, "config": {"a/b"}, "login": {}, "logout": {}, "help": {},
+		"ufarewell": {"u"}, "uls": {}, "passwd": {}, "sessions": {}, "queues": {}, "usage": {}, "workers": {}, "token": {"ls"}, "status": {}, "alias": {}, "config": {"a/b"}, "login": {}, "logout": {}, "help": {},
 	}
 }
 

@@ -37,6 +37,10 @@ const fieldsHelp = `The fields of bundles, for -f of cl info, cl ls and cl searc
   job_handle                   its Slurm job
   time time_user time_system memory memory_max cpu_usage memory_usage
                     its use of resources
+  time_staging time_queued time_allocated cpu_hours gpu_hours
+  gpu_usage gpu_memory_max efficiency
+                    its cost: waits, the time for which it had its CPUs and
+                    GPUs, and the shares of them that it used
   docker_image      its image, by digest
   request_...       its requests; args: the command line that makes it
   secrets           the names of its secrets
