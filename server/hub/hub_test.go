@@ -308,6 +308,20 @@ func TestUnclaimedRunIsGivenBackAfterFiveMinutes(t *testing.T) {
 	}
 }
 
+// A bridge that is stopped or drained does not claim a run that was on its way to it. Other workers may have room.
+func TestRunOnItsWayToAWorkerThatHasClosedIsGivenBackAtOnce(t *testing.T) {
+	t.Parallel()
+	h := New(time.Minute, start)
+	track(h, run("0x1", codalab.StateStarting), run("0x2", codalab.StateRunning))
+	checkIn(t, h, codalab.CheckIn{Closed: "the bridge was stopped"}, start)
+	for after, want := range map[time.Duration]int{closedLimit: 0, closedLimit + 1: 1} {
+		unclaimed, lost := h.Tick(start.Add(after))
+		if len(unclaimed) != want || len(lost) != 0 {
+			t.Errorf("after %s: unclaimed %v, lost %v; want %d, and that the claimed run stays", after, unclaimed, lost, want)
+		}
+	}
+}
+
 // ask asks the worker of a run, and returns a channel with the error of Ask.
 func ask(ctx context.Context, h *Hub, uuid string, kind codalab.MessageType) <-chan error {
 	over := make(chan error, 1)

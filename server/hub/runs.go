@@ -23,8 +23,10 @@ type trackedRun struct {
 	offline bool
 }
 
-// startLimit is the time within which a worker must claim a run.
-const startLimit = 5 * time.Minute
+// startLimit is the time within which a worker must claim a run. A worker that says why it takes no runs now
+// (codalab.CheckIn.Closed) has closedLimit: it refuses a run that was on its way, and a claim that it has sent before
+// needs less. CodaLab's own workers have startLimit always.
+const startLimit, closedLimit = 5 * time.Minute, resendAfter
 
 // Track updates the hub from bundles' states: the worker that has each bundle, and the
 // worker's duty for it. A held check-in gets the messages for all of them in one answer. resources
@@ -189,8 +191,16 @@ func (h *Hub) MoreRoom() bool {
 	return h.roomier
 }
 
+// startLimit returns the time within which the worker must claim a run.
+func (w *worker) startLimit() time.Duration {
+	if w.last.Closed != "" {
+		return closedLimit
+	}
+	return startLimit
+}
+
 // Tick lets the hub know the time, and returns the runs that have waited too long. No worker has claimed the
-// unclaimed ones within startLimit, or their worker has gone without claiming them. The claimed ones are lost
+// unclaimed ones within its start limit, or their worker has gone without claiming them. The claimed ones are lost
 // that no check-in of their worker has listed within the timeout: the worker has gone, or has lost the run. So are those
 // of an earlier start of their worker, unless the latest one lists them. The first Tick after a claim counts like such a
 // check-in. Runs that are offline already are left out. Tick forgets workers that have gone and have no runs.
@@ -202,7 +212,7 @@ func (h *Hub) Tick(now time.Time) (unclaimed, lost []string) {
 		for uuid, run := range w.runs {
 			switch {
 			case !run.starting.IsZero():
-				if gone || now.Sub(run.starting) > startLimit {
+				if gone || now.Sub(run.starting) > w.startLimit() {
 					unclaimed = append(unclaimed, uuid)
 				}
 			case run.abandoned && !run.offline:
