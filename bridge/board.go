@@ -66,3 +66,10 @@ func (b *board) showLow(low string, turned bool) {
 		b.reports.hurry(false)
 	}
 }
+
+// showDrained tells the server which queues take no new bundles, and why. The check-ins of all queues tell it at once.
+func (b *board) showDrained(words map[string]string) {
+	if b.capacity.drain(words) {
+		b.reports.hurry(true)
+	}
+}

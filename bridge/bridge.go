@@ -116,6 +116,14 @@ func (b *Bridge) Open(ctx context.Context) error {
 	return nil
 }
 
+// Drain lets the bridge claim no more bundles of these queues: words has the reason for each, as it may follow a
+// colon. It replaces what was set before; a queue without words takes bundles again. The bridge goes on with the
+// bundles that it has. Drain may be called at any time, and before Run for a bridge that starts drained.
+func (b *Bridge) Drain(words map[string]string) {
+	b.condition.drain(words)
+	b.board.showDrained(words)
+}
+
 // assemble makes the bridge's parts.
 func (b *Bridge) assemble() {
 	b.inForce.set(&b.Policy)

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -43,6 +44,9 @@ type capacity struct {
 	free int64
 	// diskLow is the reason for which nothing new may be put onto the shared disk; empty for none.
 	diskLow string
+	// drained has the reason for each queue whose operators let it take no new bundles. It outlives init: it is
+	// set before the first check-in.
+	drained map[string]string
 }
 
 func (c *capacity) init() {
@@ -148,12 +152,32 @@ func (c *capacity) close(diskLow string) {
 	c.diskLow = diskLow
 }
 
-// closed returns the reason for which the bridge asks for no more bundles of a queue; empty for none. reportsLate
-// is set if the last report of a live run of the queue is too old.
-func (c *capacity) closed(reportsLate bool) string {
+// drain notes the reason for each queue that takes no new bundles, in the place of the earlier ones. It reports
+// whether that changed anything.
+func (c *capacity) drain(words map[string]string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	same := maps.Equal(c.drained, words)
+	c.drained = maps.Clone(words)
+	return !same
+}
+
+// drainedFor returns the reason for which the operators let a queue take no new bundles; empty for none.
+func (c *capacity) drainedFor(queue string) string {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if c.diskLow == "" && reportsLate {
+	return c.drained[queue]
+}
+
+// closed returns the reason for which the bridge asks for no more bundles of a queue; empty for none. reportsLate
+// is set if the last report of a live run of the queue is too old.
+func (c *capacity) closed(queue string, reportsLate bool) string {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	switch {
+	case c.drained[queue] != "":
+		return c.drained[queue]
+	case c.diskLow == "" && reportsLate:
 		return "the server is slow to take the reports of the bundles that run there"
 	}
 	return c.diskLow

@@ -44,6 +44,8 @@ type Condition struct {
 	// Refused is the reason for which the bridge does not follow its configuration file, which it has read again; empty
 	// for none.
 	Refused string `json:"configuration_refused,omitempty"`
+	// Drained has the reason for each queue that the operators let take no new bundles.
+	Drained map[string]string `json:"drained,omitempty"`
 }
 
 // condition is a Condition that the watchers update.
@@ -65,7 +67,7 @@ func (c *condition) now(open bool, queues map[string]plan.Queue) Condition {
 			p.UnansweredQueues = append(p.UnansweredQueues, queue)
 		}
 	}
-	p.Held, p.Nodes = maps.Clone(p.Held), maps.Clone(p.Nodes)
+	p.Held, p.Nodes, p.Drained = maps.Clone(p.Held), maps.Clone(p.Nodes), maps.Clone(p.Drained)
 	return p
 }
 
@@ -171,4 +173,14 @@ func (c *condition) diskLow(reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.DiskLow = reason
+}
+
+// drain notes which queues take no new bundles.
+func (c *condition) drain(words map[string]string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.Drained = nil
+	if len(words) > 0 {
+		c.Drained = maps.Clone(words)
+	}
 }

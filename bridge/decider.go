@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -185,8 +186,8 @@ func (d *decider) followLow(ctx context.Context, in *arrivals) {
 // makeRows makes rows of offered bundles. An offer of a bundle that has a row is news for that
 // row.
 //
-// While the shared disk is below its low water it makes none: the server stages an unclaimed
-// bundle again.
+// While the shared disk is below its low water it makes none, and none of a drained queue: the server stages an
+// unclaimed bundle again.
 func (d *decider) makeRows(ctx context.Context, now time.Time, in *arrivals) {
 	for _, o := range in.offers {
 		bundle := o.message.Bundle.UUID
@@ -202,7 +203,7 @@ func (d *decider) makeRows(ctx context.Context, now time.Time, in *arrivals) {
 			d.log.DebugContext(ctx, "an offered bundle is not claimed: the shared disk is below its low water", slog.String("bundle", bundle))
 			continue
 		}
-		if why := d.life.refuses(now, o.message); why != "" {
+		if why := cmp.Or(d.board.capacity.drainedFor(o.queue), d.life.refuses(now, o.message)); why != "" {
 			d.log.InfoContext(ctx, "an offered bundle is not claimed", slog.String("bundle", bundle), slog.String("reason", why))
 			continue
 		}

@@ -1,8 +1,11 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"errors"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -24,7 +27,7 @@ func (w *queueWorkers) checkIn(q plan.Queue) (codalab.CheckIn, int64) {
 	c, now, name := w.config, w.config.Now(), w.config.WorkerID(q.Name)
 	reportsLate := w.board.reports.reportsLate(q.Name, now)
 	w.condition.noteLate(q.Name, reportsLate)
-	closed := w.board.capacity.closed(reportsLate)
+	closed := cmp.Or(w.stopped(), w.board.capacity.closed(q.Name, reportsLate))
 	told := w.board.reports.checkIn(q.Name, name, now)
 	capacity := w.board.capacity.of(q.Name, w.life.local(), now)
 	in := codalab.CheckIn{
@@ -95,17 +98,39 @@ func (w *queueWorkers) send(ctx context.Context, queue string, in codalab.CheckI
 	return w.config.Service.CheckIn(ctx, w.config.WorkerID(queue), in)
 }
 
-// sayGoodbye tells the server that a stand-alone worker takes no more runs, when a signal has ended its work.
-// Else the server would go on to give it some for a minute. Its runs go on, and are not reported.
+// stoppedWords is why a bridge that has been stopped takes no runs.
+const stoppedWords = "the bridge was stopped"
+
+// stopped returns why a bridge that ends takes no more runs; empty while it works. A stand-alone worker says in other
+// fields that it ends.
+func (w *queueWorkers) stopped() string {
+	if w.life.standalone == nil && w.life.ending.Load() {
+		return stoppedWords
+	}
+	return ""
+}
+
+// sayGoodbye checks out: when a signal has ended the work, the workers of all queues tell the server that they take no
+// more runs. Else the server would go on to give them some for a minute. Their runs go on, and are not reported; the
+// server keeps them as those of a worker that has fallen silent, and the next start reports them again.
+//
+// It is a check-in like others, because CodaLab's server has no call to check out. Earlier versions had one, which took
+// the runs away from the worker as well (codalab/rest/workers.py: checkout, until commit cd425c68, "Remove worker
+// checkout"). A bridge that is started again at once must not lose its runs.
 func (w *queueWorkers) sayGoodbye(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, goodbyeWithin)
 	defer cancel()
 	w.life.ending.Store(true)
+	var g errgroup.Group // CodaLab's own server holds each check-in for longer than goodbyeWithin
 	for _, q := range w.inForce.queues() {
 		in, _ := w.checkIn(q)
 		in.Reports, in.ExitAfterNumRuns = []codalab.RunReport{}, 0
-		if _, err := w.send(ctx, q.Name, in); err != nil && ctx.Err() == nil {
-			w.config.Log.InfoContext(ctx, "the server was not told that the worker ends", errorAttr(err))
-		}
+		g.Go(func() error {
+			_, err := w.send(ctx, q.Name, in)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil && ctx.Err() == nil {
+		w.config.Log.InfoContext(ctx, "the server was not told that the bridge ends", errorAttr(err))
 	}
 }

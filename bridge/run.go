@@ -16,7 +16,9 @@ import (
 // Slurm's jobs (plan.ErrOutdated), and if the server refuses the bridge's credentials.
 func (b *Bridge) Run(ctx context.Context) error {
 	err := b.work(ctx)
-	if b.Standalone != nil && ctx.Err() != nil && !b.contact.answeredAt().IsZero() {
+	// Only a signal is a reason to check out. A bridge whose shared directory or ledger another one has taken must
+	// not speak for that one's workers.
+	if errors.Is(context.Cause(ctx), context.Canceled) && !b.contact.answeredAt().IsZero() {
 		b.queueWorkers.sayGoodbye(context.WithoutCancel(ctx))
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, errEnded) {

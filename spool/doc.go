@@ -101,6 +101,10 @@ func (l Layout) Bell() Bell {
 // BridgeDir returns the directory of the bridge's lease and of the bridge's heartbeat. The bridge makes it.
 func (l Layout) BridgeDir() string { return filepath.Join(string(l), "bridge") }
 
+// DrainDir returns the directory of the operators' orders to take no new bundles (package drain). The first order
+// makes it.
+func (l Layout) DrainDir() string { return filepath.Join(string(l), "drain") }
+
 // Cache returns the directory of dependencies and images.
 func (l Layout) Cache() string { return filepath.Join(string(l), "cache") }
 

@@ -7,7 +7,10 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/cl-slurm/cl-slurm/bridge"
+	"github.com/cl-slurm/cl-slurm/bridge/drain"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/diskspace"
@@ -32,7 +35,11 @@ func (s *Status) addHolds() {
 	case s.Old:
 		hold("%s.", OldSentence)
 	default:
-		if last.Observed.IsZero() {
+		fresh := last.At.Sub(last.Started) < startGrace
+		if fresh {
+			s.Awaited = awaited(last.Condition)
+		}
+		if last.Observed.IsZero() && !fresh {
 			hold("Slurm has not been seen as a whole since the bridge started: until then nothing is submitted, cancelled or removed.")
 		}
 		switch {
@@ -58,12 +65,15 @@ func (s *Status) addHolds() {
 		if last.Refused != "" {
 			hold("The bridge goes on with the configuration that it had: the file was read again, and refused: %s.", termtext.Line(last.Refused))
 		}
-		if len(last.UnansweredQueues) > 0 {
+		if len(last.UnansweredQueues) > 0 && !fresh {
 			hold("The server has not answered a check-in of queue %s since the bridge started.", strings.Join(last.UnansweredQueues, ", "))
 		}
 		if len(last.LateQueues) > 0 {
 			hold("The server takes the reports of queue %s too slowly: no bundle of it is claimed until it hears of each run in time.", strings.Join(last.LateQueues, ", "))
 		}
+	}
+	for _, o := range s.Drains {
+		hold("%s", drained(o))
 	}
 	switch {
 	case s.Disk.Silent:
@@ -73,6 +83,33 @@ func (s *Status) addHolds() {
 	case s.Disk.Low != "":
 		hold("No bundle is claimed, and no inputs are brought in: %s.", s.Disk.Low)
 	}
+}
+
+// startGrace is the time after a bridge's start within which the first answers of Slurm and of the server are on their
+// way: the server holds a check-in for five seconds.
+const startGrace = 20 * time.Second
+
+// awaited says what a bridge waits for that has just started; empty for nothing.
+func awaited(c bridge.Condition) string {
+	var what []string
+	if c.Observed.IsZero() && c.Slurm == "" {
+		what = append(what, "of Slurm")
+	}
+	if len(c.UnansweredQueues) > 0 {
+		what = append(what, "of the server for queue "+strings.Join(c.UnansweredQueues, ", "))
+	}
+	if len(what) == 0 {
+		return ""
+	}
+	return "The bridge has just started, and waits for the first answer " + strings.Join(what, " and ") + "."
+}
+
+// drained says that an operator lets the bridge or a queue take no new bundles.
+func drained(o drain.Order) string {
+	if o.Queue == "" {
+		return fmt.Sprintf("The bridge is drained %s. No new bundle is claimed until \"cl-bridge resume\"; those that it has go on.", o)
+	}
+	return fmt.Sprintf("Queue %s is drained %s. No new bundle is claimed until \"cl-bridge resume %s\"; those that it has go on.", o.Queue, o, o.Queue)
 }
 
 // Wait is a cause for which bundles wait.

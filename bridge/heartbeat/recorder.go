@@ -1,16 +1,20 @@
 package heartbeat
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"reflect"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
+	"github.com/cl-slurm/cl-slurm/bridge/drain"
 	"github.com/cl-slurm/cl-slurm/bridge/lease"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
+	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 // Heartbeat is the state that a bridge has published of itself.
@@ -35,6 +39,8 @@ type Recorder struct {
 	// Holder is the bridge as the lease names it.
 	Holder lease.Holder
 	Log    *slog.Logger
+
+	orders drain.Orders
 }
 
 // lookEvery is the pause between two looks at what the bridge says of itself, and for questions.
@@ -51,7 +57,9 @@ func (r *Recorder) Run(ctx context.Context) error {
 	var at time.Time
 	failed := false
 	for {
-		now, h := r.Bridge.Now(), r.Bridge.Condition()
+		now := r.Bridge.Now()
+		r.FollowOrders(ctx, now.Sub(at) >= lease.RenewEvery)
+		h := r.Bridge.Condition()
 		if at.IsZero() || now.Sub(at) >= lease.RenewEvery || !sameNews(last, h) {
 			last, at = h, now
 			ledger.Touch(r.Config().Ledger, now)
@@ -71,6 +79,29 @@ func (r *Recorder) Run(ctx context.Context) error {
 		case <-ticker.C:
 		}
 	}
+}
+
+// FollowOrders drains the bridge, or lets it take bundles again, as the operators' orders in the shared directory say.
+// Run calls it every second. The caller calls it once before the bridge runs, so that a drained bridge is offered no
+// bundle. If the orders cannot be read, the last ones hold. fresh is that of drain.Dir.Read.
+func (r *Recorder) FollowOrders(ctx context.Context, fresh bool) {
+	orders, err := drain.In(spool.Layout(r.Config().Shared)).Read(fresh)
+	if err != nil || r.orders != nil && maps.Equal(orders, r.orders) {
+		return
+	}
+	for _, o := range orders.List() {
+		if r.orders[o.Queue] != o {
+			r.Log.WarnContext(ctx, "drained: no new bundles are claimed", slog.String("queue", cmp.Or(o.Queue, "all")),
+				slog.String("by", o.By), slog.Time("at", o.At), slog.String("reason", o.Reason))
+		}
+	}
+	for _, o := range r.orders.List() {
+		if _, drained := orders[o.Queue]; !drained {
+			r.Log.InfoContext(ctx, "resumed: bundles are claimed again", slog.String("queue", cmp.Or(o.Queue, "all")))
+		}
+	}
+	r.orders = orders
+	r.Bridge.Drain(orders.Words(r.Config().QueueNames()))
 }
 
 // sameNews reports whether two conditions are the same, apart from times that change with each
@@ -104,7 +135,7 @@ const mostPublished = 100
 func (r *Recorder) status(h Heartbeat) Status {
 	h.Host, h.Process, h.Started = r.Holder.Host, r.Holder.Process, r.Holder.Started
 	rows, running := r.Bridge.Rows(), h.Ended.IsZero()
-	s := Status{Ledger: r.Holder.Ledger, Bridge: r.Holder.Bridge, Running: running, Starting: running && !h.Open, Last: &h}
+	s := Status{Ledger: r.Holder.Ledger, Bridge: r.Holder.Bridge, Running: running, Starting: running && !h.Open, Last: &h, Drains: r.orders.List()}
 	s.Add(r.Config(), rows, r.Bridge.Resting())
 	s.Waits = s.Waits[:min(len(s.Waits), mostPublished)]
 	return s

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/config"
+	"github.com/cl-slurm/cl-slurm/bridge/drain"
+	"github.com/cl-slurm/cl-slurm/bridge/lease"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -23,6 +25,11 @@ type Status struct {
 	// WrittenAt is the time at which the bridge wrote this, if its ledger cannot be read on this host; zero
 	// otherwise.
 	WrittenAt time.Time `json:"written_at,omitzero"`
+	// Drains are the operators' orders to take no new bundles.
+	Drains []drain.Order `json:"drains,omitempty"`
+	// Awaited says what a bridge that has just started waits for; empty if it has that, or has waited for too
+	// long, which is a hold then.
+	Awaited string `json:"awaited,omitempty"`
 	// Holds are sentences, one for each cause that keeps bundles from going on.
 	Holds []string `json:"holds"`
 	// Waits are the causes for which bundles wait, the most frequent first.
@@ -67,6 +74,12 @@ type Waiting struct {
 	Reason  string    `json:"reason"`
 	Status  string    `json:"run_status"`
 }
+
+// oldAfter is the greatest age of a heartbeat that is not old.
+const oldAfter = 6 * lease.RenewEvery
+
+// OldAt reports whether the last heartbeat is old at a time.
+func (s *Status) OldAt(now time.Time) bool { return s.Last != nil && now.Sub(s.Last.At) > oldAfter }
 
 // OldSentence says that a heartbeat is too old; it has no full stop.
 const OldSentence = "The bridge's last heartbeat is old: the bridge hangs, was killed, or cannot write to the shared directory"

@@ -1,9 +1,13 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,6 +19,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/lease"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/assembly"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
@@ -40,7 +45,7 @@ func TestStatusSaysHowTheBridgeStands(t *testing.T) {
 	}
 	say := func(args ...string) string {
 		t.Helper()
-		out, err := command(t, append([]string{"status", "--config", r.config}, args...)...)
+		out, err := statusOf(t, append([]string{"--config", r.config}, args...)...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,7 +137,7 @@ The oldest bundle that waits is ` + bundleNo(5) + `, of queue cpu, claimed 3h0m 
 func TestStatusWithoutALedgerSaysSo(t *testing.T) {
 	t.Parallel()
 	r, _ := littered(t)
-	_, err := command(t, "status", "--config", r.config, "--ledger", filepath.Join(t.TempDir(), "none.db"))
+	_, err := statusOf(t, "--config", r.config, "--ledger", filepath.Join(t.TempDir(), "none.db"))
 	if err == nil || !strings.Contains(err.Error(), "no bridge has made a ledger") {
 		t.Errorf("error %v", err)
 	}
@@ -154,7 +159,7 @@ func TestStatusGroupsWhatHoldsManyBundlesUpByCause(t *testing.T) {
 	if err := book.Save(t.Context(), rows); err != nil {
 		t.Fatal(err)
 	}
-	out, err := command(t, "status", "--config", r.config)
+	out, err := statusOf(t, "--config", r.config)
 	for _, want := range []string{
 		"! 100 bundles in collecting are tried again: PUT /bundles/0xc0000000000000000000000000000000/contents: 502 after 0 s.\n",
 		"\n100      queued  Slurm says QOSMaxJobsPerUserLimit\n",
@@ -167,7 +172,7 @@ func TestStatusGroupsWhatHoldsManyBundlesUpByCause(t *testing.T) {
 		t.Errorf("one cause has several lines:\n%s", out)
 	}
 	var s heartbeat.Status
-	if out, err = command(t, "status", "--json", "--config", r.config); err == nil {
+	if out, err = statusOf(t, "--json", "--config", r.config); err == nil {
 		err = json.Unmarshal([]byte(out), &s)
 	}
 	if err != nil || len(s.Waits) != 2 || s.Waits[0].Bundles != 100 || !s.Waits[0].TriedAgain || s.Waits[1].Bundles != 100 || s.Waits[1].Cause != "Slurm says QOSMaxJobsPerUserLimit" {
@@ -181,7 +186,7 @@ func TestStatusOfABridgeThatHasJustStartedSaysNothingUntrue(t *testing.T) {
 	lockLedger(t, r.where)
 	wants := func(when string, wants []string, not ...string) {
 		t.Helper()
-		out, err := command(t, "status", "--config", r.config)
+		out, err := statusOf(t, "--config", r.config)
 		for _, want := range wants {
 			if err != nil || !strings.Contains(out, want) {
 				t.Errorf("%s: %v, no %q in\n%s", when, err, want, out)
@@ -229,7 +234,7 @@ func TestStatusOfABridgeThatHasJustStartedSaysNothingUntrue(t *testing.T) {
 	now := heartbeat.Heartbeat{Host: "login2", Started: noon, At: noon}
 	now.UnansweredQueues = []string{"cpu"}
 	renew(held, now)
-	wants("nothing has answered", []string{"runs on login2", "! Slurm has not been seen as a whole since the bridge started", "! The server has not answered a check-in of queue cpu since"})
+	wants("nothing has answered", []string{"runs on login2", "waits for the first answer of Slurm and of the server for queue cpu.\n"}, "!")
 }
 
 func TestStatusThatCannotReadTheHeartbeatDoesNotCallTheBridgeStarting(t *testing.T) {
@@ -239,10 +244,130 @@ func TestStatusThatCannotReadTheHeartbeatDoesNotCallTheBridgeStarting(t *testing
 	if err := os.WriteFile(layout.BridgeDir(), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out, err := command(t, "status", "--config", r.config)
+	out, err := statusOf(t, "--config", r.config)
 	for _, want := range []string{"Bridge " + r.id + " runs.\n", "! The bridge's heartbeat cannot be read: "} {
 		if err != nil || !strings.Contains(out, want) || strings.Contains(out, "starting") {
 			t.Errorf("%v, want %q in\n%s", err, want, out)
 		}
 	}
+}
+
+// statusOf returns what status prints, and its error if that has words: one without is only an exit code.
+func statusOf(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	out, err := command(t, append([]string{"status"}, args...)...)
+	if coded, ok := errors.AsType[*program.Error](err); ok && coded.Err == nil {
+		return out, nil
+	}
+	return out, err
+}
+
+// wordless returns the error of a program, or none if it is only an exit code.
+func wordless(err error) error {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && len(exit.Stderr) == 0 {
+		return nil
+	}
+	return err
+}
+
+// A monitoring system asks for the exit code alone.
+func TestStatusEndsWithACodeForEachState(t *testing.T) {
+	t.Parallel()
+	r, layout := littered(t)
+	wants := func(state string, want int, args ...string) {
+		t.Helper()
+		out, err := command(t, append([]string{"status", "--config", r.config}, args...)...)
+		if code := program.Code(t.Context(), err); code != want {
+			t.Errorf("%s: it ends with %d, want %d: %v\n%s", state, code, want, err, out)
+		}
+	}
+	wants("no bridge has ever run", 3, "--ledger", filepath.Join(t.TempDir(), "none.db"))
+	wants("no bridge runs", 3)
+	lockLedger(t, r.where)
+	held, err := lease.Acquire(t.Context(), layout.BridgeDir(), lease.Holder{Bridge: r.id}, func(lease.Holder) bool { return true }, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	beat := func(change func(h *heartbeat.Heartbeat)) {
+		t.Helper()
+		h := heartbeat.Heartbeat{Host: "login1", Started: noon.Add(-time.Hour), At: noon}
+		h.Open, h.Observed = true, noon
+		change(&h)
+		if err := held.Renew(t.Context(), heartbeat.Status{Last: &h}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	beat(func(*heartbeat.Heartbeat) {})
+	wants("all is well", 0)
+	wants("all is well, in JSON", 0, "--json")
+	beat(func(h *heartbeat.Heartbeat) { h.Slurm = "slurmctld is away" })
+	wants("an obstacle", 1)
+	beat(func(h *heartbeat.Heartbeat) { h.At = noon.Add(-time.Hour) })
+	wants("an old heartbeat", 1)
+	wants("a wrong flag", 2, "--nosuch")
+	wants("the ledger's server is down", 3, "--ledger", "postgres://ann@127.0.0.1:1/x?sslmode=disable")
+}
+
+// The first answers take some seconds: the server holds a check-in for five.
+func TestStatusOfABridgeInItsFirstSecondsShowsNoFalseObstacle(t *testing.T) {
+	t.Parallel()
+	r, layout := littered(t)
+	lockLedger(t, r.where)
+	held, err := lease.Acquire(t.Context(), layout.BridgeDir(), lease.Holder{Bridge: r.id}, func(lease.Holder) bool { return true }, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		age       time.Duration
+		slurm     string
+		wants     []string
+		obstacles int
+	}{
+		{5 * time.Second, "", []string{"The bridge has just started, and waits for the first answer of Slurm and of the server for queue cpu, gpu.\n"}, 0},
+		{5 * time.Second, "slurmctld is away", []string{"waits for the first answer of the server for queue cpu, gpu.\n", "! Slurm does not answer: slurmctld is away."}, 1},
+		{time.Minute, "", []string{"! Slurm has not been seen as a whole", "! The server has not answered a check-in of queue cpu, gpu"}, 2},
+	} {
+		h := heartbeat.Heartbeat{Host: "login1", Started: noon.Add(-c.age), At: noon}
+		h.Open, h.UnansweredQueues, h.Slurm = true, []string{"cpu", "gpu"}, c.slurm
+		if err := held.Renew(t.Context(), heartbeat.Status{Last: &h}); err != nil {
+			t.Fatal(err)
+		}
+		out, err := statusOf(t, "--config", r.config)
+		for _, want := range c.wants {
+			if err != nil || !strings.Contains(out, want) {
+				t.Errorf("%s after the start: %v, no %q in\n%s", c.age, err, want, out)
+			}
+		}
+		if got := strings.Count(out, "\n! "); got != c.obstacles {
+			t.Errorf("%s after the start: %d obstacles, want %d, in\n%s", c.age, got, c.obstacles, out)
+		}
+	}
+}
+
+func TestWatchShowsTheStatusUntilItIsInterrupted(t *testing.T) {
+	t.Parallel()
+	r, _ := littered(t)
+	for _, flag := range []string{"", "--json"} {
+		ctx, interrupt := context.WithCancel(t.Context())
+		out := &interrupting{interrupt: interrupt}
+		args := append([]string{"status", "--watch", "--config", r.config}, strings.Fields(flag)...)
+		err := run(ctx, program.Process{Args: args, Stdin: strings.NewReader(""), Stdout: out, Stderr: out, Getenv: noConfiguration, Now: func() time.Time { return noon }})
+		if code := program.Code(ctx, err); code != 0 || !strings.Contains(out.said.String(), "No bridge runs on this ledger.") {
+			t.Errorf("--watch %s ends with %d, %v, and has printed\n%s", flag, code, err, &out.said)
+		}
+		if lines := strings.Count(out.said.String(), "\n"); flag == "--json" && lines != 1 {
+			t.Errorf("a status has %d lines of JSON", lines)
+		}
+	}
+}
+
+// interrupting is a standard output at whose first text the user interrupts the program.
+type interrupting struct {
+	said      bytes.Buffer
+	interrupt func()
+}
+
+func (w *interrupting) Write(text []byte) (int, error) {
+	w.interrupt()
+	return w.said.Write(text)
 }

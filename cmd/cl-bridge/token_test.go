@@ -52,7 +52,7 @@ func (s tokenSite) refusals(t *testing.T) map[string]string {
 	t.Helper()
 	var got heartbeat.Status
 	out, err := exec.Command("cl-bridge", "status", "--json", "--config", s.config).Output()
-	testenv.Must(t, errors.Join(err, json.Unmarshal(out, &got)))
+	testenv.Must(t, errors.Join(wordless(err), json.Unmarshal(out, &got)))
 	if !got.Running {
 		t.Fatal("the bridge has ended")
 	}

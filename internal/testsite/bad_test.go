@@ -85,8 +85,8 @@ func TestI10ImpossibleRequestsHoldNobodyUp(t *testing.T) {
 	if bundle := run(t, s, "cpu", "true"); ended(t, s, bundle) != "ready" {
 		t.Errorf("a possible request failed: %s", field(t, s, bundle, "failure_message"))
 	}
-	if status := bridge(t, s, "status"); strings.Contains(status, "takes no job") {
-		t.Error(status)
+	if said := status(t, s); strings.Contains(said, "takes no job") {
+		t.Error(said)
 	}
 }
 
@@ -141,7 +141,7 @@ func TestDiskBelowItsLowWaterTakesNoBundle(t *testing.T) {
 	s := own(t, testsite.Options{Config: "low_water = \"900000t\""})
 	bundle := run(t, s, "cpu", "true")
 	until(t, s, bundle, "staged_status", "^Queue cpu takes no new bundles now: the site's disk has .* free, below its low water of .*\\.$")
-	if out := bridge(t, s, "status"); !strings.Contains(out, "! No bundle is claimed, and no inputs are brought in: the site's disk has ") {
+	if out := status(t, s); !strings.Contains(out, "! No bundle is claimed, and no inputs are brought in: the site's disk has ") {
 		t.Errorf("status:\n%s", out)
 	}
 	if out := bridge(t, s, "sweep", "-n"); !strings.HasSuffix(out, "would be removed; nothing was") {

@@ -60,7 +60,7 @@ func TestI10NodeWithAFullScratchIsAvoidedOnRealSlurm(t *testing.T) {
 		bundles = append(bundles, run(t, s, "cpu", "true", large...))
 	}
 	avoided := regexp.MustCompile(`(?m)^! Node n1: the commands of the last \d jobs on it did not start \(Node n1: make a private directory: .*\); it is avoided until \d\d:\d\d:\d\d\.$`)
-	testenv.Await(t, "the status says that n1 is avoided, and why", func() bool { return avoided.MatchString(bridge(t, s, "status")) })
+	testenv.Await(t, "the status says that n1 is avoided, and why", func() bool { return avoided.MatchString(status(t, s)) })
 	why := regexp.MustCompile(`^attempt 1 failed: Node n1: make a private directory: the disk of ` + scratch + ` is full: it has 0 KiB free \(the queue's scratch in the bridge's configuration\)\.$`)
 	failed := slices.DeleteFunc(slices.Clone(bundles), func(bundle string) bool {
 		return !slices.ContainsFunc(explain(t, s, bundle).History, func(e entry) bool { return why.MatchString(e.Reason) })

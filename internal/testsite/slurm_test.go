@@ -62,6 +62,17 @@ func bridge(t *testing.T, s *testsite.Site, args ...string) string {
 	return must(t, s, append(append([]string{program}, args...), "--config", s.BridgeConfig())...)
 }
 
+// status runs cl-bridge status, whose exit code is another than 0 while something holds bundles up.
+func status(t *testing.T, s *testsite.Site) string {
+	t.Helper()
+	out, err := s.Run(t.Context(), program, "status", "--config", s.BridgeConfig())
+	if failed, ok := errors.AsType[*command.Error](err); ok && failed.Stderr == "" && failed.ExitCode != 2 {
+		return out
+	}
+	testenv.Must(t, err)
+	return out
+}
+
 const program = testsite.Base + "/bin/cl-bridge"
 
 // explanation is the output of cl-bridge explain.

@@ -41,7 +41,7 @@ func TestTwinBesideABridgeWithJobsInFlightIsRefused(t *testing.T) {
 			}
 		}
 	}
-	if said := bridge(t, s, "status"); !strings.Contains(said, " runs on "+host+", since ") {
+	if said := status(t, s); !strings.Contains(said, " runs on "+host+", since ") {
 		t.Errorf("status of the bridge:\n%s", said)
 	}
 	// Reads and kills reach the bridge, and its jobs are those from before.

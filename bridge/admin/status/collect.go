@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/config"
+	"github.com/cl-slurm/cl-slurm/bridge/drain"
 	"github.com/cl-slurm/cl-slurm/bridge/heartbeat"
 	"github.com/cl-slurm/cl-slurm/bridge/lease"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
@@ -17,6 +18,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
+
+// ErrNoBridge means that no bridge of a configuration has ever run.
+var ErrNoBridge = errors.New("no bridge runs")
 
 // Collect gathers the status of the bridge of a configuration. host is this host's name. Where
 // the ledger is a file of another host, it returns what the bridge there wrote last.
@@ -37,7 +41,7 @@ func Collect(ctx context.Context, c config.Config, host string, now time.Time) (
 		if leaseErr == nil && IsElsewhere(state.Holder, c, host) {
 			return written(state, now)
 		}
-		return s, fmt.Errorf("no bridge has made a ledger at %s yet", s.Ledger)
+		return s, fmt.Errorf("%w: no bridge has made a ledger at %s yet", ErrNoBridge, s.Ledger)
 	}
 	if err != nil {
 		return s, err
@@ -54,6 +58,7 @@ func Collect(ctx context.Context, c config.Config, host string, now time.Time) (
 		return s, err
 	}
 	addLease(&s, state, leaseErr, now)
+	addDrains(&s, c)
 	rows, done := make([]*plan.Row, len(saved.Rows)), map[string]int{}
 	for i := range saved.Rows {
 		rows[i] = &saved.Rows[i]
@@ -71,9 +76,6 @@ func IsElsewhere(h lease.Holder, c config.Config, host string) bool {
 	return h.Host != host && h.Ledger == ledger.Name(c.Ledger) && !sqldb.IsURL(c.Ledger)
 }
 
-// oldAfter is the greatest age of a heartbeat that is not old.
-const oldAfter = 6 * lease.RenewEvery
-
 // written returns the status that a bridge on another host wrote.
 func written(state lease.State, now time.Time) (heartbeat.Status, error) {
 	s := heartbeat.Status{Ledger: state.Holder.Ledger, Bridge: state.Holder.Bridge, Starting: true, Running: true, Queues: []heartbeat.Queue{}, Waits: []heartbeat.Wait{}}
@@ -83,11 +85,21 @@ func written(state lease.State, now time.Time) (heartbeat.Status, error) {
 			return s, fmt.Errorf("read what the bridge on %s wrote: %w", state.Holder.Host, err)
 		}
 		s.WrittenAt = s.Last.At
-		if s.Old = s.Running && now.Sub(s.Last.At) > oldAfter; s.Old {
+		if s.Old = s.Running && s.OldAt(now); s.Old {
 			s.Holds = append([]string{heartbeat.OldSentence + "; \"cl-bridge status\" on " + state.Holder.Host + " says more."}, s.Holds...)
 		}
 	}
 	return s, nil
+}
+
+// addDrains adds the operators' orders. If they cannot be read, it adds none: there is a sentence about the disk.
+func addDrains(s *heartbeat.Status, c config.Config) {
+	if s.Disk.Silent {
+		return
+	}
+	if orders, err := drain.In(spool.Layout(c.Shared)).Read(false); err == nil {
+		s.Drains = orders.List()
+	}
 }
 
 // addLease adds what the lease of the shared directory shows.
@@ -108,5 +120,5 @@ func addLease(s *heartbeat.Status, state lease.State, err error, now time.Time) 
 		s.Holds = append(s.Holds, fmt.Sprintf("The bridge's heartbeat cannot be read: %v.", err))
 	}
 	s.Starting = s.Running && err == nil && (s.Last == nil || !s.Last.Ended.IsZero())
-	s.Old = s.Running && !s.Starting && s.Last != nil && now.Sub(s.Last.At) > oldAfter
+	s.Old = s.Running && !s.Starting && s.OldAt(now)
 }

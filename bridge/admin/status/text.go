@@ -24,6 +24,8 @@ func Text(s heartbeat.Status, now time.Time) string {
 	switch {
 	case s.Starting:
 		said += "What holds it up is not known yet.\n"
+	case s.Awaited != "":
+		said += s.Awaited + "\n"
 	case len(s.Holds) == 0:
 		said += "Nothing holds it up.\n"
 	}

@@ -184,6 +184,7 @@ func (a Assembly) serve(ctx context.Context) error {
 		follow := reloader{Rereading: a.Reread, made: made, policy: a.policyOf(book.ID, layout, installed), counts: a.Counts, log: a.Log}
 		beside = append(beside, follow.run)
 	}
+	heartbeats.FollowOrders(ctx, true)
 	return whileHeld(ctx, &heartbeats, func(ctx context.Context) error {
 		return runBeside(ctx, func() error { return a.runBridge(ctx, b) }, beside...)
 	})
