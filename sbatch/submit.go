@@ -186,7 +186,14 @@ func (c *Client) Try(ctx context.Context, r Request) error {
 		ended(true)
 		return nil
 	}
-	e := &Error{Op: "try to submit " + r.Name, Message: message(err), Err: err}
+	e := trialError(r.Name, err)
+	ended(e.Refused && !e.Retry)
+	return e
+}
+
+// trialError classifies the error of an sbatch --test-only for a job of this name.
+func trialError(name string, err error) *Error {
+	e := &Error{Op: "try to submit " + name, Message: message(err), Err: err}
 	if failed, ok := errors.AsType[*command.Error](err); ok && failed.ExitCode > 0 {
 		// Only the text before the controller's answer differs from a submission's (Slurm
 		// src/sbatch/sbatch.c: main).
@@ -194,9 +201,11 @@ func (c *Client) Try(ctx context.Context, r Request) error {
 		e.Message = oneLine(stderr)
 		e.Refused, e.Retry, e.OfSite = classify(stderr, failed.ExitCode)
 	}
-	ended(e.Refused && !e.Retry)
 	return e
 }
+
+// CommandLine returns the command that Submit runs for a request, for people; the script goes to its standard input.
+func (c *Client) CommandLine(r Request) []string { return c.sbatch(r).Args }
 
 // printedID returns the id in sbatch's answer, if there is exactly one, and the name of its cluster.
 func printedID(out string) (id JobID, cluster string, ok bool) {

@@ -23,7 +23,7 @@ import (
 const askPrefix, answerPrefix = "ask-", "answer-"
 
 type question struct {
-	// Bundle is a bundle's UUID or the beginning of it.
+	// Bundle names a bundle, as for FindBundle.
 	Bundle string `json:"bundle"`
 }
 

@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
-	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -17,6 +15,8 @@ import (
 // Explanation has a bundle's row and its history, for operators.
 type Explanation struct {
 	Bundle string `json:"bundle"`
+	// Name is the bundle's name; empty for a forgotten one.
+	Name string `json:"name,omitempty"`
 	// Forgotten is set for a bundle that has no row any more, only a history.
 	Forgotten bool         `json:"forgotten"`
 	Queue     string       `json:"queue,omitempty"`
@@ -45,39 +45,6 @@ type Explanation struct {
 	History []ledger.Entry `json:"history"`
 }
 
-// AmbiguousError means that a word names no single bundle: it is no UUID, or the beginning of
-// several.
-type AmbiguousError struct{ text string }
-
-// Error names the fault of the word.
-func (e *AmbiguousError) Error() string { return e.text }
-
-// FindBundle returns the bundle whose UUID begins with prefix. name is that of the ledger,
-// for errors. It returns an *AmbiguousError for a prefix that no one could resolve.
-func FindBundle(ctx context.Context, r *ledger.Reader, name, prefix string) (string, error) {
-	if codalab.IsUUID(prefix) {
-		return prefix, nil
-	}
-	if !codalab.IsUUIDPrefix(prefix) {
-		return "", &AmbiguousError{fmt.Sprintf("%q is no UUID, nor the beginning of one: want 0x and hexadecimal digits", prefix)}
-	}
-	const most = 4
-	bundles, err := r.Bundles(ctx, prefix, most)
-	switch {
-	case err != nil:
-		return "", err
-	case len(bundles) == 0:
-		return "", fmt.Errorf("no bundle whose UUID begins with %s in the ledger %s", prefix, name)
-	case len(bundles) > 1:
-		shown := strings.Join(bundles[:min(len(bundles), most-1)], ", ")
-		if len(bundles) == most {
-			shown += ", …"
-		}
-		return "", &AmbiguousError{fmt.Sprintf("%s is the beginning of several bundles: %s", prefix, shown)}
-	}
-	return bundles[0], nil
-}
-
 // Explain returns what the ledger knows of a bundle. It fails for a bundle without a row
 // and without a history; name is that of the ledger, for the error.
 func Explain(ctx context.Context, r *ledger.Reader, name, bundle string) (Explanation, error) {
@@ -99,6 +66,9 @@ func Explain(ctx context.Context, r *ledger.Reader, name, bundle string) (Explan
 }
 
 func (e *Explanation) addRow(row plan.Row) {
+	if row.Run != nil {
+		e.Name = row.Run.Metadata.String("name")
+	}
 	e.Queue, e.Phase, e.Since, e.Reason = row.Queue, row.Phase, row.PhaseSince, row.Reason
 	e.WaitsFor, e.Due, e.Tries, e.Trouble = waitsFor(row), row.DueAt, row.FailedTries, row.LastFailure
 	e.Attempt, e.Job, e.JobState, e.JobReason = row.Attempt.Number, row.Job.ID, row.Job.State, row.Job.Reason

@@ -258,7 +258,7 @@ func NewRow(now time.Time, queue string, m codalab.Message) Row {
 	}
 	if m.Bundle != nil {
 		run := *m.Bundle
-		run.Metadata = run.Metadata.Only("created", "exclude_patterns", "request_docker_image", "request_priority", codalab.SecretsKey)
+		run.Metadata = run.Metadata.Only("created", "exclude_patterns", "name", "request_docker_image", "request_priority", codalab.SecretsKey)
 		r.Bundle, r.Run = run.UUID, &run
 	}
 	if m.Resources != nil {

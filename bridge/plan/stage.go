@@ -83,6 +83,9 @@ func (d *decision) dropRow(reason string) {
 	d.effects = slices.DeleteFunc(d.effects, func(e Effect) bool { return e.Kind == Claim })
 }
 
+// Refusal returns why the bridge refuses a bundle's request before Slurm is asked; empty if it does not.
+func (p Policy) Refusal(r Row) string { return p.Queues[r.Queue].refusal(r) }
+
 // refusal returns the reason for which the queue refuses a request; empty if it accepts it.
 func (q Queue) refusal(r Row) string {
 	if q.Name == "" {

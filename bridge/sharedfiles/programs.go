@@ -1,6 +1,7 @@
 package sharedfiles
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"debug/elf"
 	"encoding/hex"
@@ -31,30 +32,40 @@ type Programs struct {
 // InstallPrograms copies the programs that jobs of a configuration need: cl-worker for the nodes'
 // architectures and, where jobs convert images, cl-bridge itself.
 func InstallPrograms(c config.Config, layout spool.Layout) (Programs, error) {
-	installed := Programs{Workers: map[config.Architecture]sbatch.Program{}}
-	own := config.Architecture("").Canonical()
-	for _, a := range append(c.Architectures(), own) {
-		source := c.WorkerFor(a)
-		if source == "" {
-			source = c.Worker
-		}
-		worker, err := installWorker(source, a, layout)
-		if err != nil {
-			return installed, err
-		}
-		installed.Workers[a] = worker
-	}
-	if c.Image.Queue == "" {
-		return installed, nil
+	installed, err := workers(c, layout, installWorker)
+	if err != nil || c.Image.Queue == "" {
+		return installed, err
 	}
 	self, err := os.Executable()
 	if err == nil {
-		installed.Converter, err = install(self, spool.BridgeName, own, layout)
+		installed.Converter, err = install(self, spool.BridgeName, config.Architecture("").Canonical(), layout)
 	}
 	if err != nil {
 		return installed, fmt.Errorf("for image.queue: %w", err)
 	}
 	return installed, nil
+}
+
+// FindWorkers returns the workers that InstallPrograms would install, and writes nothing.
+func FindWorkers(c config.Config, layout spool.Layout) (Programs, error) {
+	return workers(c, layout, findWorker)
+}
+
+// takeWorker installs a cl-worker, or only looks at it. An empty source means the cl-worker in the directory of this
+// program.
+type takeWorker func(source string, a config.Architecture, layout spool.Layout) (sbatch.Program, error)
+
+// workers returns the cl-worker of each architecture.
+func workers(c config.Config, layout spool.Layout, take takeWorker) (Programs, error) {
+	all := Programs{Workers: map[config.Architecture]sbatch.Program{}}
+	for _, a := range append(c.Architectures(), config.Architecture("").Canonical()) {
+		worker, err := take(cmp.Or(c.WorkerFor(a), c.Worker), a, layout)
+		if err != nil {
+			return all, err
+		}
+		all.Workers[a] = worker
+	}
+	return all, nil
 }
 
 // Unchecked returns the programs for jobs that do not check them.
@@ -94,39 +105,76 @@ func (p Programs) Queues(c config.Config) map[string]plan.Queue {
 	return queues
 }
 
-// installWorker copies a cl-worker. An empty source means the cl-worker in the directory of this program.
+// installWorker copies a cl-worker (takeWorker).
 func installWorker(source string, a config.Architecture, layout spool.Layout) (sbatch.Program, error) {
-	if source == "" {
-		self, err := os.Executable()
-		if err != nil {
-			return sbatch.Program{}, fmt.Errorf("find cl-worker: %w; set worker in the configuration", err)
-		}
-		source = filepath.Join(filepath.Dir(self), spool.WorkerName)
+	source, err := workerSource(source)
+	if err != nil {
+		return sbatch.Program{}, err
 	}
 	worker, err := install(source, spool.WorkerName, a, layout)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("%w; set worker in the configuration", err)
-	}
-	return worker, err
+	return worker, withCure(err)
 }
 
-// install copies a program into the directory of its content's digest. A file that is there is only used if it has
-// that content.
-func install(source, name string, a config.Architecture, layout spool.Layout) (sbatch.Program, error) {
+// findWorker returns what installWorker would, and writes nothing (takeWorker).
+func findWorker(source string, a config.Architecture, layout spool.Layout) (sbatch.Program, error) {
+	source, err := workerSource(source)
+	if err != nil {
+		return sbatch.Program{}, err
+	}
+	_, p, err := identify(source, spool.WorkerName, a, layout)
+	if err != nil {
+		return p, withCure(err)
+	}
+	if there, err := sbatch.Identify(p.Path, sbatch.Program{}); err == nil && there.SHA256 == p.SHA256 {
+		return there, nil // with its stamp
+	}
+	return p, nil
+}
+
+// workerSource returns the path of a cl-worker.
+func workerSource(source string) (string, error) {
+	if source != "" {
+		return source, nil
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find cl-worker: %w; set worker in the configuration", err)
+	}
+	return filepath.Join(filepath.Dir(self), spool.WorkerName), nil
+}
+
+func withCure(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w; set worker in the configuration", err)
+	}
+	return err
+}
+
+// identify reads a program, and returns it with the place on the shared disk for its content.
+func identify(source, name string, a config.Architecture, layout spool.Layout) ([]byte, sbatch.Program, error) {
 	f, err := os.Open(source)
 	if err != nil {
-		return sbatch.Program{}, fmt.Errorf("find %s: %w", name, err)
+		return nil, sbatch.Program{}, fmt.Errorf("find %s: %w", name, err)
 	}
 	data, err := io.ReadAll(f)
 	if err == nil {
 		err = builtFor(f, a)
 	}
 	if err := errors.Join(err, f.Close()); err != nil {
-		return sbatch.Program{}, fmt.Errorf("read %s %s: %w", name, source, err)
+		return nil, sbatch.Program{}, fmt.Errorf("read %s %s: %w", name, source, err)
 	}
 	sum := sha256.Sum256(data)
 	digest := hex.EncodeToString(sum[:])
-	p := sbatch.Program{Path: filepath.Join(layout.Bin(digest), name), SHA256: digest}
+	return data, sbatch.Program{Path: filepath.Join(layout.Bin(digest), name), SHA256: digest}, nil
+}
+
+// install copies a program into the directory of its content's digest. A file that is there is only used if it has
+// that content.
+func install(source, name string, a config.Architecture, layout spool.Layout) (sbatch.Program, error) {
+	data, p, err := identify(source, name, a, layout)
+	if err != nil {
+		return p, err
+	}
 	if err := os.MkdirAll(filepath.Dir(p.Path), 0o700); err != nil {
 		return p, fmt.Errorf("install %s: %w", name, err)
 	}
@@ -134,13 +182,13 @@ func install(source, name string, a config.Architecture, layout spool.Layout) (s
 	// bridges from removing it now.
 	_ = (spool.Disk{Layout: layout}).Touch(p.Path)
 	there, err := sbatch.Identify(p.Path, sbatch.Program{})
-	if err == nil && there.SHA256 == digest {
+	if err == nil && there.SHA256 == p.SHA256 {
 		return there, nil
 	}
 	if err := atomicfile.Write(p.Path, data, 0o700); err != nil {
 		return p, fmt.Errorf("install %s: %w", name, err)
 	}
-	if there, err = sbatch.Identify(p.Path, sbatch.Program{}); err == nil && there.SHA256 != digest {
+	if there, err = sbatch.Identify(p.Path, sbatch.Program{}); err == nil && there.SHA256 != p.SHA256 {
 		err = fmt.Errorf("somebody else has written %s", p.Path)
 	}
 	if err != nil {

@@ -22,20 +22,16 @@ runs or not; on a host that cannot read the ledger's file it asks the running br
 which answers within some seconds. The history of a bundle that the bridge has forgotten
 stays for keep_history, by default 14 days.
 
-UUID may be shortened to its beginning, such as 0x1a2b, if no other bundle begins so.`
+BUNDLE is a bundle's UUID or the beginning of it, such as 0x1a2b; the id of a job that it has or had, such
+as 4711; or its name. It has to name one bundle only. The shell completes UUIDs.`
 
 func explainCommand(p program.Process) *cobra.Command {
 	s := &site{Process: p}
 	cmd := &cobra.Command{
-		Use: "explain UUID", Short: "Show a bundle's phase, and its reason", Long: aboutExplain,
-		Args: program.WrongUsage(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error { return s.explain(cmd.Context(), args[0]) },
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-			if len(args) > 0 {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			return s.completeBundle(cmd.Context(), typed), cobra.ShellCompDirectiveNoFileComp
-		},
+		Use: "explain BUNDLE", Short: "Show a bundle's phase, and its reason", Long: aboutExplain,
+		Args:              program.WrongUsage(cobra.ExactArgs(1)),
+		RunE:              func(cmd *cobra.Command, args []string) error { return s.explain(cmd.Context(), args[0]) },
+		ValidArgsFunction: s.completeBundles,
 	}
 	configFlag(cmd, &s.flags.config)
 	ledgerFlag(cmd, &s.flags.ledger)
@@ -43,33 +39,39 @@ func explainCommand(p program.Process) *cobra.Command {
 	return cmd
 }
 
-func (s *site) explain(ctx context.Context, prefix string) error {
-	e, err := s.explanation(ctx, prefix)
-	if _, ok := errors.AsType[*heartbeat.AmbiguousError](err); ok {
-		return program.Usage(err)
-	}
+func (s *site) explain(ctx context.Context, bundle string) error {
+	e, err := s.explained(ctx, bundle)
 	if err != nil {
 		return err
 	}
 	return s.print(e, status.ExplanationText(e, s.Now()))
 }
 
+// explained explains the bundle that an argument names.
+func (s *site) explained(ctx context.Context, bundle string) (heartbeat.Explanation, error) {
+	e, err := s.explanation(ctx, bundle)
+	if _, ok := errors.AsType[*heartbeat.AmbiguousError](err); ok {
+		return e, program.Usage(err)
+	}
+	return e, err
+}
+
 // explanation explains a bundle from the ledger, or asks the bridge if the ledger is on another
 // host.
-func (s *site) explanation(ctx context.Context, prefix string) (heartbeat.Explanation, error) {
+func (s *site) explanation(ctx context.Context, bundle string) (heartbeat.Explanation, error) {
 	r, name, err := s.openLedger(ctx)
 	if state, ok := s.elsewhere(ctx, err); ok {
-		return heartbeat.Ask(ctx, spool.Layout(s.Shared), state, prefix)
+		return heartbeat.Ask(ctx, spool.Layout(s.Shared), state, bundle)
 	}
 	if err != nil {
 		return heartbeat.Explanation{}, s.absent(ctx, err, fmt.Sprintf("no bridge has made a ledger at %s yet", name))
 	}
 	defer r.Close()
-	bundle, err := heartbeat.FindBundle(ctx, r, name, prefix)
+	uuid, err := heartbeat.FindBundle(ctx, r, name, bundle)
 	if err != nil {
 		return heartbeat.Explanation{}, err
 	}
-	return heartbeat.Explain(ctx, r, name, bundle)
+	return heartbeat.Explain(ctx, r, name, uuid)
 }
 
 // openLedger opens the ledger, which a bridge may be using, and returns its name, too. With
@@ -86,6 +88,14 @@ func (s *site) openLedger(ctx context.Context) (*ledger.Reader, string, error) {
 	}
 	r, err := ledger.OpenToRead(ctx, s.Ledger)
 	return r, sqldb.Name(s.Ledger), err
+}
+
+// completeBundles completes the UUID of a bundle as the only argument.
+func (s *site) completeBundles(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return s.completeBundle(cmd.Context(), typed), cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeBundle returns the bundles whose UUIDs begin with the typed characters.

@@ -16,7 +16,7 @@ var update = flag.Bool("update", false, "write the golden files")
 // shows each change of the command line.
 func TestHelpIsAsWritten(t *testing.T) {
 	t.Parallel()
-	for _, verbs := range []string{"", "init", "doctor", "config check", "run", "report", "image", "image pull", "image ls", "image rm", "status", "drain", "resume"} {
+	for _, verbs := range []string{"", "init", "doctor", "config check", "run", "report", "image", "image pull", "image ls", "image rm", "status", "explain", "logs", "plan", "drain", "resume"} {
 		name := strings.ReplaceAll(strings.TrimSpace("cl-bridge "+verbs), " ", "-")
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -24,7 +24,7 @@ server refused the login, or the user: correct that before another try.`
 func run(ctx context.Context, p program.Process) error {
 	root := program.Root(p, "cl-bridge", "Run a CodaLab server's bundles as Slurm jobs", about)
 	for _, add := range []func(program.Process) *cobra.Command{
-		initCommand, doctorCommand, runCommand, replayCommand, statusCommand, explainCommand, drainCommand, resumeCommand, reportCommand, recoverCommand, sweepCommand, cacheCommand, imageCommand, keptCommand, configCommand,
+		initCommand, doctorCommand, runCommand, replayCommand, statusCommand, explainCommand, logsCommand, planCommand, drainCommand, resumeCommand, reportCommand, recoverCommand, sweepCommand, cacheCommand, imageCommand, keptCommand, configCommand,
 	} {
 		root.AddCommand(add(p))
 	}

@@ -188,7 +188,7 @@ func TestStatusAndExplainWorkOnAnotherLoginNode(t *testing.T) {
 	}
 	for args, want := range map[string]string{
 		"explain 0x77": "no bundle whose UUID begins with 0x77 in the ledger " + s.ledger,
-		"explain x":    `"x" is no UUID`,
+		"explain x/y":  `"x/y" names no bundle`,
 		"sweep":        "the ledger " + s.ledger + " is on " + host + ", and can be used there only",
 		"recover":      "is on " + host,
 	} {

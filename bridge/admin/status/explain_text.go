@@ -17,7 +17,7 @@ import (
 func ExplanationText(e heartbeat.Explanation, now time.Time) string {
 	head := e.Bundle + " is done and forgotten; this was its history:\n\n"
 	if !e.Forgotten {
-		head = fmt.Sprintf("%s is %s\n\n%s\n", e.Bundle, e.Phase, termtext.Table(facts(e, now)))
+		head = fmt.Sprintf("%s is %s\n\n%s\n", called(e), e.Phase, termtext.Table(facts(e, now)))
 	}
 	rows := [][]string{{"TIME", "ATTEMPT", "JOB", "PHASE", "REASON"}}
 	last := int64(0)
@@ -29,6 +29,14 @@ func ExplanationText(e heartbeat.Explanation, now time.Time) string {
 		rows = append(rows, []string{termtext.Clock(h.At), termtext.Number(int64(h.Attempt)), termtext.Number(int64(h.Job)), string(h.Phase), termtext.Line(h.Reason)})
 	}
 	return head + termtext.Table(rows)
+}
+
+// called returns a bundle's UUID, with its name if that is known.
+func called(e heartbeat.Explanation) string {
+	if e.Name == "" {
+		return e.Bundle
+	}
+	return e.Bundle + " (" + termtext.Line(e.Name) + ")"
 }
 
 // facts returns the lines about a bundle that has a row.

@@ -28,6 +28,11 @@ import (
 // OrphanGrace is the age below which the bridge does not cancel an orphan job.
 const OrphanGrace = 10 * time.Minute
 
+// Policy returns the policy by which a bridge with this id would decide, for commands that only look.
+func Policy(c config.Config, id string, programs sharedfiles.Programs) plan.Policy {
+	return policy(c, id, spool.Layout(c.Shared), programs, 0)
+}
+
 // policy returns the policy of a bridge before Slurm's settings are known. submitBound is the
 // longest duration of a submission.
 func policy(c config.Config, id string, layout spool.Layout, installed sharedfiles.Programs, submitBound time.Duration) plan.Policy {

@@ -1,0 +1,105 @@
+// Package submission shows how a bundle is submitted, and submits nothing (cl-bridge plan): the command with its
+// options, the batch script, and when Slurm would start the job by its present plan.
+package submission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// Submission is a submission of a bundle.
+type Submission struct {
+	Bundle string `json:"bundle,omitempty"`
+	Queue  string `json:"queue"`
+	// Job is the job of the submission, if Slurm has it already; 0 if it is the next one.
+	Job sbatch.JobID `json:"job,omitempty"`
+	// Command is what the bridge runs, and Script what it gives it on its standard input.
+	Command []string `json:"command"`
+	Script  string   `json:"script"`
+	// Refusal says why the bridge or Slurm refuses it; empty if they do not.
+	Refusal string `json:"refusal,omitempty"`
+	// Expected is when and where Slurm would start it; nil if Slurm does not say, or has the job.
+	Expected *sbatch.Expected `json:"expected,omitempty"`
+}
+
+// Slurm answers about jobs. *sbatch.Client documents the methods.
+type Slurm interface {
+	CommandLine(r sbatch.Request) []string
+	Expect(ctx context.Context, r sbatch.Request) (*sbatch.Expected, error)
+}
+
+// Of returns the submission of a row: that of its current attempt if Slurm may have its job, else that of the next
+// one. generation is the last that the ledger has given. An error means that Slurm did not answer; the submission is
+// valid then, but for that.
+func Of(ctx context.Context, slurm Slurm, p plan.Policy, r plan.Row, generation int64, now time.Time) (Submission, error) {
+	if !r.InFlight() {
+		if r.Staged == nil {
+			r.Staged = &spool.Inputs{}
+		}
+		r = p.NewAttempt(now, r, generation+1)
+	}
+	request := p.Request(r)
+	s := Submission{Bundle: r.Bundle, Queue: r.Queue, Job: r.Job.ID, Command: slurm.CommandLine(request), Script: request.Script, Refusal: p.Refusal(r)}
+	if s.Refusal != "" || s.Job != 0 {
+		return s, nil
+	}
+	var err error
+	s.Expected, err = slurm.Expect(ctx, request)
+	if refused, ok := errors.AsType[*sbatch.Error](err); ok && refused.Refused && !refused.Retry {
+		s.Refusal, err = "Slurm refuses it: "+codalab.Sentence(refused.Message), nil
+	}
+	return s, err
+}
+
+// Text returns a submission for people. unanswered is the error of asking Slurm; nil if it answered.
+func (s Submission) Text(unanswered error) string {
+	what := "Such a run"
+	if s.Bundle != "" {
+		what = "Bundle " + s.Bundle
+	}
+	verb := " would go"
+	if s.Job != 0 {
+		verb = " went"
+	}
+	said := fmt.Sprintf("%s%s to queue %s:\n\n%s\n\nScript, on standard input:\n%s\n", what, verb, s.Queue, shellLine(s.Command), s.Script)
+	switch {
+	case s.Job != 0:
+		said += fmt.Sprintf("It is job %s.\n", s.Job)
+	case s.Refusal != "":
+		said += termtext.Line(s.Refusal) + "\n"
+	case unanswered != nil:
+		said += "Slurm does not say when it would start it.\n"
+	case s.Expected != nil:
+		said += "Slurm would start it at " + termtext.Clock(s.Expected.Start) + " on " + termtext.Line(s.Expected.Nodes) + ", by its present plan.\n"
+	default:
+		said += "Slurm takes it, and does not say when it would start.\n"
+	}
+	return said + "Nothing was submitted.\n"
+}
+
+// shellLine spells a command as a shell reads it, with one option on each line.
+func shellLine(args []string) string {
+	words := slices.Clone(args)
+	for i, word := range words {
+		if strings.ContainsFunc(word, special) || word == "" {
+			words[i] = sbatch.Quote(word)
+		}
+	}
+	return strings.Join(words, " \\\n  ")
+}
+
+// special reports whether a shell may read a character in another way than as itself.
+func special(r rune) bool {
+	plain := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_=./:,+@%", r)
+	return !plain
+}

@@ -1,0 +1,81 @@
+package heartbeat
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/cl-slurm/cl-slurm/bridge/ledger"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+)
+
+// AmbiguousError means that a word names no single bundle: it is no UUID, job id or name, or it names
+// several.
+type AmbiguousError struct{ text string }
+
+// Error names the fault of the word.
+func (e *AmbiguousError) Error() string { return e.text }
+
+var jobIDs = regexp.MustCompile(`^[1-9][0-9]{0,17}$`)
+
+// mostFound bounds the bundles that a search reads; the error for several names one fewer.
+const mostFound = 4
+
+// FindBundle returns the bundle that a word names: by its UUID or the beginning of it, by the id of a job that it has
+// or had, or by its name. name is that of the ledger, for errors. It returns an *AmbiguousError for a word that no one
+// could resolve.
+func FindBundle(ctx context.Context, r *ledger.Reader, name, word string) (string, error) {
+	switch {
+	case codalab.IsUUID(word):
+		return word, nil
+	case codalab.IsUUIDPrefix(word):
+		bundles, err := r.Bundles(ctx, word, mostFound)
+		return single(bundles, err, fmt.Sprintf("no bundle whose UUID begins with %s in the ledger %s", word, name), word+" is the beginning of several bundles")
+	case jobIDs.MatchString(word):
+		id, err := strconv.ParseInt(word, 10, 64)
+		if err != nil {
+			return "", fmt.Errorf("read job id %s: %w", word, err)
+		}
+		bundles, err := r.BundlesOfJob(ctx, sbatch.JobID(id), mostFound)
+		return single(bundles, err, fmt.Sprintf("no bundle of job %s in the ledger %s", word, name), "job "+word+" is of several bundles, because Slurm has used its id again")
+	case codalab.IsName(word):
+		return findNamed(ctx, r, name, word)
+	}
+	return "", &AmbiguousError{fmt.Sprintf("%q names no bundle: want its UUID or the beginning of it (0x and hexadecimal digits), the id of its job, or its name", termtext.Line(word))}
+}
+
+// findNamed returns the bundle with a name. Names are often used again: with several, the error has the phases.
+func findNamed(ctx context.Context, r *ledger.Reader, ledgerName, word string) (string, error) {
+	rows, err := r.RowsNamed(ctx, word)
+	var bundles []string
+	for _, row := range rows {
+		bundles = append(bundles, fmt.Sprintf("%s (%s, claimed %s)", row.Bundle, row.Phase, termtext.Clock(row.OfferedAt)))
+	}
+	if len(rows) == 1 {
+		bundles[0] = rows[0].Bundle
+	}
+	return single(bundles[:min(len(bundles), mostFound)], err,
+		fmt.Sprintf("no bundle named %s in the ledger %s: names are known until keep_after_ack after a bundle's end, and then its UUID or its job id names it", word, ledgerName),
+		word+" is the name of several bundles")
+}
+
+// single returns the only one of the bundles, or an error.
+func single(bundles []string, err error, none, several string) (string, error) {
+	switch {
+	case err != nil:
+		return "", err
+	case len(bundles) == 0:
+		return "", fmt.Errorf("%s", none)
+	case len(bundles) == 1:
+		return bundles[0], nil
+	}
+	shown := strings.Join(bundles[:min(len(bundles), mostFound-1)], ", ")
+	if len(bundles) == mostFound {
+		shown += ", …"
+	}
+	return "", &AmbiguousError{several + ": " + shown}
+}

@@ -1,0 +1,58 @@
+package testsite_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+	"github.com/cl-slurm/cl-slurm/internal/testsite"
+)
+
+// An operator's day: drain, restart the bridge as an upgrade does, look at what runs and at what waits, resume.
+func TestDrainedBridgeFinishesWhatItHas(t *testing.T) {
+	t.Parallel()
+	s := own(t, testsite.Options{Config: often("")})
+	runs := run(t, s, "cpu", "while [ ! -e go ]; do sleep 0.2; done; echo done", "--name", "runs")
+	job := begun(t, s, runs)
+	says := func(want string, args ...string) {
+		t.Helper()
+		if out := bridge(t, s, args...); !strings.Contains(out, want) {
+			t.Errorf("cl-bridge %s: no %q in\n%s", strings.Join(args, " "), want, out)
+		}
+	}
+	says("The bridge follows. It has 1 bundle to finish.", "drain", "--reason", "new disks")
+	waits := run(t, s, "cpu", "echo done", "--name", "waits")
+	drained := func() {
+		t.Helper()
+		status := ""
+		testenv.Await(t, "the waiting bundle shows the order", func() bool {
+			status = field(t, s, waits, "staged_status")
+			return strings.Contains(status, "takes no new bundles now: its operators have drained it since ") && strings.Contains(status, "(new disks)")
+		}, &status)
+	}
+	drained()
+	testenv.Must(t, s.StopBridge())
+	testenv.Must(t, s.StartBridge(t.Context()))
+	drained()
+
+	for _, word := range []string{runs, runs[:20], "runs", job} {
+		says(runs+" (runs) is running\n", "explain", word)
+	}
+	says("It is job "+job+".\nNothing was submitted.", "plan", runs)
+	says("Slurm would start it at ", "plan", waits)
+	says("Slurm would start it at ", "plan", "--request-cpus", "2", "--request-queue", "cpu")
+
+	cl(t, s, "write", runs+"/go", "now")
+	cl(t, s, "wait", runs)
+	logs := bridge(t, s, "logs", "runs")
+	for _, want := range []string{"--- started\n", "--- status.json\n", "--- exit.json\n", "--- slurm.out", "\n=== The bridge's log: journalctl --user", runs} {
+		if !strings.Contains(logs, want) {
+			t.Errorf("no %q in\n%s", want, logs)
+		}
+	}
+	if state := field(t, s, waits, "state"); state != "staged" {
+		t.Errorf("the bundle that came after the order is %s", state)
+	}
+	says("The bridge takes new bundles again.\nThe bridge follows.", "resume")
+	cl(t, s, "wait", waits)
+}
