@@ -250,13 +250,17 @@ func TestServerThatStartsKnowsTheQueuesThatAreAway(t *testing.T) {
 	s.worker("alice", "w", "mine").checkIn()
 	stop()
 	s.start(soon)
-	var list []codalab.Queue
-	testenv.Await(t, "Run has read the queues", func() bool {
-		list = s.queues("alice")
-		return len(list) > 0
-	})
+	job := s.run("x", map[string]any{"request_queue": "gpu"})
+	status := ""
+	testenv.Await(t, "Run has tried the run", func() bool {
+		status = s.bundle("alice", job).Metadata.String("staged_status")
+		return strings.Contains(status, "ueue gpu")
+	}, &status)
+	if !strings.HasPrefix(status, "Queue gpu is away since ") {
+		t.Errorf("the run waits: %s", status)
+	}
 	var tags []string
-	for _, q := range list {
+	for _, q := range s.queues("alice") {
 		if q.AwaySince == 0 || len(q.Sizes) != 1 {
 			t.Errorf("%+v", q)
 		}

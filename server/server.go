@@ -180,6 +180,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer s.contents.Makers.Wait()
 	defer s.hub.Bells.Wait()
 	defer s.hub.Stop()
+	s.queues.Restore(ctx)
 	g, within := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.signIns.Run(within) })
 	g.Go(func() error { return s.scheduler.Run(within) })

@@ -18,15 +18,20 @@ import (
 // shown with a time that is so much too early.
 const rememberEvery = time.Minute
 
-// Run lets the hub know the queues of the server's last life, and writes their last check-ins down until ctx ends. It
-// returns ctx's error.
-func (s *Queues) Run(ctx context.Context) error {
-	log := s.config.Log
+// Restore lets the hub know the queues of the server's last life. It comes before the first run is matched with workers,
+// so that no run is told that its queue is unknown.
+func (s *Queues) Restore(ctx context.Context) {
 	written, err := s.config.Store.SeenQueues(ctx)
 	if err == nil {
 		err = s.restore(written)
 	}
-	failures.Log(ctx, log, "read the queues that were there", err)
+	failures.Log(ctx, s.config.Log, "read the queues that were there", err)
+}
+
+// Run writes down the last check-ins of queues until ctx ends. It returns ctx's error.
+func (s *Queues) Run(ctx context.Context) error {
+	log := s.config.Log
+	var written []store.SeenQueue
 	tick := time.NewTicker(rememberEvery)
 	defer tick.Stop()
 	for {
