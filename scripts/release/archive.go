@@ -81,14 +81,22 @@ func (r *release) files(p platform) ([]file, error) {
 	l.glob(doc+"/docs", filepath.Join(r.source, "docs", "*.svg"))
 	if p.os == "linux" {
 		l.put("lib/systemd/system/cl-server.service", filepath.Join(r.source, "scripts", "cl-server.service"))
-		l.put("lib/systemd/user/cl-bridge.service", filepath.Join(r.source, "scripts", "cl-bridge.service"))
-		l.put("lib/systemd/user/cl-worker.service", filepath.Join(r.source, "scripts", "cl-worker.service"))
+		// systemd looks in ~/.local/share and /usr/local/share, and not in ~/.local/lib (systemd.unit(5): UNIT FILE LOAD
+		// PATH).
+		for _, name := range userUnits() {
+			l.put(userUnitDir+name, r.staged("prefix-units", name))
+		}
 		l.put("share/cl-slurm/cl-slurm.rules.yml", filepath.Join(r.source, "scripts", "cl-slurm.rules.yml"))
 		l.put("share/cl-slurm/worker.sh", filepath.Join(r.source, "server", "workercode", "worker.sh"))
 		l.put("lib/sysusers.d/cl-slurm.conf", filepath.Join(r.source, "scripts", "cl-server.sysusers"))
 	}
 	return l.files, l.err
 }
+
+// userUnitDir is the directory in a prefix in which a user's service manager finds units.
+const userUnitDir = "share/systemd/user/"
+
+func userUnits() []string { return []string{"cl-bridge.service", "cl-worker.service"} }
 
 // listing collects files of an archive, and keeps the first error.
 type listing struct {

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -110,9 +112,9 @@ func (r *release) compressPages(part string) error {
 	return nil
 }
 
-// units writes the units for packages, with programs in /usr/bin.
+// units writes the units for packages, with programs in /usr/bin, and the user units for archives.
 func (r *release) units() error {
-	if err := os.Mkdir(r.staged("units"), 0o755); err != nil {
+	if err := errors.Join(os.Mkdir(r.staged("units"), 0o755), os.Mkdir(r.staged("prefix-units"), 0o755)); err != nil {
 		return err
 	}
 	for _, name := range []string{"cl-bridge.service", "cl-server.service", "cl-worker.service"} {
@@ -123,10 +125,24 @@ func (r *release) units() error {
 		if !bytes.Contains(text, []byte("=/usr/local/bin/")) {
 			return fmt.Errorf("%s names no program in /usr/local/bin", name)
 		}
+		if err := os.WriteFile(r.staged("prefix-units", name), []byte(anyPrefix(string(text))), 0o644); err != nil {
+			return err
+		}
 		text = []byte(strings.ReplaceAll(string(text), "/usr/local/bin/", "/usr/bin/"))
 		if err := os.WriteFile(r.staged("units", name), text, 0o644); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+var execStart = regexp.MustCompile(`(?m)^ExecStart=/usr/local/bin/(.*)$`)
+
+// anyPrefix makes a unit start its program from ~/.local/bin or /usr/local/bin, the prefixes of an archive. systemd
+// itself looks in its own directories only (systemd.service(5): COMMAND LINES), and older ones know no ExecSearchPath=.
+func anyPrefix(unit string) string {
+	return execStart.ReplaceAllStringFunc(unit, func(line string) string {
+		command := execStart.FindStringSubmatch(line)[1]
+		return `ExecStart=/bin/sh -c 'PATH="$$HOME/.local/bin:/usr/local/bin:$$PATH"; exec ` + strings.ReplaceAll(command, "$", "$$") + `'`
+	})
 }
