@@ -11,7 +11,7 @@
 // The file is the order: while it exists, its queue is drained, whatever the file holds. A bridge reads the directory
 // before its first check-in, and then every second. So an order holds whether a bridge runs or not, and survives the
 // end of a bridge, of its host and of the command that gave it. Each order has a file of its own, so that two
-// operators who give orders at the same time do not undo each other's.
+// orders that are given at the same time do not undo each other.
 package drain
 
 import (
@@ -43,7 +43,7 @@ type Order struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// String says who has given the order, when and why, for behind "is drained".
+// String names the operator, the time and the reason of the order, for behind "is drained".
 func (o Order) String() string {
 	said := "by " + cmp.Or(o.By, "an unknown operator")
 	if !o.At.IsZero() {
