@@ -95,7 +95,7 @@ BUNDLES  PHASE   WAIT FOR
 1        queued  Slurm says Priority
 
 The oldest bundle that waits is ` + bundleNo(5) + `, of queue cpu, claimed 3h0m ago; it is queued, since 2h0m ago:
-  Slurm job 4711 waits (Priority).
+  Slurm job 4711 waits (Priority): jobs with a higher priority come first.
 `
 	if diff := cmp.Diff(want, said); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)

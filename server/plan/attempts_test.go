@@ -26,8 +26,10 @@ func TestRemoteHistoryNamesTheNodeAndTheJobOfEachAttempt(t *testing.T) {
 	}{
 		"CodaLab's own worker":      {[]codalab.RunReport{report()}, []string{"login1"}},
 		"the job waits, and begins": {[]codalab.RunReport{report("Slurm job 7"), report("n3 (Slurm job 7)")}, []string{"login1", "n3 (Slurm job 7)"}},
-		"a second attempt": {[]codalab.RunReport{report("n3 (Slurm job 7)"), report("n3 (Slurm job 7)", "n4 (Slurm job 9)")},
-			[]string{"login1", "n3 (Slurm job 7)", "n4 (Slurm job 9)"}},
+		"a second attempt": {
+			[]codalab.RunReport{report("n3 (Slurm job 7)"), report("n3 (Slurm job 7)", "n4 (Slurm job 9)")},
+			[]string{"login1", "n3 (Slurm job 7)", "n4 (Slurm job 9)"},
+		},
 		"a hostile worker": {[]codalab.RunReport{report("n3\x1b[2J\nx")}, []string{"login1", `n3\u001b[2J x`}},
 		"many":             {[]codalab.RunReport{report(many...)}, append([]string{"login1"}, many[mostAttempts:]...)},
 	} {
