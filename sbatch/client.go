@@ -164,13 +164,14 @@ func (w Which) options() []string {
 }
 
 func (c *Client) account(ctx context.Context, since time.Time, selection string) ([]Job, error) {
+	separator := "|" + rand.Text()[:8] + "|" // names may have any characters, as in Observe
 	out, err := c.query(ctx, "account",
-		c.onCluster("sacct", "--allocations", "--parsable2", "--noheader", "--duplicates",
+		c.onCluster("sacct", "--allocations", "--parsable2", "--delimiter="+separator, "--noheader", "--duplicates",
 			"--starttime="+since.UTC().Format("2006-01-02T15:04:05"), selection, "--format="+sacctFields)...)
 	if err != nil {
 		return nil, err
 	}
-	jobs, err := parseAccounting(out)
+	jobs, err := parseAccounting(out, separator)
 	if err != nil {
 		return nil, &Error{Op: "account", Message: err.Error(), Err: err}
 	}

@@ -40,14 +40,14 @@ func parseQueue(out, separator string) ([]Job, error) {
 	return jobs, nil
 }
 
-// parseAccounting reads sacct's answer, one job per line.
-func parseAccounting(out string) ([]Job, error) {
-	lines, err := splitLines(out, jobFields)
+// parseAccounting reads sacct's answer.
+func parseAccounting(out, separator string) ([]Job, error) {
+	records, err := splitRecords(out, separator, jobFields)
 	if err != nil {
 		return nil, err
 	}
 	var jobs []Job
-	for _, fields := range lines {
+	for _, fields := range records {
 		job, err := parseJob(fields)
 		if err != nil {
 			return nil, err
@@ -58,6 +58,31 @@ func parseAccounting(out string) ([]Job, error) {
 		jobs = append(jobs, job)
 	}
 	return jobs, nil
+}
+
+// splitRecords returns the fields of each record of an answer. A separator stands between two fields of a record, and a
+// line feed after its last one. All fields but the first and the last may have line feeds of their own. It fails if a
+// record does not have n fields, because the answer is then incomplete.
+func splitRecords(out, separator string, n int) ([][]string, error) {
+	if out == "" {
+		return nil, nil
+	}
+	whole, ended := strings.CutSuffix(out, "\n")
+	parts := strings.Split(whole, separator)
+	if !ended || (len(parts)-1)%(n-1) != 0 {
+		return nil, fmt.Errorf("cannot read an answer of records with %d fields that ends in %q", n, out[max(0, len(out)-200):])
+	}
+	var records [][]string
+	first := parts[0]
+	for rest := range slices.Chunk(parts[1:], n-1) {
+		fields := append([]string{first}, rest...)
+		fields[n-1], first, _ = strings.Cut(fields[n-1], "\n") // of this record, and of the next one
+		records = append(records, fields)
+	}
+	if len(records) == 0 || first != "" {
+		return nil, fmt.Errorf("cannot read %q: want %d fields", shorten(out), n)
+	}
+	return records, nil
 }
 
 // splitLines returns the fields of each line of an answer. It fails if a line does not have n fields or has

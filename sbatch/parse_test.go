@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -39,7 +40,7 @@ func TestJobDoesNotKeepTheWholeAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	accounted, err := parseAccounting(accounting)
+	accounted, err := parseAccounting(accounting, "|")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +114,7 @@ func TestQueueIsReadAsSlurmPrintsIt(t *testing.T) {
 
 func TestAccountingIsReadAsSlurmPrintsIt(t *testing.T) {
 	t.Parallel()
-	jobs, err := parseAccounting(recorded(t, "sacct.txt"))
+	jobs, err := parseAccounting(recorded(t, "sacct.txt"), "|")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,13 +150,40 @@ func TestAccountingIsReadAsSlurmPrintsIt(t *testing.T) {
 		}
 	}
 	// The database's answer in the first seconds of a job.
-	young, err := parseAccounting(recorded(t, "sacct-young.txt"))
+	young, err := parseAccounting(recorded(t, "sacct-young.txt"), "|")
 	if err != nil || len(young) != 2 || young[0].Name != "allocation" || young[1].State != StateRunning {
 		t.Errorf("a young job: %+v, %v", young, err)
 	}
-	none, err := parseAccounting("")
+	none, err := parseAccounting("", "|")
 	if err != nil || len(none) != 0 {
 		t.Errorf("no job: %+v, %v", none, err)
+	}
+}
+
+func TestNamesWithSeparatorsAndLineFeedsAreReadFromAccounting(t *testing.T) {
+	t.Parallel()
+	const separator = "|MARKED00|"
+	record := func(id, name string) string {
+		return strings.Join([]string{id, "COMPLETED", "n1", "1", name, "None", "2", "0:0"}, separator) + "\n"
+	}
+	names := []string{"a|b|c", "\n8|RUNNING", "line\nfeed\n", "", "\"quoted\"", "é", strings.Repeat("x", 200)}
+	out := ""
+	for i, name := range names {
+		out += record(strconv.Itoa(i+1), name)
+	}
+	jobs, err := parseAccounting(out, separator)
+	if err != nil || len(jobs) != len(names) {
+		t.Fatalf("%d jobs, %v", len(jobs), err)
+	}
+	for i, j := range jobs {
+		if j.Name != names[i] || j.ID != JobID(i+1) || j.Submitted.Unix() != 2 {
+			t.Errorf("%q was read as %+v", names[i], j)
+		}
+	}
+	for end := range len(out) - 1 { // cut between two records it is whole: sacct's exit status tells
+		if jobs, err := parseAccounting(out[:end], separator); err == nil && end > 0 && out[end-1] != '\n' {
+			t.Errorf("%d jobs were read from an answer that ends in %q", len(jobs), out[max(0, end-30):end])
+		}
 	}
 }
 
@@ -179,7 +207,7 @@ func TestHalfAnAnswerIsAnError(t *testing.T) {
 		}
 	}
 	for _, out := range []string{"sacct: no\n", "1|COMPLETED|n1|1|name|None\n", "1|COMPLETED|n1|1|name|None|1\n", "1|COMPLETED|n1|1|name|None|17|0:0", "1||n1|1|name|None|1|0:0\n", "x|COMPLETED|n1|1|name|None|1|0:0\n"} {
-		if jobs, err := parseAccounting(out); err == nil {
+		if jobs, err := parseAccounting(out, "|"); err == nil {
 			t.Errorf("%q was read as %+v", out, jobs)
 		}
 	}
@@ -244,7 +272,7 @@ func FuzzQueue(f *testing.F) {
 		if err == nil && len(jobs) == 0 && strings.TrimSpace(raw) != "" {
 			t.Errorf("%q is no empty queue", raw)
 		}
-		accounts, _ := parseAccounting(raw)
+		accounts, _ := parseAccounting(raw, separator)
 		for _, j := range append(jobs, accounts...) {
 			if j.ID <= 0 || j.State == "" {
 				t.Errorf("%q was read as %+v", raw, j)

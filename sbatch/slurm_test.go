@@ -3,6 +3,7 @@ package sbatch_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -269,6 +270,48 @@ func TestStrangeNamesOfOtherJobsHideNoJob(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A controller that has lost its state gives the id of a bundle's job to any other job, and administrators rename jobs.
+// One strange name must not hide the other jobs of the same question. (The database has "`" for a double quote.)
+func TestStrangeNamesAreReadFromAccounting(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, s *slurm) {
+		want := map[sbatch.JobID]string{}
+		for _, n := range []string{s.name, s.name + "|PENDING|n1", s.name + "\n1|RUNNING|n1", "\n" + s.name, s.name + "\t' ` é", s.name + strings.Repeat("long", 50)} {
+			r := s.request("true")
+			r.Name = n
+			want[s.submit(t, r)] = n
+		}
+		ids := slices.Sorted(maps.Keys(want))
+		found := awaitAccounting(t, s, ids)
+		for id, name := range want {
+			if found[id].Name != name {
+				t.Errorf("job %s is %q, want %q", id, found[id].Name, name)
+			}
+		}
+	})
+}
+
+// awaitAccounting asks for jobs until the database knows that all of them have completed.
+func awaitAccounting(t *testing.T, s *slurm, ids []sbatch.JobID) map[sbatch.JobID]sbatch.Job {
+	t.Helper()
+	found := map[sbatch.JobID]sbatch.Job{}
+	testenv.Await(t, "all jobs are in accounting", func() bool {
+		jobs, err := s.QueryAccounting(t.Context(), time.Now().Add(-time.Hour), sbatch.Which{IDs: ids})
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := 0
+		for _, j := range jobs {
+			found[j.ID] = j
+			if j.State == sbatch.StateCompleted && j.Name != "allocation" { // the name comes a moment later
+				done++
+			}
+		}
+		return done == len(ids)
+	})
+	return found
 }
 
 func TestTasksOfAnArrayAreListedOneByOne(t *testing.T) {
