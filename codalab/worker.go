@@ -213,6 +213,10 @@ type RunBundle struct {
 	Dependencies []RunDependency `json:"dependencies"`
 	// Location is set only for a worker that shares the server's disk.
 	Location *string `json:"location"`
+	// OwnerName and OwnerGroups are the name of the owner, and the names of the owner's groups that the worker's user
+	// may know. CodaLab's own server sends neither, and CodaLab's own worker reads neither.
+	OwnerName   string   `json:"owner_name,omitempty"`
+	OwnerGroups []string `json:"owner_groups,omitempty"`
 }
 
 // RunDependency is a dependency in a run message.

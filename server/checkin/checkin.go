@@ -67,7 +67,7 @@ func (s *CheckIns) Wait() { s.walks.wait() }
 func (s *CheckIns) Routes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "GET /workers/info", Serve: s.workersInfo, Manager: true, Differs: "a worker that has been silent for the worker timeout is not listed; socket_id is null; run_uuids has the runs that the user may read"},
-		{Pattern: "POST /workers/{worker}/checkin", Serve: s.checkIn, Worker: true, WorkerToken: true, Differs: "one answer may hold several messages; an older check-in of the worker that still waits ends at once; a worker id belongs to one program (instance) at a time, with a worker token to the one that began last; the user of a worker for a group must be a member; a worker may say why it takes no runs (closed), and then has ten seconds to claim a run that was on its way, tell the sizes of its nodes, of which a run has to fit one (nodes), name the job of a run (job_handle) tell its cost (cost), and all its attempts (attempts), take runs with secrets (secrets), and describe itself as a queue of a batch system (queue)"},
+		{Pattern: "POST /workers/{worker}/checkin", Serve: s.checkIn, Worker: true, WorkerToken: true, Differs: "one answer may hold several messages; an older check-in of the worker that still waits ends at once; a worker id belongs to one program (instance) at a time, with a worker token to the one that began last; the user of a worker for a group must be a member; a worker may say why it takes no runs (closed), and then has ten seconds to claim a run that was on its way, tell the sizes of its nodes, of which a run has to fit one (nodes), name the job of a run (job_handle) tell its cost (cost), and all its attempts (attempts), take runs with secrets (secrets), and describe itself as a queue of a batch system (queue), and is told the name of a run's owner and those of the owner's groups that its user may know (owner_name, owner_groups)"},
 		{Pattern: "POST /workers/{worker}/start_bundle/{uuid}", Serve: s.startBundle, Worker: true, WorkerToken: true},
 	}
 }
@@ -259,7 +259,28 @@ func (s *CheckIns) runMessages(ctx context.Context, c *hub.CheckIn, uuids []stri
 		}
 		messages = append(messages, m)
 	}
+	if err := s.addOwners(ctx, c.Worker().User, messages); err != nil {
+		return nil, err // the hub sends them again
+	}
 	return messages, nil
+}
+
+// addOwners adds the names of the bundles' owners and of the owners' groups to run messages. A bridge gives jobs a
+// Slurm account by them.
+func (s *CheckIns) addOwners(ctx context.Context, worker string, messages []codalab.Message) error {
+	ids := make([]string, len(messages))
+	for i, m := range messages {
+		ids[i] = m.Bundle.OwnerID
+	}
+	owners, err := s.config.Store.Owners(ctx, worker, ids)
+	if err != nil {
+		return err
+	}
+	for _, m := range messages {
+		owner := owners[m.Bundle.OwnerID]
+		m.Bundle.OwnerName, m.Bundle.OwnerGroups = owner.Name, owner.Groups
+	}
+	return nil
 }
 
 // runMessage is the message that tells a worker to run a bundle
