@@ -27,6 +27,8 @@ type Config struct {
 	// sbatch.Observer's do.
 	Scheduler sbatch.Scheduler
 	Service   BundleService
+	// Owners knows the owners of bundles, for a server whose offers do not name them; nil if their names do not matter.
+	Owners OwnerService
 	// Secrets gives bundles their secrets; nil if the bridge takes no bundle that names any.
 	Secrets *Secrets
 	Spool   Spool
@@ -140,7 +142,7 @@ func (b *Bridge) assemble() {
 	b.disk = diskWatch{gauge: b.Gauge, inForce: &b.inForce, board: &b.board, inbox: &b.inbox, condition: &b.condition, log: b.Log, now: b.Now}
 	b.doer = doer{
 		inForce: &b.inForce, workerID: b.Config.WorkerID, hostname: b.Hostname, remote: b.remote(),
-		service: b.Service, secrets: b.Secrets, scheduler: b.Scheduler, spool: b.Spool, stager: b.Stager, collector: b.Collector,
+		service: b.Service, owners: ownerNames{service: b.Owners, now: b.Now}, secrets: b.Secrets, scheduler: b.Scheduler, spool: b.Spool, stager: b.Stager, collector: b.Collector,
 		trials:  trials{scheduler: b.Scheduler, inForce: &b.inForce, capacity: &b.board.capacity, now: b.Now},
 		records: &b.records, reports: &b.board.reports, inbox: &b.inbox, log: b.Log, now: b.Now,
 	}

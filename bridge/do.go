@@ -21,6 +21,7 @@ type doer struct {
 	hostname  string
 	remote    string // the name that reports give to the place of a run; empty for the worker id
 	service   BundleService
+	owners    ownerNames
 	secrets   *Secrets
 	scheduler sbatch.Scheduler
 	spool     Spool
@@ -122,9 +123,17 @@ func (d *doer) claim(ctx context.Context, r plan.Row) plan.Claimed {
 	if r.Phase != plan.Claiming {
 		start.StartTime = d.now().Unix()
 	}
+	name, err := d.owners.nameFor(ctx, r.Run)
+	if err != nil { // before the claim, because the site's table may need the name
+		return plan.Claimed{Outcome: outcome(err)}
+	}
 	accepted, err := d.service.StartBundle(ctx, d.workerID(r.Queue), r.Bundle, start)
-	c := plan.Claimed{Outcome: outcome(err), Accepted: accepted}
+	c := plan.Claimed{Outcome: outcome(err), Accepted: accepted, OwnerName: name}
 	if err == nil && accepted && r.Phase == plan.Claiming {
+		if name != "" {
+			run := *r.Run
+			run.OwnerName, r.Run = name, &run
+		}
 		c.Refusal = d.trials.tooLarge(ctx, r)
 	}
 	return c

@@ -21,6 +21,12 @@ type BundleService interface {
 	ReplyData(ctx context.Context, worker string, socket int64, body io.Reader) error
 }
 
+// OwnerService knows the users of the server. *client.Client of package codalab/client is one. The error's status is
+// 404 for a user that the server does not have.
+type OwnerService interface {
+	UserByID(ctx context.Context, id string) (codalab.User, error)
+}
+
 // SecretService gives a worker the values of the secrets of a run that it has claimed. *client.Client of package
 // codalab/client is one. The error's status is 404 if the owner has removed one.
 type SecretService interface {

@@ -83,7 +83,7 @@ type trial struct {
 // refusal returns Slurm's refusal of a row's request. It is empty if there is none, if Slurm does not answer,
 // and if the request is not tried. Only answers are remembered.
 func (t *trials) refusal(q plan.Queue, r plan.Row, try func(sbatch.Request) (refusal string, answered bool)) string {
-	request := plan.Policy{Queues: map[string]plan.Queue{r.Queue: q}}.Request(r)
+	request := plan.Policy{Queues: map[string]plan.Queue{r.Queue: q}, Map: t.inForce.now().Map}.Request(r)
 	request.Name, request.Comment, request.Nice, request.Dir, request.Output, request.Script = "cl-trial", "", 0, "/", "/dev/null", "#!/bin/sh\n"
 	key := strings.Join(request.Args(), "\x00")
 	t.mu.Lock()

@@ -67,7 +67,7 @@ func (c Config) check() error {
 	case low != 0 && low < LeastLowWater:
 		return fmt.Errorf("low_water is %d bytes, which is too little: write \"50g\" for fifty gigabytes, or \"0\" for none", low)
 	}
-	if err := errors.Join(c.Cache.check(), c.Staging.check(), c.Image.check(c.Shared), c.checkImageJobs(), c.checkWorkers()); err != nil {
+	if err := errors.Join(c.Cache.check(), c.Staging.check(), c.Image.check(c.Shared), c.checkImageJobs(), c.checkWorkers(), c.checkMappings()); err != nil {
 		return err
 	}
 	if strings.Trim(c.Slurm.Cluster, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") != "" || c.Slurm.Cluster == "all" {
@@ -159,6 +159,10 @@ func (q Queue) check(name string) error {
 		return fmt.Errorf("max_processes = %d: want %d or more, or 0 for no limit", q.MaxProcesses, LeastProcesses)
 	case q.MaxInFlight < 0:
 		return errors.New("max_in_flight is negative")
+	case q.Nice != 0 && q.hasNiceOption():
+		return errors.New("nice has no effect beside the --nice in sbatch_options: leave one of them out")
+	case q.Nice < 0 || q.Nice > plan.MaxNice:
+		return fmt.Errorf("nice = %d: want a number from 0 to %d", q.Nice, plan.MaxNice)
 	}
 	if err := q.Architecture.Check(); err != nil {
 		return fmt.Errorf("architecture: %w", err)

@@ -56,6 +56,7 @@ type Config struct {
 	Image   Image                   `toml:"image"`
 	Workers map[Architecture]string `toml:"workers"`
 	Link    []Link                  `toml:"link"`
+	Map     []Mapping               `toml:"map"`
 	Cache   Cache                   `toml:"cache"`
 	Staging Staging                 `toml:"staging"`
 	Queue   map[string]*Queue       `toml:"queue"`
@@ -146,6 +147,7 @@ type Queue struct {
 	WCKey          string               `toml:"wckey"`
 	Reservation    string               `toml:"reservation"`
 	Constraint     string               `toml:"constraint"`
+	Nice           int                  `toml:"nice"`
 	GresType       string               `toml:"gres_type"`
 	DefaultTime    Duration             `toml:"default_time"`
 	MaxTime        Duration             `toml:"max_time"`
@@ -186,7 +188,7 @@ func (c Config) Plan() map[string]plan.Queue {
 		queues[name] = plan.Queue{
 			Name: name, Tag: q.tag(name), Group: q.Group, Default: q.Default,
 			Partition: q.Partition, Account: q.Account, QOS: q.QOS, WCKey: q.WCKey,
-			Reservation: q.Reservation, Constraint: q.Constraint, GPUType: q.GresType,
+			Reservation: q.Reservation, Constraint: q.Constraint, Nice: int64(q.Nice), GPUType: q.GresType,
 			DefaultTime: q.DefaultTime.Duration, MaxTime: q.MaxTime.Duration, TimeGrace: q.TimeGrace.Duration, KillGrace: q.KillGrace.Duration,
 			DefaultDisk: q.DefaultDisk.Bytes, MemoryOverhead: q.MemoryOverhead.Bytes, MaxProcesses: int64(q.MaxProcesses), MaxInFlight: q.MaxInFlight, RetryBegun: q.RetryBegun,
 			Path: q.Path, Scratch: q.Scratch, WorkingDirDisk: q.WorkingDirDisk, Runtime: q.Runtime, Network: q.Network, ResultsMode: q.ResultsMode,

@@ -81,7 +81,7 @@ func types(t *testing.T, table reflect.Type, prefix string) map[string]Type {
 	t.Helper()
 	named := map[reflect.Type]Type{
 		reflect.TypeFor[Duration](): Time, reflect.TypeFor[Size](): Bytes, reflect.TypeFor[LowWater](): Share, reflect.TypeFor[*bool](): Flag,
-		reflect.TypeFor[bool](): Flag, reflect.TypeFor[int](): Count, reflect.TypeFor[[]string](): List, reflect.TypeFor[SbatchOption](): List,
+		reflect.TypeFor[bool](): Flag, reflect.TypeFor[int](): Count, reflect.TypeFor[*int](): Count, reflect.TypeFor[[]string](): List, reflect.TypeFor[SbatchOption](): List,
 	}
 	entries := map[string]string{"queue": anyName, "registry": "HOST", "workers": "ARCH", "owner_sizes": "ID"}
 	found := map[string]Type{}

@@ -68,7 +68,8 @@ func Keys() []Key {
 	keys := bridgeKeys()
 	keys = append(keys, imageKeys()...)
 	keys = append(keys, diskKeys()...)
-	return append(keys, queueKeys()...)
+	keys = append(keys, queueKeys()...)
+	return append(keys, mappingKeys()...)
 }
 
 const (
@@ -171,6 +172,7 @@ func queueKeys() []Key {
 		{Name: "queue.NAME.wckey", Type: Text, Otherwise: "not passed", Meaning: "The workload characterization key."},
 		{Name: "queue.NAME.reservation", Type: Text, Otherwise: "not passed", Meaning: "The reservation."},
 		{Name: "queue.NAME.constraint", Type: Text, Otherwise: "not passed", Meaning: "The features that nodes must have."},
+		{Name: "queue.NAME.nice", Type: Count, Otherwise: "0", Meaning: "What is added to the nice value of the queue's jobs, beside a negative `request_priority`: they begin later."},
 		{Name: "queue.NAME.gres_type", Type: Text, Otherwise: "`--gres=gpu:n`", Meaning: "The type of GPUs: `--gres=gpu:TYPE:n`.", Comment: "the type of GPUs that bundles get"},
 		{Name: "queue.NAME.default_time", Type: Time, Otherwise: "`max_time`", Meaning: "The time limit of bundles that ask for none.", Comment: "for bundles that ask for no time"},
 		{Name: "queue.NAME.max_time", Type: Time, Otherwise: none, Meaning: "The largest time limit that a bundle may ask for.", Comment: "no bundle may ask for more: the partition's limit"},

@@ -43,8 +43,8 @@ func title(table string) string {
 		return "### Before all tables"
 	case "queue":
 		return "### `[queue.NAME]`"
-	case "link":
-		return "### `[[link]]`"
+	case "link", "map":
+		return "### `[[" + table + "]]`"
 	}
 	return "### `[" + table + "]`"
 }

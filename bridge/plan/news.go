@@ -95,6 +95,9 @@ type Claimed struct {
 	Outcome
 	// Accepted is set if the server has given the bundle to the bridge. It has no meaning with a failure.
 	Accepted bool
+	// OwnerName is the name of the bundle's owner, if the server's offer did not have it; empty if the server has no
+	// such user.
+	OwnerName string `json:",omitempty"`
 	// Refusal is Slurm's refusal of a request that is larger than every node of the queue; empty if Slurm
 	// accepts the request, or was not asked.
 	Refusal string `json:",omitempty"`

@@ -16,7 +16,7 @@ const SubmitWithin = 10 * time.Second
 type Policy struct {
 	// Bridge is the bridge's own number, of six hexadecimal digits. Each submission name ends with it.
 	Bridge string
-	// Owner is the name that people see in the jobs' names: the CodaLab user of a personal bridge.
+	// Owner is the CodaLab user of the bridge. Jobs of bundles whose owner's name is not known have it in their names.
 	Owner string
 	// Layout is the shared directory.
 	Layout spool.Layout
@@ -24,6 +24,8 @@ type Policy struct {
 	Worker sbatch.Program
 	// Queues are the queues by name.
 	Queues map[string]Queue
+	// Map decides by their owners which account, QOS and so on bundles' jobs have.
+	Map []Mapping `json:",omitempty"`
 
 	// SubmitGrace is the least time from the start of a submission to the request of a snapshot that can
 	// prove that the submission made no job. It is longer than SubmitWithin and the longest life of an
@@ -106,6 +108,8 @@ type Queue struct {
 	Default bool
 
 	Partition, Account, QOS, WCKey, Reservation, Constraint string
+	// Nice lowers the priority of the queue's jobs.
+	Nice int64
 	// GPUType is the gres type of request_gpus; empty for any.
 	GPUType string
 	// Nodes are the sizes of the queue's nodes that Slurm last showed; empty while they are not known.

@@ -43,15 +43,14 @@ func (q Queue) Request(gpus int64) sbatch.Request {
 
 // Request returns the request for the job of a row's current attempt.
 func (p Policy) Request(r Row) sbatch.Request {
-	q, res := p.Queues[r.Queue], r.Resources
+	q, res := p.Queues[r.Queue].Billed(p.billing(r)), r.Resources
 	attempt := p.Layout.Attempt(r.Bundle, r.OnDisk)
 	req := q.Request(res.GPUs)
 	req.Name = string(r.SubmissionName)
-	req.Comment = fmt.Sprintf("codalab bundle=%s attempt=%d owner=%s bridge=%s generation=%d dir=%s identity=%s",
-		r.Bundle, r.Attempt.Number, r.Run.OwnerID, p.Bridge, r.Generation, r.OnDisk, r.Run.Identity().Digest())
+	req.Comment = p.comment(r)
 	req.Exclude = r.Exclude
 	req.CPUs = max(res.CPUs, 1)
-	req.Nice = max(-r.Run.Metadata.Int("request_priority"), 0)
+	req.Nice = min(max(-r.Run.Metadata.Int("request_priority"), 0), MaxNice-q.Nice) + q.Nice
 	req.Dir, req.Output = attempt.Dir, attempt.OutputPath()
 	req.Script = "#!/bin/sh\n" + cmp.Or(q.Worker, p.Worker).Exec("exec", "--submission="+p.Submission(r), sbatch.Quote(attempt.SpecPath()))
 	if res.Memory > 0 {
@@ -66,6 +65,9 @@ func (p Policy) Request(r Row) sbatch.Request {
 	}
 	return req
 }
+
+// MaxNice is the largest nice value of a job (sbatch(1): --nice).
+const MaxNice = 2147483645
 
 // Submission returns text that tells a row's submission from all others, of this bridge and of others.
 func (p Policy) Submission(r Row) string { return fmt.Sprintf("%s.%d", p.Bridge, r.Generation) }

@@ -36,8 +36,17 @@ func (d *decision) claimed(reason string) {
 		d.giveBack(*stop, "the worker ends: given back to the server")
 		return
 	}
+	if c := d.news.Claimed; c != nil && c.OwnerName != "" {
+		run := *d.row.Run
+		run.OwnerName = c.OwnerName
+		d.row.Run = &run
+	}
 	if refusal := d.queue.refusal(d.row); refusal != "" {
 		d.endWithoutResults(Verdict{Cause: spool.CauseUser, Failure: refusal}, "the queue refuses the request")
+		return
+	}
+	if m := d.policy.mapping(d.row); m.Refuse != "" {
+		d.endWithoutResults(Verdict{Cause: spool.CauseUser, Failure: codalab.Sentence(m.Refuse)}, "the site's table refuses the owner")
 		return
 	}
 	if c := d.news.Claimed; c != nil && c.Refusal != "" { // do not stage an image and dependencies in vain

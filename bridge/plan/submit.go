@@ -143,7 +143,7 @@ func (d *decision) applySubmission(s Submission) {
 	case s.Refused && d.refusedForQueue(s):
 		d.sendBack(d.refusedFor(s))
 		if !s.OfQueue {
-			d.row.DueAt = d.now.Add(refusedPause << (d.row.RefusedAlone - 1))
+			d.row.DueAt = d.now.Add(min(refusedPause<<(d.row.RefusedAlone-1), longestRefusedPause))
 		}
 	case s.Refused:
 		d.row.NoJobSince = d.now
@@ -174,12 +174,14 @@ func (d *decision) sendBack(reason string) {
 	d.news.Observation, d.news.Accounting, d.news.Submitted = nil, nil, nil
 }
 
-// refusedForQueue reports whether Slurm's refusal does not decide about the bundle yet. There are two cases:
+// refusedForQueue reports whether Slurm's refusal does not decide about the bundle yet. There are three cases:
 //
 //   - Slurm accepts no job of the queue. The bundle waits at most as long as for an outage.
 //   - Slurm accepts the queue's smallest job, but its refusal is about the site, or about nodes of which one
 //     is large enough. The site's trouble may just be over, or Slurm may be wrong: 22.05.5 to 22.05.8
 //     sometimes refuse good requests (SchedMD's bug 15857). The bundle is tried a few times.
+//   - The refusal is about the site, and the site's table gives the owner an account, a QOS and so on of their own. The
+//     table may be wrong, which is not the bundle's fault. The bundle waits at most as long as for an outage.
 //
 // A bundle that Slurm refuses repeatedly while it accepts other jobs of the queue is at fault itself: a
 // plugin of the site may have a rule about it.
@@ -189,25 +191,38 @@ func (d *decision) refusedForQueue(s Submission) bool {
 	case !s.OfQueue && !s.OfSite && !d.fitsANode():
 		return false
 	case !s.OfQueue:
-		r.RefusedAlone++
+		r.RefusedAlone = min(r.RefusedAlone+1, mostRefusedAlone)
 	case d.news.QueueWorked:
 		r.RefusedSince = d.now
 		r.RefusedAlone++
 	}
 	r.RefusedSince = cmp.Or(r.RefusedSince, d.now)
+	if d.refusedForTable(s) {
+		return d.now.Sub(r.RefusedSince) <= d.policy.OutagePatience
+	}
 	return r.RefusedAlone < mostRefusedAlone && d.now.Sub(r.RefusedSince) <= d.policy.OutagePatience
 }
 
 const (
 	mostRefusedAlone = 3
-	// refusedPause is the pause after the first refusal in the second case. The next one is twice as long.
-	refusedPause = 30 * time.Second
+	// refusedPause is the pause after the first refusal in the other cases. The next one is twice as long, up to
+	// longestRefusedPause.
+	refusedPause        = 30 * time.Second
+	longestRefusedPause = 2 * time.Minute
 )
+
+// refusedForTable reports whether the site's table may be at fault for a refusal.
+func (d *decision) refusedForTable(s Submission) bool {
+	return s.OfSite && !s.OfQueue && d.policy.billing(d.row).String() != ""
+}
 
 // refusedFor returns the reason of a row whose refusal does not decide about the bundle.
 func (d *decision) refusedFor(s Submission) string {
 	if s.OfQueue {
 		return fmt.Sprintf("Slurm takes no job of queue %s: %s", d.queue.Tag, s.Words)
+	}
+	if d.refusedForTable(s) {
+		return fmt.Sprintf("Slurm refused the job with what the operator's table gives its owner (%s): %s", d.policy.billing(d.row), s.Words)
 	}
 	return fmt.Sprintf("Slurm refused the job, though it takes others of queue %s: %s", d.queue.Tag, s.Words)
 }

@@ -174,6 +174,7 @@ func (w *standalone) adjust(made assembly.Parts, giveBack <-chan struct{}) {
 		b.Pace = bridge.Pace{PerSecond: 1000, Burst: 1000}
 		b.DoorbellEvery = 100 * time.Millisecond
 		b.ReadEvery = time.Second
+		b.Owners = nil // Slurm shows nobody its jobs
 		b.Ports = ports{runner: runner.Runner{Env: engineEnv(w.Process)}, pods: w.pods}
 	}
 	if w.pods != nil {

@@ -197,7 +197,8 @@ func TestAdministratorSeesNamesAndComments(t *testing.T) {
 		}
 		return job != nil
 	})
-	if !strings.HasPrefix(job[0], "cl-researcher-"+bundle[2:14]+".1-") || !slices.Equal(job[1:5], []string{"lab", "proj1", "FAILED", "4:0"}) {
+	name := field(t, s, bundle, "name")
+	if !strings.HasPrefix(job[0], "cl-researcher-"+name+"-"+bundle[2:14]+".1-") || !strings.HasSuffix(strings.TrimSpace(job[5]), " login=researcher name="+name) || !slices.Equal(job[1:5], []string{"lab", "proj1", "FAILED", "4:0"}) {
 		t.Errorf("sacct prints %q", job)
 	}
 }

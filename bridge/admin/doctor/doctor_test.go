@@ -141,6 +141,39 @@ func TestRefusedJobNamesTheKeyThatIsWrong(t *testing.T) {
 	}
 }
 
+func TestMistakeInTheTableOfOwnersIsNamedWithItsTable(t *testing.T) {
+	t.Parallel()
+	q := func(c plan.Billing) plan.Queue { return plan.Queue{Name: "q", Account: "lab"}.Billed(c) }
+	known := doctor.Site{User: "ann", Associations: []sbatch.Association{
+		{Account: "lab", Default: true, QOS: []string{"normal"}}, {Account: "nlp", QOS: []string{"normal", "limited"}},
+	}}
+	answer := func(answer string) error {
+		return slurmtest.SubmitError("x", "sbatch: error: Batch job submission failed: "+answer, 1)
+	}
+	for want, check := range map[string]doctor.Check{
+		`failed map.2.account: ann may not charge account "nlpp"; ann has lab, nlp`:                                                                doctor.Known(1, q(plan.Billing{Account: "nlpp"}), known),
+		`failed map.1.qos: ann has no QOS "limited" there; ann has normal`:                                                                         doctor.Known(0, q(plan.Billing{QOS: "limited"}), known),
+		"failed map.1.wckey: Slurm refuses a job: Invalid wckey specification; correct it, or leave it out":                                        doctor.TriedMapping(0, q(plan.Billing{WCKey: "proj9"}), known, answer("Invalid wckey specification")),
+		"failed map.3.reservation: Slurm refuses a job: Requested reservation is invalid; correct it, or leave it out":                             doctor.TriedMapping(2, q(plan.Billing{Reservation: "old"}), known, answer("Requested reservation is invalid")),
+		"failed map.1: Slurm does not say whether it takes a job: submit x: Unable to contact slurm controller (connect failure); try again later": doctor.TriedMapping(0, q(plan.Billing{Account: "nlp"}), known, answer("Unable to contact slurm controller (connect failure)")),
+	} {
+		if got := said(check); got != want {
+			t.Errorf("%s\nwant\n%s", got, want)
+		}
+	}
+	for _, c := range []plan.Billing{{Account: "nlp", QOS: "limited"}, {QOS: "normal"}} {
+		if got := doctor.Known(0, q(c), known); got != (doctor.Check{}) {
+			t.Errorf("%+v: %+v", c, got)
+		}
+	}
+	if got := doctor.Known(0, q(plan.Billing{Account: "x"}), doctor.Site{User: "ann"}); got != (doctor.Check{}) {
+		t.Errorf("without a database: %+v", got)
+	}
+	if got := doctor.TriedMapping(0, q(plan.Billing{Account: "nlp", QOS: "limited"}), known, nil); got.Found != "Slurm takes jobs of ann in queue q: account nlp, QOS limited" || got.Name != "map.1.account" {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestServerAndLoginAreToldApart(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

@@ -58,7 +58,9 @@ func (e *Examination) Run(ctx context.Context) []Check {
 	if site == nil {
 		return e.checks
 	}
-	if healthy := e.queues(ctx, *site); e.Jobs && len(healthy) > 0 {
+	healthy := e.queues(ctx, *site)
+	e.mappings(ctx, *site, healthy)
+	if e.Jobs && len(healthy) > 0 {
 		e.holdJobs(ctx, healthy)
 		e.sendJobs(ctx, healthy)
 	}
@@ -102,6 +104,7 @@ func (e *Examination) login(ctx context.Context) {
 		e.token(ctx, cl)
 		return // a token lists no groups: the first check-in of a queue shows whether its group is wrong
 	}
+	e.groupsOfMap(ctx, cl)
 	queues := c.Plan()
 	for _, name := range c.QueueNames() {
 		if q := queues[name]; q.Group != "" {

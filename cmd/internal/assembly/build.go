@@ -37,7 +37,7 @@ func Policy(c config.Config, id string, programs sharedfiles.Programs) plan.Poli
 // longest duration of a submission.
 func policy(c config.Config, id string, layout spool.Layout, installed sharedfiles.Programs, submitBound time.Duration) plan.Policy {
 	p := plan.Policy{
-		Bridge: id, Owner: c.User, Layout: layout, Worker: installed.Worker(), Queues: installed.Queues(c),
+		Bridge: id, Owner: c.User, Layout: layout, Worker: installed.Worker(), Queues: installed.Queues(c), Map: c.Mappings(),
 		SubmitGrace:     submitBound + 20*time.Second,
 		OrphanGrace:     OrphanGrace,
 		CancelOrphans:   *c.CancelStrays,

@@ -269,6 +269,7 @@ func (a Assembly) build(book *ledger.Ledger, watched *sbatch.Observer, installed
 		Ledger:     book,
 		Scheduler:  watched,
 		Service:    a.Client,
+		Owners:     a.Client,
 		Secrets:    &bridge.Secrets{Service: a.Client, Files: spool.Disk{Layout: layout, Bridge: book.ID}},
 		Spool:      spool.Disk{Layout: layout, Bridge: book.ID},
 		Gauge:      spool.Disk{Layout: layout},
