@@ -43,9 +43,12 @@ type RunSecrets struct {
 
 var secretName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// reservedSecret reports whether a variable of this name would break a run: the worker sets it, or a shell, a dynamic
-// linker or a batch system gives it a meaning.
-func reservedSecret(name string) bool {
+// IsVariable reports whether a shell can have a variable of this name.
+func IsVariable(name string) bool { return secretName.MatchString(name) }
+
+// IsReservedVariable reports whether a variable of this name would break a run: the worker sets it, or a shell, a
+// dynamic linker or a batch system gives it a meaning.
+func IsReservedVariable(name string) bool {
 	for _, prefix := range []string{"LD_", "SLURM_", "APPTAINER", "SINGULARITY", "BASH_FUNC_"} {
 		if strings.HasPrefix(name, prefix) {
 			return true
@@ -62,9 +65,9 @@ func CheckSecretName(name string) error {
 	switch {
 	case len(name) > maxSecretName:
 		return fmt.Errorf("The name of a secret may have %d characters, not %d", maxSecretName, len(name))
-	case !secretName.MatchString(name):
+	case !IsVariable(name):
 		return fmt.Errorf("A secret is named as a variable: letters, digits and '_', no digit first; not %q", name)
-	case reservedSecret(name):
+	case IsReservedVariable(name):
 		return fmt.Errorf("A secret cannot be named %s: the variable has a meaning of its own for a run", name)
 	}
 	return nil

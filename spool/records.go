@@ -77,9 +77,19 @@ type Spec struct {
 	Scratch string `json:"scratch"`
 	// Runtime is the runtime of the container; empty means Auto.
 	Runtime runtimes.Name `json:"runtime,omitempty"`
+	// Environment has the variables that the site gives the command, as NAME=value. A secret of the bundle has priority.
+	Environment []string `json:"environment,omitempty"`
+	// Binds are the site's directories in the container.
+	Binds []Bind `json:"binds,omitempty"`
 	// Secrets names the secrets of the bundle. The worker takes their values from a file of their own
 	// (Layout.TakeSecrets).
 	Secrets []string `json:"secrets,omitempty"`
+}
+
+// Bind shows Source, a directory or file of the nodes, read-only at Target, a path of the container. Both are absolute.
+type Bind struct {
+	Source string `json:"source"`
+	Target string `json:"target"`
 }
 
 // Ran names the runtime of a container, and the reason for its choice.

@@ -197,6 +197,10 @@ func (r *attemptRun) prepare() (c container.Container, err error) {
 	if err != nil {
 		return c, err
 	}
+	ofSite, err := planBinds(r.spec)
+	if err != nil {
+		return c, err
+	}
 	if r.gpus, err = r.allocateGPUs(); err != nil {
 		return c, &container.HostError{Err: err, AnyRuntime: true}
 	}
@@ -219,9 +223,9 @@ func (r *attemptRun) prepare() (c container.Container, err error) {
 		PinnedReference: r.spec.PinnedReference,
 		Runtime:         r.spec.Runtime,
 		ShellCommand:    r.spec.Command,
-		Env:             slices.Concat(r.secrets.env(), []string{"CODALAB=true", "HOME=" + home, "TMPDIR=" + tempDir(r.spec.Bundle)}, r.gpus.env()),
+		Env:             slices.Concat(siteVariables(r.spec), r.secrets.env(), []string{"CODALAB=true", "HOME=" + home, "TMPDIR=" + tempDir(r.spec.Bundle)}, r.gpus.env()),
 		Masked:          r.secrets.masked(),
-		Binds:           append(own, binds...),
+		Binds:           slices.Concat(own, ofSite, binds),
 		Devices:         r.gpus.devices,
 		GPUVendor:       r.gpus.vendor,
 		Dir:             home,

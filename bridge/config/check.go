@@ -56,7 +56,7 @@ func (c Config) check() error {
 			return err
 		}
 	}
-	if err := c.checkQueues(); err != nil {
+	if err := errors.Join(c.checkQueues(), c.checkBinds()); err != nil {
 		return err
 	}
 	switch low := c.LowWater.Bytes; {
@@ -163,6 +163,9 @@ func (q Queue) check(name string) error {
 		return errors.New("nice has no effect beside the --nice in sbatch_options: leave one of them out")
 	case q.Nice < 0 || q.Nice > plan.MaxNice:
 		return fmt.Errorf("nice = %d: want a number from 0 to %d", q.Nice, plan.MaxNice)
+	}
+	if err := q.checkEnvironment(); err != nil {
+		return err
 	}
 	if err := q.Architecture.Check(); err != nil {
 		return fmt.Errorf("architecture: %w", err)

@@ -159,6 +159,8 @@ type Queue struct {
 	MaxInFlight    int                  `toml:"max_in_flight"`
 	RetryBegun     plan.RetryBegun      `toml:"retry_begun"`
 	Path           []string             `toml:"path"`
+	Environment    map[string]string    `toml:"environment"`
+	Binds          []string             `toml:"binds"`
 	Scratch        string               `toml:"scratch"`
 	WorkingDirDisk spool.WorkingDirDisk `toml:"workdir"`
 	Runtime        runtimes.Name        `toml:"runtime"`
@@ -191,7 +193,7 @@ func (c Config) Plan() map[string]plan.Queue {
 			Reservation: q.Reservation, Constraint: q.Constraint, Nice: int64(q.Nice), GPUType: q.GresType,
 			DefaultTime: q.DefaultTime.Duration, MaxTime: q.MaxTime.Duration, TimeGrace: q.TimeGrace.Duration, KillGrace: q.KillGrace.Duration,
 			DefaultDisk: q.DefaultDisk.Bytes, MemoryOverhead: q.MemoryOverhead.Bytes, MaxProcesses: int64(q.MaxProcesses), MaxInFlight: q.MaxInFlight, RetryBegun: q.RetryBegun,
-			Path: q.Path, Scratch: q.Scratch, WorkingDirDisk: q.WorkingDirDisk, Runtime: q.Runtime, Network: q.Network, ResultsMode: q.ResultsMode,
+			Path: q.Path, Environment: q.environment(), Binds: q.binds(), Scratch: q.Scratch, WorkingDirDisk: q.WorkingDirDisk, Runtime: q.Runtime, Network: q.Network, ResultsMode: q.ResultsMode,
 			DefaultCPUImage: cmp.Or(q.DefaultImage, c.Image.DefaultCPU),
 			DefaultGPUImage: cmp.Or(q.DefaultImage, c.Image.DefaultGPU),
 			Architecture:    string(q.Architecture.Foreign()),

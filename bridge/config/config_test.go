@@ -83,7 +83,7 @@ func types(t *testing.T, table reflect.Type, prefix string) map[string]Type {
 		reflect.TypeFor[Duration](): Time, reflect.TypeFor[Size](): Bytes, reflect.TypeFor[LowWater](): Share, reflect.TypeFor[*bool](): Flag,
 		reflect.TypeFor[bool](): Flag, reflect.TypeFor[int](): Count, reflect.TypeFor[*int](): Count, reflect.TypeFor[[]string](): List, reflect.TypeFor[SbatchOption](): List,
 	}
-	entries := map[string]string{"queue": anyName, "registry": "HOST", "workers": "ARCH", "owner_sizes": "ID"}
+	entries := map[string]string{"queue": anyName, "registry": "HOST", "workers": "ARCH", "owner_sizes": "ID", "environment": "VARIABLE"}
 	found := map[string]Type{}
 	for f := range table.Fields() {
 		name, typ := prefix+f.Tag.Get("toml"), f.Type

@@ -184,6 +184,8 @@ func queueKeys() []Key {
 		{Name: "queue.NAME.max_in_flight", Type: Count, Otherwise: noBound, Meaning: "How many jobs of the queue may be in Slurm at a time."},
 		{Name: "queue.NAME.retry_begun", Type: Text, Default: `"never"`, Meaning: "`never` or `on_platform`: whether a bundle that has begun may begin again after its node or a disk failed, or after a preemption."},
 		{Name: "queue.NAME.path", Type: List, Otherwise: none, Meaning: "Directories on the nodes where jobs look for programs first, such as `[\"/opt/apptainer/bin\"]` ([The environment of jobs](operators/reference.md#the-environment-of-jobs))."},
+		{Name: "queue.NAME.environment.VARIABLE", Type: Text, Otherwise: none, Meaning: "A variable for the commands of the queue's bundles, such as `HF_HOME` ([Variables and directories of the site](operators/owners.md#variables-and-directories-of-the-site)). It must hold no secret."},
+		{Name: "queue.NAME.binds", Type: List, Otherwise: none, Meaning: "Directories of the nodes that the containers of the queue show, read-only: `\"/data/hf\"`, or `\"/data/hf:/hf\"` for another path in the container."},
 		{Name: "queue.NAME.scratch", Type: Text, Default: `"/tmp"`, Meaning: "A directory on the nodes' own disk."},
 		{Name: "queue.NAME.workdir", Type: Text, Default: `"shared"`, Meaning: "`shared` or `local`: the disk on which the command works ([Working directories on the nodes](operators/reference.md#working-directories-on-the-nodes))."},
 		{Name: "queue.NAME.runtime", Type: Text, Default: `"auto"`, Meaning: "How containers are run: `auto`, `builtin`, `apptainer`, `singularity`, `docker` or `podman` ([containers.md](containers.md))."},

@@ -136,6 +136,10 @@ type Queue struct {
 	RetryBegun RetryBegun
 	// Path lists directories on the nodes in which jobs look for programs first.
 	Path []string
+	// Environment has variables for the queue's commands, as NAME=value, and Binds directories of the nodes for their
+	// containers.
+	Environment []string     `json:",omitempty"`
+	Binds       []spool.Bind `json:",omitempty"`
 	// Scratch is a directory on the nodes' own disk. WorkingDirDisk decides whether working directories are on
 	// it too.
 	Scratch        string

@@ -120,6 +120,8 @@ func (p Policy) Spec(r Row) spool.Spec {
 		ShmBytes:         q.ShmBytes,
 		Scratch:          q.Scratch,
 		Runtime:          q.Runtime,
+		Environment:      q.Environment,
+		Binds:            q.Binds,
 		Secrets:          r.SecretNames(),
 	}
 	if r.Staged != nil {

@@ -1,6 +1,8 @@
 package testsite_test
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -54,5 +56,24 @@ nice = 7
 		if len(job) != 6 || !strings.HasPrefix(job[0], "cl-researcher-") || !strings.Contains(job[1], " login=researcher name=") || !slices.Equal(job[3:5], want[:2]) || want[2] != "" && job[5] != want[2] {
 			t.Errorf("sacct prints %q, want %q", job, want)
 		}
+	}
+}
+
+func TestQueueGivesCommandsItsVariablesAndDirectories(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	for _, err := range []error{
+		os.Chmod(data, 0o755), os.Chmod(filepath.Dir(data), 0o755), os.WriteFile(filepath.Join(data, "model"), []byte("weights"), 0o644),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := own(t, testsite.Options{Queues: "[queue.cpu]\npartition = \"cpu\"\naccount = \"lab\"\ndefault_time = \"10m\"\nbinds = [\"" + data + ":/hf\"]\n" +
+		"[queue.cpu.environment]\nHF_HOME = \"/hf\"\nODD = '$(id) \"quoted\" é'\n"})
+	bundle := run(t, s, "cpu", `cat "$HF_HOME/model"; echo; printf '%s\n' "$ODD"; touch /hf/x 2>/dev/null || echo read-only`)
+	ready(t, s, bundle)
+	if got, want := cl(t, s, "cat", bundle+"/stdout"), "weights\n$(id) \"quoted\" é\nread-only"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
