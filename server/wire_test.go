@@ -151,7 +151,7 @@ func TestRunMessageHasTheStockServersShape(t *testing.T) {
 		want []string
 	}{
 		{[]any{0}, []string{"bundle", "resources", "type"}},
-		{[]any{0, "bundle"}, []string{"args", "bundle_type", "command", "dependencies", "frozen", "is_anonymous", "location", "metadata", "owner_id", "state", "uuid"}},
+		{[]any{0, "bundle"}, []string{"args", "bundle_type", "command", "dependencies", "frozen", "is_anonymous", "location", "metadata", "owner_id", "owner_name", "state", "uuid"}}, // owner_name is ours
 		{[]any{0, "resources"}, []string{"cpus", "disk", "docker_image", "gpus", "memory", "network", "runs_left", "tag", "tag_exclusive", "time"}},
 	} {
 		if diff := cmp.Diff(test.want, keys(test.path...)); diff != "" {

@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -58,7 +59,7 @@ func newChargeRow(r plan.Row, c plan.Charge) chargeRow {
 		Generation: c.Generation, Attempt: int64(c.Attempt), Job: int64(c.Job),
 		Submitted: nanoseconds(c.Submitted), Started: nanoseconds(c.Start), Ended: nanoseconds(c.End), Command: int64(seconds(c.CommandSeconds)),
 		CPUs: max(r.Resources.CPUs, 1), GPUs: r.Resources.GPUs, Memory: r.Resources.Memory,
-		Bundle: r.Bundle, Owner: validText(r.Run.OwnerID), Queue: validText(r.Queue), Node: validText(c.Node), Cause: validText(string(c.Cause)),
+		Bundle: r.Bundle, Owner: validText(r.Run.OwnerID), OwnerName: validText(r.Run.OwnerName), OwnerGroups: validText(strings.Join(r.Run.OwnerGroups, " ")), Queue: validText(r.Queue), Node: validText(c.Node), Cause: validText(string(c.Cause)),
 		CPUTime:    int64(seconds(c.Usage.UserSeconds + c.Usage.SystemSeconds)),
 		MemoryPeak: c.Usage.MemoryPeak, GPUBusy: -1,
 	}

@@ -93,7 +93,12 @@ func (d *decision) dropRow(reason string) {
 }
 
 // Refusal returns why the bridge refuses a bundle's request before Slurm is asked; empty if it does not.
-func (p Policy) Refusal(r Row) string { return p.Queues[r.Queue].refusal(r) }
+func (p Policy) Refusal(r Row) string {
+	if refuse := p.mapping(r).Refuse; refuse != "" {
+		return codalab.Sentence(refuse)
+	}
+	return p.Queues[r.Queue].refusal(r)
+}
 
 // refusal returns the reason for which the queue refuses a request; empty if it accepts it.
 func (q Queue) refusal(r Row) string {
