@@ -102,7 +102,7 @@ func TestReloadNoticesAChangeOfEveryKey(t *testing.T) {
 	for _, l := range leavesOf(&c) {
 		found[l.name] = true
 	}
-	tables := []string{"link.", "image.registry.", "workers.", "cache.owner_sizes."}
+	tables := []string{"link.", "image.registry.", "workers.", "cache.owner_sizes.", "map.", "queue.NAME.environment."}
 	for _, k := range Keys() {
 		inTable := false
 		for _, t := range tables {
@@ -112,7 +112,7 @@ func TestReloadNoticesAChangeOfEveryKey(t *testing.T) {
 			t.Errorf("a change of %s is not noticed", k.Name)
 		}
 	}
-	for _, key := range []string{"link.root", "cache.owner_sizes.ID", "image.registry", "workers"} {
+	for _, key := range []string{"link.root", "cache.owner_sizes.ID", "image.registry", "workers", "map", "queue.NAME.environment"} {
 		if !found[key] {
 			t.Errorf("a change of %s is not noticed", key)
 		}
