@@ -106,6 +106,7 @@ func replayDifferences() []replayDifference {
 			`/checkin`, `read_args\.(depth|length|max_line_length|num_head_lines|num_tail_lines|offset|truncation_text)$`, none, `\d+|""`,
 			"CodaLab's own worker hangs up where a key is missing that it reads, and ignores others",
 		},
+		{`/checkin`, `^\[\d+\]\.bundle\.owner_name$`, none, `"\w+"`, "bridges write the owner into the names of jobs, and choose an account by it"},
 		{`/checkin`, `kill_message$`, none, `"Kill requested"`, "what CodaLab's worker assumes where there is none"},
 		{
 			`^worker 44 `, `^\[0\]$`, `null`, `\{"kill_message":"Kill requested","type":"kill","uuid":"0x\w+"\}`,
