@@ -4,9 +4,11 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
 )
@@ -43,7 +45,7 @@ func TestBadRequestsEndInOneSentence(t *testing.T) {
 			case "memory limit":
 				command = "head -c 500m /dev/zero | tail"
 			}
-			bundle := run(t, s, test.queue, command, test.args...)
+			bundle := create(t, s, test.queue, command, test.args...)
 			if state := ended(t, s, bundle); state != "failed" {
 				t.Fatalf("state %s, want failed", state)
 			}
@@ -53,6 +55,25 @@ func TestBadRequestsEndInOneSentence(t *testing.T) {
 			}
 		})
 	}
+}
+
+// create is run for a program that does not ask beforehand whether the queue can run it, as cl does. The arguments are those
+// of cl: --request-KEY and its value.
+func create(t *testing.T, s *testsite.Site, queue, command string, args ...string) string {
+	t.Helper()
+	requests := codalab.Metadata{}
+	for i := 0; i < len(args); i += 2 {
+		key := strings.ReplaceAll(strings.TrimPrefix(args[i], "--"), "-", "_")
+		requests[key] = args[i+1]
+		if n, err := strconv.Atoi(args[i+1]); err == nil {
+			requests[key] = n
+		}
+	}
+	bundle, err := s.Create(t.Context(), queue, command, requests)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bundle
 }
 
 func hostOf(image string) string { return image[:strings.IndexByte(image, '/')] }
@@ -75,7 +96,7 @@ func TestI10ImpossibleRequestsHoldNobodyUp(t *testing.T) {
 	s := site(t)
 	var bundles []string
 	for _, memory := range []string{"400g", "300g", "900g", "401g", "301g"} {
-		bundles = append(bundles, run(t, s, "cpu", "true", "--request-memory", memory))
+		bundles = append(bundles, create(t, s, "cpu", "true", "--request-memory", memory))
 	}
 	for _, bundle := range bundles {
 		if state := ended(t, s, bundle); state != "failed" {

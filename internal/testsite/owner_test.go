@@ -32,12 +32,11 @@ nice = 7
 		Queues: "[queue.cpu]\npartition = \"cpu\"\naccount = \"lab\"\ndefault_time = \"10m\"\n[queue.closed]\npartition = \"cpu\"\naccount = \"lab\"\n",
 	})
 	stranger := run(t, s, "cpu", "true")
+	ready(t, s, stranger)
 	cl(t, s, "gnew", "nlp")
 	hostile := cl(t, s, "run", "--request-queue", "cpu", "--name", "x"+strings.Repeat("-.y", 70), `echo "a|b"`)
 	refused := run(t, s, "closed", "true")
-	for _, b := range []string{stranger, hostile} {
-		ready(t, s, b)
-	}
+	ready(t, s, hostile)
 	if state := ended(t, s, refused); state != "failed" || field(t, s, refused, "failure_message") != "Ask hpc@example.org for a Slurm account." {
 		t.Errorf("%s: %s", state, field(t, s, refused, "failure_message"))
 	}

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"os/user"
@@ -24,6 +25,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/command"
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 	"github.com/cl-slurm/cl-slurm/internal/slurmcluster"
@@ -239,6 +242,32 @@ func (s *Site) Log() string {
 // CL runs cl as the researcher and returns its output without the last line feed.
 func (s *Site) CL(ctx context.Context, args ...string) (string, error) {
 	return s.Run(ctx, append([]string{program("cl")}, args...)...)
+}
+
+// Create makes a run of User in a queue without cl, which refuses what the queue can never run: as CodaLab's own cl and
+// other programs do. It returns the bundle.
+func (s *Site) Create(ctx context.Context, queue, command string, requests codalab.Metadata) (string, error) {
+	api, err := client.New(s.Server, client.Options{
+		ClientID:    client.CommandClient,
+		Credentials: func(context.Context) (string, string, error) { return User, s.password, nil },
+	})
+	if err != nil {
+		return "", err
+	}
+	sheet, err := api.FindWorksheet(ctx, "", client.HomeWorksheet)
+	if err != nil {
+		return "", err
+	}
+	metadata := codalab.Metadata{}
+	for _, key := range codalab.MetadataKeys(codalab.TypeRun) {
+		if !key.Generated && !key.Optional {
+			metadata[key.Key] = key.Default
+		}
+	}
+	maps.Copy(metadata, requests)
+	metadata["name"], metadata["request_queue"] = "run", queue
+	b, err := api.CreateBundle(ctx, client.NewBundle{Worksheet: sheet.UUID, Type: codalab.TypeRun, Command: command, Metadata: metadata})
+	return b.UUID, err
 }
 
 // Run runs a program as the researcher, as CL does.

@@ -21,7 +21,7 @@ func TestI7JobCancelledByRootIsOneVerdict(t *testing.T) {
 	if state := ended(t, s, bundle); state != "failed" {
 		t.Errorf("state %s, want failed", state)
 	}
-	want := "Slurm job " + job + " was cancelled outside CodaLab while it ran on n"
+	want := "Slurm job " + job + " was cancelled outside CodaLab by an administrator (root) while it ran on n"
 	if got := field(t, s, bundle, "failure_message"); !strings.HasPrefix(got, want) {
 		t.Errorf("failure_message %q, want %q", got, want)
 	}
