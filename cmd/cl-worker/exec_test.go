@@ -251,7 +251,7 @@ func TestExitStatusIsTheWorkersToo(t *testing.T) {
 	t.Parallel()
 	x := prepare(t, "echo out; echo err >&2; exit 3", nil)
 	code, exit := x.start().wait()
-	if code != 3 || exit.Cause != spool.CauseUser || *exit.ExitCode != 3 || exit.Failure != "" {
+	if code != 3 || exit.Cause != spool.CauseUser || *exit.ExitCode != 3 || exit.Failure != "Exit code 3. The end of stderr: err" {
 		t.Errorf("exit code %d, %+v", code, exit)
 	}
 	if x.file("stdout") != "out\n" || x.file("stderr") != "err\n" {

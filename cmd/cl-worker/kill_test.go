@@ -19,7 +19,7 @@ func TestOutputOfAKilledProgramIsKept(t *testing.T) {
 	t.Parallel()
 	x := prepare(t, "echo to stdout; echo to stderr >&2; kill -KILL $$", nil)
 	code, exit := x.start().wait()
-	if code != 137 || exit.Cause != spool.CauseUser || exit.Failure != "Exit code 137: killed (signal 9)." {
+	if code != 137 || exit.Cause != spool.CauseUser || exit.Failure != "Exit code 137: killed (signal 9). The end of stderr: to stderr" {
 		t.Errorf("exit code %d, %+v", code, exit)
 	}
 	if x.file("stdout") != "to stdout\n" || x.file("stderr") != "to stderr\n" {

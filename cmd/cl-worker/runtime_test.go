@@ -143,7 +143,7 @@ func TestContainerOfAnEngineNamesItsLimitOfProcesses(t *testing.T) {
 	x.cmd.Path = shipped.Path(t)
 	x.cmd.Env = append(x.cmd.Env, "DOCKER_HOST="+host)
 	_, exit := x.start().wait()
-	const want = "Exit code 2. It had as many processes and threads as a run may have here (100), and the system refused more."
+	const want = "Exit code 2. It had as many processes and threads as a run may have here (100), and the system refused more. The end of stderr: /bin/sh: 0: Cannot fork"
 	if exit.Cause != spool.CauseUser || exit.Failure != want || x.file("stdout") != "" {
 		t.Errorf("%+v; stdout %q, stderr %q; the worker said: %s", exit, x.file("stdout"), x.file("stderr"), x.log.String())
 	}
