@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 
 	"github.com/cl-slurm/cl-slurm/bridge/config"
-	"github.com/cl-slurm/cl-slurm/bridge/metrics"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
 	"github.com/cl-slurm/cl-slurm/spool"
@@ -43,7 +42,7 @@ type reloader struct {
 
 	made   parts
 	policy func(config.Config) plan.Policy
-	counts *metrics.Metrics
+	counts Counts
 	log    *slog.Logger
 }
 

@@ -14,7 +14,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/heartbeat"
 	"github.com/cl-slurm/cl-slurm/bridge/lease"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
-	"github.com/cl-slurm/cl-slurm/bridge/metrics"
 	"github.com/cl-slurm/cl-slurm/bridge/pins"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
@@ -32,6 +31,17 @@ import (
 	"github.com/cl-slurm/cl-slurm/staging/inputs"
 	"github.com/cl-slurm/cl-slurm/staging/transfer"
 )
+
+// Counts counts what a bridge does, as bridge/metrics. It is an interface so that cl-worker, which counts nothing, has no
+// library of metrics in it.
+type Counts interface {
+	Follow(b *bridge.Bridge, read func() int64)
+	Begin(b *bridge.Bridge)
+	Count(before, after *plan.Row, news *plan.News)
+	Sent(bytes int)
+	Got(k cache.Key, hit bool)
+	Reloaded(err error)
+}
 
 // Assembly describes a bridge. Serve builds and runs it, once.
 type Assembly struct {
@@ -73,7 +83,7 @@ type Assembly struct {
 	// of jobs; nil for no trial.
 	TryHost func(ctx context.Context, worker string)
 	// Counts counts what the bridge does; nil for nothing.
-	Counts *metrics.Metrics
+	Counts Counts
 	// Reread lets the bridge follow its configuration file; the zero value does not.
 	Reread Rereading
 	// Beside are background tasks. Each ends at the bridge's end.
