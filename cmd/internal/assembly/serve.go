@@ -35,12 +35,17 @@ import (
 // Counts counts what a bridge does, as bridge/metrics. It is an interface so that cl-worker, which counts nothing, has no
 // library of metrics in it.
 type Counts interface {
+	Transfers
 	Follow(b *bridge.Bridge, read func() int64)
 	Begin(b *bridge.Bridge)
 	Count(before, after *plan.Row, news *plan.News)
+	Reloaded(err error)
+}
+
+// Transfers counts the bytes that a bridge sends, and what its cache has and has not.
+type Transfers interface {
 	Sent(bytes int)
 	Got(k cache.Key, hit bool)
-	Reloaded(err error)
 }
 
 // Assembly describes a bridge. Serve builds and runs it, once.
