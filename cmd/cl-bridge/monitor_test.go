@@ -166,3 +166,20 @@ func TestReloadTellsWhatHasChangedOrWhyNot(t *testing.T) {
 		return status.Last != nil && status.Last.Refused == ""
 	}, &status)
 }
+
+// A file that was opened after the start would let another user choose the programs and accounts of the next jobs.
+func TestReloadRefusesAConfigurationThatOthersCanWrite(t *testing.T) {
+	t.Parallel()
+	b := watch(t, "max_attempts = 3\n")
+	b.await(t, "started", "")
+	b.edit(t, "max_attempts = 3", "max_attempts = 4")
+	testenv.Must(t, os.Chmod(b.site.config, 0o666))
+	b.hangUp(t)
+	line := b.await(t, "the configuration was read again and refused; nothing has changed", "")
+	if words, _ := line["error"].(string); !strings.Contains(words, "everybody can write to") {
+		t.Errorf("%v", line)
+	}
+	testenv.Must(t, os.Chmod(b.site.config, 0o600))
+	b.hangUp(t)
+	b.await(t, "a key has changed", "max_attempts")
+}

@@ -40,6 +40,7 @@ func (l *live) quota(owner string) int64 { return l.Load().Cache.Quota(owner) }
 type reloader struct {
 	Rereading
 
+	own    func(config.Config) error // refuses a configuration with paths that others can write
 	made   parts
 	policy func(config.Config) plan.Policy
 	counts Counts
@@ -71,6 +72,9 @@ func (r *reloader) run(ctx context.Context) {
 // reload reads the configuration, and lets the bridge follow the changes that it can. It changes nothing if it fails.
 func (r *reloader) reload(ctx context.Context) error {
 	fresh, err := r.Read()
+	if err == nil {
+		err = r.own(fresh)
+	}
 	if err != nil {
 		return err
 	}

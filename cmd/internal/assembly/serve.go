@@ -89,7 +89,7 @@ type Assembly struct {
 	TryHost func(ctx context.Context, worker string)
 	// Counts counts what the bridge does; nil for nothing.
 	Counts Counts
-	// Reread lets the bridge follow its configuration file; the zero value does not.
+	// Reread lets the bridge follow its configuration file, and needs Counts; the zero value does not.
 	Reread Rereading
 	// Beside are background tasks. Each ends at the bridge's end.
 	Beside []func(ctx context.Context)
@@ -159,7 +159,7 @@ func (a Assembly) serve(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("start bridge: %w", err)
 	}
-	if err := a.checkOwn(); err != nil {
+	if err := a.checkOwn(a.Config); err != nil {
 		return err
 	}
 	take := TakeLedger
@@ -196,7 +196,7 @@ func (a Assembly) serve(ctx context.Context) error {
 	sweeps := Sweeper(a.Config, book, watched, a.swept(installed), now)
 	beside := append(a.upkeep(made, installed.Worker().Path, sweeps), a.Beside...)
 	if a.Reread.Asked != nil {
-		follow := reloader{Rereading: a.Reread, made: made, policy: a.policyOf(book.ID, layout, installed), counts: a.Counts, log: a.Log}
+		follow := reloader{Rereading: a.Reread, own: a.checkOwn, made: made, policy: a.policyOf(book.ID, layout, installed), counts: a.Counts, log: a.Log}
 		beside = append(beside, follow.run)
 	}
 	heartbeats.FollowOrders(ctx, true)
@@ -330,7 +330,7 @@ func (a Assembly) prepareSite(ctx context.Context, book *ledger.Ledger, layout s
 	if err := sharedfiles.Prepare(a.Config, layout, len(rows.Rows)+len(rows.Done)); err != nil {
 		return sharedfiles.Programs{}, err
 	}
-	if err := a.checkOwn(); err != nil { // somebody may have made a directory before Prepare did
+	if err := a.checkOwn(a.Config); err != nil { // somebody may have made a directory before Prepare did
 		return sharedfiles.Programs{}, err
 	}
 	if a.Worker != "" {
@@ -344,11 +344,11 @@ func (a Assembly) prepareSite(ctx context.Context, book *ledger.Ledger, layout s
 }
 
 // checkOwn refuses directories and files of the bridge's own that others can write or replace.
-func (a Assembly) checkOwn() error {
+func (a Assembly) checkOwn(c config.Config) error {
 	if a.Alone {
 		return nil
 	}
-	if open := sharedfiles.CheckOwn(a.Config); len(open) > 0 {
+	if open := sharedfiles.CheckOwn(c); len(open) > 0 {
 		return program.Usage(open[0])
 	}
 	return nil
