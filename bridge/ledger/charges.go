@@ -17,8 +17,10 @@ import (
 type Charge struct {
 	Bundle  string
 	Attempt int
-	// Owner is the id of the bundle's owner. OwnerName is empty if the server did not tell it.
+	// Owner is the id of the bundle's owner. OwnerName, and OwnerGroups with the names of the owner's groups, are empty if
+	// the server did not tell them.
 	Owner, OwnerName string
+	OwnerGroups      []string
 	Queue            string
 	Job              sbatch.JobID
 	Node             string
@@ -146,7 +148,7 @@ func (c chargeRow) charge() Charge {
 		return time.Unix(0, n).UTC()
 	}
 	found := Charge{
-		Bundle: c.Bundle, Attempt: int(c.Attempt), Owner: c.Owner, OwnerName: c.OwnerName, Queue: c.Queue,
+		Bundle: c.Bundle, Attempt: int(c.Attempt), Owner: c.Owner, OwnerName: c.OwnerName, OwnerGroups: strings.Fields(c.OwnerGroups), Queue: c.Queue,
 		Job: sbatch.JobID(c.Job), Node: c.Node, Submitted: at(c.Submitted), Started: at(c.Started), Ended: at(c.Ended),
 		Staging: time.Duration(c.Staging), Command: time.Duration(c.Command), CPUs: c.CPUs, GPUs: c.GPUs, MemoryBytes: c.Memory,
 		CPUTime: time.Duration(c.CPUTime), MemoryPeak: c.MemoryPeak, GPUBusy: -1, GPUMemoryPeak: c.GPUMemoryPeak, Cause: spool.Cause(c.Cause),

@@ -18,7 +18,8 @@ import (
 
 const aboutReport = `report shows what the bundles of the bridge have cost: a line for each job that ended in
 the time, or with --by a line for each user, queue or group. The group is that of the
-queue. The ledger keeps the numbers for keep_history, by default 14 days.
+queue, else those of the owner: an owner of several groups counts once, under all of
+them. The ledger keeps the numbers for keep_history, by default 14 days.
 
 Start, end, CPUs, GPUs and energy are those of one question to Slurm's accounting database
 (sacct). Jobs that it does not know have the times of the bridge, which differ from

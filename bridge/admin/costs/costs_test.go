@@ -84,13 +84,13 @@ func TestAllocationsOfAJobAreItsOwn(t *testing.T) {
 func TestSumsAreByUserQueueAndGroup(t *testing.T) {
 	t.Parallel()
 	second := charged(8, "0xa", "cpu")
-	second.GPUs, second.GPUBusy = 0, -1
+	second.GPUs, second.GPUBusy, second.OwnerGroups = 0, -1, []string{"nlp", "speech"}
 	again := charged(9, "0xb", "gpu")
 	again.Bundle, again.Attempt, again.GPUBusy = "0x7", 2, .75
 	for by, want := range map[costs.By]string{
 		costs.ByUser:  "ann 2 2 4 1, 0xb 1 1 2 1",
 		costs.ByQueue: "gpu 1 2 4 2, cpu 1 1 2 0",
-		costs.ByGroup: "vision 1 2 4 2,  1 1 2 0",
+		costs.ByGroup: "vision 1 2 4 2, nlp speech 1 1 2 0",
 	} {
 		r := built(by, nil, charged(7, "0xa", "gpu"), second, again)
 		var got []string

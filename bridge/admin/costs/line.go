@@ -1,7 +1,9 @@
 package costs
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
@@ -68,7 +70,7 @@ type Names struct {
 // newLine returns the line of a charge that Slurm knows as these allocations; none if it does not know it.
 func newLine(c ledger.Charge, known []sbatch.Charge, names Names) Line {
 	l := Line{
-		Bundle: c.Bundle, Attempt: c.Attempt, User: c.OwnerName, Group: names.Groups[c.Queue], Queue: c.Queue, Job: c.Job, Node: c.Node, Cause: c.Cause,
+		Bundle: c.Bundle, Attempt: c.Attempt, User: c.OwnerName, Group: cmp.Or(names.Groups[c.Queue], strings.Join(c.OwnerGroups, " ")), Queue: c.Queue, Job: c.Job, Node: c.Node, Cause: c.Cause,
 		Submitted: c.Submitted, Start: c.Started, End: c.Ended, StagingSeconds: c.Staging.Seconds(),
 		Source: FromBridge, CPUs: c.CPUs, GPUs: c.GPUs,
 		CPUSeconds: c.CPUTime.Seconds(), MemoryBytes: c.MemoryBytes, MemoryPeakBytes: c.MemoryPeak, GPUMemoryPeakBytes: c.GPUMemoryPeak,
