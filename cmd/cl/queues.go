@@ -87,9 +87,15 @@ func queuesOf(workers []codalab.WorkerInfo) []codalab.Queue {
 		}
 	}
 	var queues []codalab.Queue
-	for _, k := range slices.SortedFunc(maps.Keys(byKey), func(a, b key) int { return strings.Compare(a.tag, b.tag) }) {
-		queues = append(queues, *byKey[k])
+	for _, q := range byKey {
+		queues = append(queues, *q)
 	}
+	slices.SortFunc(queues, func(a, b codalab.Queue) int { // of one tag, the default one first
+		if a.Tag == b.Tag && a.Default {
+			return -1
+		}
+		return cmp.Or(strings.Compare(a.Tag, b.Tag), 1)
+	})
 	return queues
 }
 
