@@ -94,20 +94,21 @@ func (c *checker) checkDiskUsed(ctx context.Context) error {
 }
 
 // CountEntries counts the entries of contents that a program without this count has stored, and returns the number
-// of bundles. It reads directories alone, one bundle after the other. It returns an error for contents that it cannot
-// count after it has counted all others.
+// of bundles. It reads directories alone, one bundle after the other. It counts all others before it returns an error
+// for contents that it cannot count. The error names one bundle and the number of all, which is large if the disk of
+// the contents is not there.
 func (s *Store) CountEntries(ctx context.Context) (counted int, err error) {
-	var bad error
+	var uncounted uncounted
 	for last := ""; ; {
 		var rows []bundleRow
 		err := s.db.SelectContext(ctx, &rows, s.db.Rebind(`
 			SELECT * FROM bundles WHERE entries = 0 AND contents <> '' AND uuid > ? ORDER BY uuid LIMIT ?`), last, checkedAtOnce)
 		if err != nil {
-			return counted, errors.Join(bad, rowError(err, "count entries"))
+			return counted, errors.Join(uncounted.err(), rowError(err, "count entries"))
 		}
 		for _, row := range rows {
 			if err := ctx.Err(); err != nil {
-				return counted, errors.Join(bad, err)
+				return counted, errors.Join(uncounted.err(), err)
 			}
 			last = row.UUID
 			extent, err := s.measure(row.Bundle)
@@ -116,13 +117,36 @@ func (s *Store) CountEntries(ctx context.Context) (counted int, err error) {
 				err = s.setExtent(ctx, row.Bundle, extent)
 			}
 			if err != nil {
-				bad = errors.Join(bad, fmt.Errorf("count entries of bundle %s: %w", row.UUID, err))
+				uncounted.add(row.UUID, err)
 				continue
 			}
 			counted++
 		}
 		if len(rows) < checkedAtOnce {
-			return counted, bad
+			return counted, uncounted.err()
 		}
 	}
+}
+
+// uncounted are the bundles whose entries could not be counted.
+type uncounted struct {
+	n     int
+	uuid  string // the first bundle
+	first error
+}
+
+func (u *uncounted) add(uuid string, err error) {
+	if u.n++; u.n == 1 {
+		u.uuid, u.first = uuid, err
+	}
+}
+
+func (u *uncounted) err() error {
+	switch u.n {
+	case 0:
+		return nil
+	case 1:
+		return fmt.Errorf("count entries of bundle %s: %w", u.uuid, u.first)
+	}
+	return fmt.Errorf("count entries of bundle %s and %d others: %w", u.uuid, u.n-1, u.first)
 }

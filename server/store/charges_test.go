@@ -142,3 +142,19 @@ func TestRunningUseIsThatOfRunsOnWorkers(t *testing.T) {
 		}
 	})
 }
+
+// The disk of the contents is not there when the server starts: one line says so for all bundles.
+func TestContentsThatAreMissingInMassesAreOneShortError(t *testing.T) {
+	t.Parallel()
+	s, ctx := open(t, place{dir: t.TempDir()}), t.Context()
+	for range 500 {
+		b := bundle("lost")
+		must(t, s.CreateBundle(ctx, b, ""))
+		_, err := s.Change(ctx, b.UUID, func(b *store.Bundle) error { b.Contents = b.UUID + "-00000000"; return nil })
+		must(t, err)
+	}
+	n, err := s.CountEntries(ctx)
+	if n != 0 || err == nil || !strings.Contains(err.Error(), "and 499 others") || len(err.Error()) > 300 {
+		t.Errorf("%d counted, %v", n, err)
+	}
+}

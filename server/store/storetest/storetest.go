@@ -43,10 +43,10 @@ func Fill(ctx context.Context, dir string, n int) error {
 	})
 }
 
-// AddContents gives each bundle contents, of which there is no more than the directory that has them.
+// AddContents gives each bundle contents of one entry, of which there is no more than the directory that has them.
 func AddContents(ctx context.Context, dir string) error {
 	return inTx(ctx, dir, func(f *filler) {
-		f.add(`UPDATE bundles SET contents = uuid || '-00000000'`)
+		f.add(`UPDATE bundles SET contents = uuid || '-00000000', entries = 1`)
 		if f.err == nil {
 			f.err = f.makeDirectories(filepath.Join(dir, "bundles"))
 		}
