@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -148,7 +149,7 @@ func (c chargeRow) charge() Charge {
 		return time.Unix(0, n).UTC()
 	}
 	found := Charge{
-		Bundle: c.Bundle, Attempt: int(c.Attempt), Owner: c.Owner, OwnerName: c.OwnerName, OwnerGroups: strings.Fields(c.OwnerGroups), Queue: c.Queue,
+		Bundle: c.Bundle, Attempt: int(c.Attempt), Owner: c.Owner, OwnerName: c.OwnerName, OwnerGroups: slices.Collect(strings.FieldsSeq(c.OwnerGroups)), Queue: c.Queue,
 		Job: sbatch.JobID(c.Job), Node: c.Node, Submitted: at(c.Submitted), Started: at(c.Started), Ended: at(c.Ended),
 		Staging: time.Duration(c.Staging), Command: time.Duration(c.Command), CPUs: c.CPUs, GPUs: c.GPUs, MemoryBytes: c.Memory,
 		CPUTime: time.Duration(c.CPUTime), MemoryPeak: c.MemoryPeak, GPUBusy: -1, GPUMemoryPeak: c.GPUMemoryPeak, Cause: spool.Cause(c.Cause),
