@@ -31,3 +31,14 @@ func Mounts(mountinfo string) (mounts []Mount) {
 	}
 	return mounts
 }
+
+// MountAt returns the mount that an absolute path is on, or false if no mount is above it.
+func MountAt(mounts []Mount, path string) (at Mount, ok bool) {
+	for _, m := range mounts {
+		above := m.At == "/" || m.At == path || strings.HasPrefix(path, m.At+"/")
+		if above && len(m.At) >= len(at.At) { // a later mount covers an earlier one
+			at, ok = m, true
+		}
+	}
+	return at, ok
+}

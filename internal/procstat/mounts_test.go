@@ -35,3 +35,20 @@ func FuzzMounts(f *testing.F) {
 		}
 	})
 }
+
+func TestPathIsOnTheLastMountAboveIt(t *testing.T) {
+	t.Parallel()
+	mounts := procstat.Mounts(`22 1 254:0 / / rw - ext4 /dev/vda rw
+31 22 0:26 / /lab rw - nfs4 server:/lab rw,vers=4.2
+32 22 0:27 / /lab/fast rw - lustre mgs:/fast rw
+33 22 0:28 / /lab/fast rw - tmpfs covers rw
+`)
+	for path, want := range map[string]string{"/": "ext4", "/labs/x": "ext4", "/lab": "nfs4", "/lab/fastest": "nfs4", "/lab/fast/x": "tmpfs"} {
+		if got, ok := procstat.MountAt(mounts, path); !ok || got.Type != want {
+			t.Errorf("%s: %+v, want %s", path, got, want)
+		}
+	}
+	if got, ok := procstat.MountAt(mounts[1:], "/home"); ok {
+		t.Errorf("/home: %+v", got)
+	}
+}

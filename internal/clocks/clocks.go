@@ -1,0 +1,53 @@
+// Package clocks compares the clocks of two hosts by one message there and back.
+//
+// This host notes its time before it sends and after it receives. Somewhere between these two moments the other
+// host has read its own clock. So the difference of the clocks lies in an interval, and the interval is as long as
+// the message was on its way. A long way proves less, and never something wrong.
+package clocks
+
+import (
+	"fmt"
+	"time"
+)
+
+// Offset is the interval that holds the difference of two clocks: the other one's time less this one's.
+type Offset struct {
+	Least time.Duration `json:"least"`
+	Most  time.Duration `json:"most"`
+}
+
+// Between returns the offset of a clock that showed this time at a moment between sent and received. The time was
+// cut to whole units, such as seconds; 0 means that it was not.
+func Between(sent, received, shown time.Time, unit time.Duration) Offset {
+	return Offset{Least: shown.Sub(received), Most: shown.Add(unit).Sub(sent)}
+}
+
+// Magnitude returns the least difference that the clocks can have. It is 0 if they may agree.
+func (o Offset) Magnitude() time.Duration {
+	switch {
+	case o.Least > 0:
+		return o.Least
+	case o.Most < 0:
+		return -o.Most
+	}
+	return 0
+}
+
+// String describes the other clock: "within 0.5 s of", "at least 3.0 s ahead of", "at least 3.0 s behind".
+func (o Offset) String() string {
+	switch {
+	case o.Least > 0:
+		return fmt.Sprintf("at least %s ahead of", spell(o.Least))
+	case o.Most < 0:
+		return fmt.Sprintf("at least %s behind", spell(-o.Most))
+	}
+	return fmt.Sprintf("within %s of", spell(max(-o.Least, o.Most)))
+}
+
+// spell rounds a duration to a tenth of a second, or from two minutes on to a second.
+func spell(d time.Duration) string {
+	if d >= 2*time.Minute {
+		return d.Round(time.Second).String()
+	}
+	return fmt.Sprintf("%.1f s", d.Seconds())
+}
