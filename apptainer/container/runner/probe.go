@@ -313,3 +313,14 @@ func lastWord(output string) string {
 	}
 	return words[len(words)-1]
 }
+
+// TryOverlay tries an overlay in a user namespace over a new directory below parent. It returns the reason why there
+// can be none, or "". It leaves no files.
+func (r Runner) TryOverlay(ctx context.Context, parent string) (lack string) {
+	dir, err := os.MkdirTemp(parent, "probe-")
+	if err != nil {
+		return err.Error()
+	}
+	_, err = r.tryNamespaces(ctx, dir)
+	return textOf(errors.Join(err, filetree.Remove(dir))) // overlayfs leaves a directory without permissions
+}
