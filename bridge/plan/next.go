@@ -169,15 +169,15 @@ func (d *decision) owns(j sbatch.Job) bool {
 	case j.ID != r.Job.ID || j.Submitted.IsZero():
 		return false
 	case r.Begun != nil && r.Begun.Job == j.ID.String() && !r.Begun.At.IsZero():
-		return !j.Submitted.Before(r.Job.Submitted) && j.Submitted.Before(r.Begun.At.Add(clockSlack))
+		return !j.Submitted.Before(r.Job.Submitted) && j.Submitted.Before(r.Begun.At.Add(ClockSlack))
 	case !r.Job.Submitted.IsZero():
 		return j.Submitted.Equal(r.Job.Submitted)
 	}
-	return j.Submitted.After(r.SubmittedAt.Add(-clockSlack)) && j.Submitted.Before(r.SubmittedAt.Add(d.policy.SubmitGrace+clockSlack))
+	return j.Submitted.After(r.SubmittedAt.Add(-ClockSlack)) && j.Submitted.Before(r.SubmittedAt.Add(d.policy.SubmitGrace+ClockSlack))
 }
 
-// clockSlack is the largest difference between the clocks of the bridge's and the controller's hosts.
-const clockSlack = time.Minute
+// ClockSlack is the largest difference between the clocks of the bridge's and the controller's hosts.
+const ClockSlack = time.Minute
 
 func (d *decision) decidePhase() {
 	switch d.row.Phase {

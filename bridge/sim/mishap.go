@@ -114,7 +114,7 @@ func (w *world) slurmForgets() {
 		wk.forgotten = true
 	}
 	// Other jobs get ids that the bridge's jobs had. They come after the minutes in which the bridge could
-	// take one for a job that no snapshot has shown yet (plan: clockSlack), and never if its clock is wrong.
+	// take one for a job that no snapshot has shown yet (plan: ClockSlack), and never if its clock is wrong.
 	if !w.dice.happen[ClockSet] {
 		w.at(3*time.Minute, w.slurm.beginForeign)
 	}

@@ -4,23 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"regexp"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/bridge/admin/doctor"
+	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/assembly"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
-	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
 const aboutDoctor = `doctor checks everything that a first job needs, and prints a line for each check: ok,
 warning or failed, the key of the configuration, what it found, and what to do. It
 logs in to the server and asks Slurm about each queue. It submits a held job to each queue,
 prints the site's changes to its name, comment and options, and cancels it. Then it submits
-a short job to each queue. The job checks its node, and the shared disk together with this
-host. doctor cancels a job that has not begun within --wait. In the shared directory it
+a short job to each queue, with one GPU where its nodes have any. The job checks its node, and the shared disk
+together with this host. doctor cancels a job that has not begun within --wait. --node chooses the node. In the shared directory it
 leaves only the program cl-worker, which the bridge needs there anyway.
 
 cl-bridge config check --live makes the same checks without the jobs.
@@ -34,6 +36,7 @@ type examination struct {
 	jobs   bool
 	wait   time.Duration
 	queues []string // empty for all
+	node   string   // empty for any
 }
 
 func doctorCommand(p program.Process) *cobra.Command {
@@ -42,10 +45,29 @@ func doctorCommand(p program.Process) *cobra.Command {
 		func(ctx context.Context, s *site, _ []string) error { return x.printChecks(ctx, s) })
 	cmd.Flags().DurationVar(&x.wait, "wait", time.Minute, "cancel a job that has not begun after this `duration`")
 	cmd.Flags().StringSliceVar(&x.queues, "queue", nil, "only this `queue`; may be repeated")
+	cmd.Flags().StringVar(&x.node, "node", "", "send the jobs to this `node`")
 	if err := cmd.RegisterFlagCompletionFunc("queue", completeQueues(p)); err != nil {
 		panic(err) // the flag was added above
 	}
 	return cmd
+}
+
+// nodeName matches Slurm's name of one node.
+var nodeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
+
+// listCache returns a function that lists the cache's contents, or nil if there is no cache yet.
+func listCache(s *site) func(context.Context) ([]cache.Entry, error) {
+	dir := assembly.CacheDir(s.Config)
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return nil
+	}
+	return func(ctx context.Context) ([]cache.Entry, error) {
+		c, err := cache.Open(dir, assembly.CacheOptions(s.Config, nil))
+		if err != nil {
+			return nil, err
+		}
+		return c.Entries(ctx)
+	}
 }
 
 // printChecks makes the checks, and prints each result at once.
@@ -55,9 +77,12 @@ func (x examination) printChecks(ctx context.Context, s *site) error {
 			return program.Usage(fmt.Errorf("--queue: there is no [queue.%s] in %s", name, s.flags.config))
 		}
 	}
+	if x.node != "" && !nodeName.MatchString(x.node) {
+		return program.Usage(fmt.Errorf("--node %q: want the name of one node, as sinfo -N prints it", x.node))
+	}
 	e := doctor.Examination{
-		Config: s.Config, Slurm: slurmClient(s.Process, s.Config), Images: assembly.NewSource(s.Config, s.Getenv, nil), Now: s.Now,
-		Only: x.queues, Jobs: x.jobs, Wait: x.wait,
+		Config: s.Config, Slurm: slurmClient(s.Process, s.Config), Images: assembly.NewSource(s.Config, s.Getenv, nil), Now: s.Now, Getenv: s.Getenv,
+		Only: x.queues, Jobs: x.jobs, Wait: x.wait, Node: x.node, CacheDir: assembly.CacheDir(s.Config), Cached: listCache(s),
 		Found: func(c doctor.Check) {
 			if !s.json {
 				printCheck(s.Process, c)
@@ -97,11 +122,7 @@ func (x examination) printChecks(ctx context.Context, s *site) error {
 }
 
 func printCheck(p program.Process, c doctor.Check) {
-	text := fmt.Sprintf("%-8s %s: %s", c.Verdict, c.Name, termtext.Line(c.Found))
-	if c.Do != "" {
-		text += "; " + termtext.Line(c.Do)
-	}
-	_, _ = fmt.Fprintln(p.Stdout, text) // fails only if standard output is gone
+	_, _ = fmt.Fprintln(p.Stdout, c.Line()) // fails only if standard output is gone
 }
 
 const aboutCheck = `check reads a configuration and prints its mistakes. With --live it also makes the

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -46,11 +47,12 @@ func nodeWorker() {
 	r := probe.Report{
 		Node: "n1", Kernel: "6.1", Machine: "x86_64", Cgroup: "/sys/fs/cgroup/memory/job", MemoryLimit: 512 << 20,
 		Choice: &container.Choice{Runtime: runtimes.Builtin, Reason: "this node has all that it needs"},
+		Facts:  &probe.Facts{ScratchDir: "/tmp", Container: &probe.Trial{Seconds: 0.02}, Now: time.Now()},
 	}
 	if len(os.Args) == 3 && json.NewEncoder(os.Stdout).Encode(r) == nil {
 		return
 	}
-	if len(os.Args) < 4 || (probe.Meeting{Dir: os.Args[3]}).Attend(context.Background(), r) != nil {
+	if len(os.Args) < 4 || (probe.Meeting{Dir: os.Args[3]}).Attend(context.Background(), r, time.Now) != nil {
 		os.Exit(1)
 	}
 }

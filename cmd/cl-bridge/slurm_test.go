@@ -17,6 +17,8 @@ import (
 // slurmtest.Cluster, or on the real Slurm.
 type slurmCommands string
 
+// The file skew has the seconds by which the controller's clock is ahead of this host's; without it they agree.
+//
 // jobsFile has a line for each job, with the fields of sbatch's squeue: id, state,
 // nodes, start, name, reason, submission, comment. squeue fails when the file is absent.
 const jobsFile = "jobs"
@@ -35,7 +37,8 @@ for a; do case $a in
 --partition=*) partition=${a#*=} ;; --account=*) account=${a#*=} ;; --time=*) time=${a#*=} ;;
 esac; done
 if [ "$held" ]; then
-	echo "|1767225600|$partition|$account|normal|$((time / 1440))-$((time / 60 % 24)):$((time % 60)):00|$name|$comment" >"$dir/held$id"
+	now=$(($(date +%s) + $(cat "$dir/skew" 2>/dev/null || echo 0)))
+	echo "|$now|$partition|$account|normal|$((time / 1440))-$((time / 60 % 24)):$((time % 60)):00|$name|$comment" >"$dir/held$id"
 	echo $id
 	exit
 fi

@@ -7,13 +7,20 @@
 // that both are supposed to share:
 //
 //	login node                            job
-//	Call: makes asked ─────────────────►  Attend: reads asked, settles started,
+//	Call: makes asked, locks two files ►  Attend: reads asked, settles started, asks for the locks,
 //	Hear: report.json, settles started ◄─ writes report.json
+//	Watch: reads a file again and again ◄ … replaces it by rename
 //	RoundTrip: makes ping ─────────────►  … sees ping,
-//	           sees pong ◄──────────────  makes pong
+//	           sees pong ◄──────────────  makes pong, with its time
 //
 // The job's report repeats the content of asked, which proves that the disk works in both
 // directions. Both sides settle one record, as at the start of a bundle (package linkonce), and
 // both must find the job's. The login node measures the time from ping to pong by its own clock, so
-// each direction takes at most that long.
+// each direction takes at most that long. The node's time lies between those of ping and pong by the login node's
+// clock (package clocks).
+//
+// # Facts and checks
+//
+// [Look] tries what it takes to run a container, and [Examiner.Examine] the rest. The checks judge what they found, and
+// ask nothing: cl-worker prints them on the node, and cl-bridge doctor on the login node.
 package probe

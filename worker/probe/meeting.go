@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+	"github.com/cl-slurm/cl-slurm/internal/background"
+	"github.com/cl-slurm/cl-slurm/internal/clocks"
+	"github.com/cl-slurm/cl-slurm/internal/disktrial"
 	"github.com/cl-slurm/cl-slurm/internal/linkonce"
 )
 
@@ -20,6 +23,8 @@ import (
 type Meeting struct {
 	// Dir is its absolute path, the same on both sides.
 	Dir string
+
+	release []func() // give the login node's locks back
 }
 
 // The files of a meeting.
@@ -29,6 +34,9 @@ const (
 	reportName  = "report.json"
 	pingName    = "ping"
 	pongName    = "pong"
+	replaced    = "replaced"
+	flockName   = "flock"
+	rangesName  = "ranges"
 	// The job's script writes the output of uname -m to MachineName, and that of cl-worker to
 	// OutputName.
 	MachineName = "machine"
@@ -39,7 +47,7 @@ const (
 const lookEvery = 20 * time.Millisecond
 
 // Call makes a meeting's directory below another one.
-func Call(below string) (Meeting, error) {
+func Call(ctx context.Context, below string) (Meeting, error) {
 	dir, err := os.MkdirTemp(below, ".doctor-")
 	if err != nil {
 		return Meeting{}, fmt.Errorf("make a directory for a meeting: %w", err)
@@ -48,11 +56,56 @@ func Call(below string) (Meeting, error) {
 	if err := m.write(askedName, []byte(rand.Text())); err != nil {
 		return Meeting{}, errors.Join(err, m.End())
 	}
+	m.holdLocks(ctx)
 	return m, nil
+}
+
+// lockWithin bounds a call for a lock. On an NFS server without a lock manager it takes minutes.
+const lockWithin = 10 * time.Second
+
+// locksOf are the kinds of locks, by the names of their files.
+func locksOf() map[string]disktrial.Lock {
+	return map[string]disktrial.Lock{flockName: disktrial.Flock, rangesName: disktrial.RangeLock}
+}
+
+// holdLocks takes the locks that the job will ask for. A disk without locks gets none, which the job finds by itself.
+func (m *Meeting) holdLocks(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lockWithin)
+	defer cancel()
+	for name, lock := range locksOf() {
+		release, err := background.Call(ctx, func() (func(), error) { return disktrial.Hold(m.path(name), lock) })
+		if err == nil {
+			m.release = append(m.release, release)
+		}
+	}
+}
+
+// askLocks asks for the locks that the login node holds. It returns nil if the login node holds none.
+func (m Meeting) askLocks(ctx context.Context) *Locks {
+	ctx, cancel := context.WithTimeout(ctx, lockWithin)
+	defer cancel()
+	var l Locks
+	for name, said := range map[string]*string{flockName: &l.Flock, rangesName: &l.RangeLock} {
+		_, err := background.Call(ctx, func() (struct{}, error) { return struct{}{}, disktrial.Excluded(m.path(name), locksOf()[name]) })
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil // the bridge is of an older release, or its disk has no locks
+		case errors.Is(err, disktrial.ErrShared):
+			*said = shared
+		case errors.Is(err, context.DeadlineExceeded):
+			*said = fmt.Sprintf("no answer within %s", lockWithin)
+		case err != nil:
+			*said = err.Error()
+		}
+	}
+	return &l
 }
 
 // End removes the meeting's directory.
 func (m Meeting) End() error {
+	for _, release := range m.release {
+		release()
+	}
 	if err := os.RemoveAll(m.Dir); err != nil {
 		return fmt.Errorf("remove a meeting's directory: %w", err)
 	}
@@ -61,7 +114,7 @@ func (m Meeting) End() error {
 
 // Attend is the job's part. It adds its findings about the disk to the report and writes it. Then
 // it waits for the login node's ping, until ctx ends, and answers it.
-func (m Meeting) Attend(ctx context.Context, r Report) error {
+func (m Meeting) Attend(ctx context.Context, r Report, now func() time.Time) error {
 	asked, err := os.ReadFile(m.path(askedName))
 	if err != nil {
 		return fmt.Errorf("attend a meeting: %w", err)
@@ -70,17 +123,53 @@ func (m Meeting) Attend(ctx context.Context, r Report) error {
 	if r.Owner, err = m.settle(ctx); err != nil {
 		r.Meeting = err.Error()
 	}
+	r.Locks = m.askLocks(ctx)
 	data, err := json.Marshal(r)
 	if err == nil {
-		err = m.write(reportName, data)
+		err = errors.Join(m.replace(), m.write(reportName, data))
 	}
 	if err != nil {
 		return fmt.Errorf("attend a meeting: %w", err)
 	}
-	if err := m.await(ctx, pingName); err != nil {
+	if err := m.await(ctx, pingName, func() { _ = m.replace() }); err != nil { // the login node sees whether it is whole
 		return fmt.Errorf("attend a meeting: %w", err)
 	}
-	return m.write(pongName, nil)
+	return m.write(pongName, []byte(now().UTC().Format(time.RFC3339Nano)))
+}
+
+// recordLength is the length of each content of the file that the job replaces.
+const recordLength = 8 << 10
+
+// replace replaces a file by another of the same length.
+func (m Meeting) replace() error {
+	return m.write(replaced, []byte(strings.Repeat(rand.Text()[:1], recordLength)))
+}
+
+// watched is the number of times that the login node reads the file that the job replaces.
+const watched = 15
+
+// Watch reads the file that the job replaces by rename(2). It returns the reason why a reader can lose such a file or get
+// a part of it, or "".
+func (m Meeting) Watch(ctx context.Context) string {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for i := range watched {
+		data, err := os.ReadFile(m.path(replaced))
+		switch {
+		case i == 0 && errors.Is(err, fs.ErrNotExist):
+			return "" // a cl-worker of an older release
+		case err != nil:
+			return "a file that the node replaces by rename is lost meanwhile: " + err.Error()
+		case len(data) != recordLength || strings.Trim(string(data), string(data[:1])) != "":
+			return "a file that the node replaces by rename is seen in part"
+		}
+		select {
+		case <-ctx.Done():
+			return ""
+		case <-tick.C:
+		}
+	}
+	return ""
 }
 
 // Heard is a job's report with the login node's findings about the disk.
@@ -123,16 +212,30 @@ func (m Meeting) Hear(ctx context.Context) (Heard, bool, error) {
 	return h, true, nil
 }
 
-// RoundTrip returns the time from writing a file here until the job's answer is visible here.
-func (m Meeting) RoundTrip(ctx context.Context, now func() time.Time) (time.Duration, error) {
+// Trip is a message to the job and its answer.
+type Trip struct {
+	// Took is the time from writing a file here until the job's answer is visible here.
+	Took time.Duration
+	// Clock is the node's clock against this host's. Known is not set if the cl-worker is of an older release.
+	Clock clocks.Offset
+	Known bool
+}
+
+// RoundTrip sends a message to the job, and waits for its answer.
+func (m Meeting) RoundTrip(ctx context.Context, now func() time.Time) (Trip, error) {
 	began := now()
 	if err := m.write(pingName, nil); err != nil {
-		return 0, err
+		return Trip{}, err
 	}
-	if err := m.await(ctx, pongName); err != nil {
-		return 0, fmt.Errorf("wait for a node's answer: %w", err)
+	if err := m.await(ctx, pongName, func() {}); err != nil {
+		return Trip{}, fmt.Errorf("wait for a node's answer: %w", err)
 	}
-	return now().Sub(began), nil
+	seen := now()
+	t := Trip{Took: seen.Sub(began)}
+	if shown, err := time.Parse(time.RFC3339Nano, m.Text(pongName)); err == nil {
+		t.Clock, t.Known = clocks.Between(began, seen, shown, 0), true
+	}
+	return t, nil
 }
 
 // Text returns a file that the job's script wrote. It returns "" while the file is not visible
@@ -165,7 +268,8 @@ func (m Meeting) settle(ctx context.Context) (own bool, err error) {
 	return standing == token, err
 }
 
-func (m Meeting) await(ctx context.Context, name string) error {
+// await waits for a file, and calls meanwhile before each further look.
+func (m Meeting) await(ctx context.Context, name string, meanwhile func()) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
@@ -177,6 +281,7 @@ func (m Meeting) await(ctx context.Context, name string) error {
 		case <-ctx.Done():
 			return fmt.Errorf("%w; %w", err, ctx.Err())
 		case <-tick.C:
+			meanwhile()
 		}
 	}
 }

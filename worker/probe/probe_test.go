@@ -18,7 +18,7 @@ import (
 func TestMeetingProvesThatBothSeeOneDisk(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	login, err := probe.Call(dir)
+	login, err := probe.Call(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +28,7 @@ func TestMeetingProvesThatBothSeeOneDisk(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), testenv.WaitLimit)
 	defer cancel()
 	var job errgroup.Group
-	job.Go(func() error { return probe.Meeting{Dir: login.Dir}.Attend(ctx, probe.Report{Node: "n1"}) })
+	job.Go(func() error { return probe.Meeting{Dir: login.Dir}.Attend(ctx, probe.Report{Node: "n1"}, time.Now) })
 	var heard probe.Heard
 	for there := false; !there; {
 		if heard, there, err = login.Hear(ctx); err != nil {
@@ -38,9 +38,15 @@ func TestMeetingProvesThatBothSeeOneDisk(t *testing.T) {
 	if heard.Node != "n1" || heard.Disk != "" || !heard.Owner {
 		t.Errorf("%+v", heard)
 	}
-	took, err := login.RoundTrip(ctx, time.Now)
-	if err := errors.Join(err, job.Wait()); err != nil || took <= 0 {
-		t.Errorf("%s, %v", took, err)
+	if lost := login.Watch(ctx); lost != "" {
+		t.Error(lost)
+	}
+	if l := heard.Locks; l == nil || *l != (probe.Locks{}) {
+		t.Errorf("two programs have the locks: %+v", l)
+	}
+	trip, err := login.RoundTrip(ctx, time.Now)
+	if err := errors.Join(err, job.Wait()); err != nil || trip.Took <= 0 || !trip.Known || trip.Clock.Magnitude() != 0 {
+		t.Errorf("%+v, %v", trip, err)
 	}
 	if err := login.End(); err != nil {
 		t.Error(err)
@@ -57,13 +63,13 @@ func TestMeetingSaysWhatTheDiskDoesWrong(t *testing.T) {
 		"did not last": "started",
 		"it read":      "asked",
 	} {
-		m, err := probe.Call(t.TempDir())
+		m, err := probe.Call(t.Context(), t.TempDir())
 		if err != nil {
 			t.Fatal(err)
 		}
 		gone, cancel := context.WithCancel(t.Context())
 		cancel() // nothing measures the round trip
-		if err := m.Attend(gone, probe.Report{}); !errors.Is(err, context.Canceled) {
+		if err := m.Attend(gone, probe.Report{}, time.Now); !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
 		if err := os.Remove(filepath.Join(m.Dir, harm)); err != nil {

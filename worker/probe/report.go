@@ -41,6 +41,10 @@ type Report struct {
 	Asked   string `json:"asked,omitempty"`
 	Owner   bool   `json:"owner,omitempty"`
 	Meeting string `json:"meeting,omitempty"`
+	// Locks tells of locks that the login node holds; nil if it holds none.
+	Locks *Locks `json:"locks,omitempty"`
+	// Facts are those of Examine; nil for a cl-worker of an older release.
+	Facts *Facts `json:"facts,omitempty"`
 }
 
 // WeakerSentence returns a sentence about the weaker walls of the node's runtime, or "" if there are none.

@@ -4,30 +4,22 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-)
 
-// Verdict is the result of a check.
-type Verdict string
-
-// The verdicts. A first job runs in spite of warnings.
-const (
-	OK      Verdict = "ok"
-	Warning Verdict = "warning"
-	Failed  Verdict = "failed"
+	"github.com/cl-slurm/cl-slurm/worker/probe"
 )
 
 // Check is the result for one thing that a first job needs.
-type Check struct {
-	// Name is a key of the configuration, such as "queue.gpu.partition", or another
-	// word where the check is about no key.
-	Name    string  `json:"check"`
-	Verdict Verdict `json:"verdict"`
-	// Found is the finding, Do the advice about it. Neither ends with a full stop.
-	Found string `json:"found"`
-	Do    string `json:"do,omitempty"`
-	// Unreachable is set where something did not answer: a later try may go well.
-	Unreachable bool `json:"away,omitempty"`
-}
+type Check = probe.Check
+
+// Verdict is the result of a check.
+type Verdict = probe.Verdict
+
+// The verdicts. A first job runs in spite of warnings.
+const (
+	OK      = probe.OK
+	Warning = probe.Warning
+	Failed  = probe.Failed
+)
 
 func ok(name, format string, args ...any) Check {
 	return Check{Name: name, Verdict: OK, Found: fmt.Sprintf(format, args...)}

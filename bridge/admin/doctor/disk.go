@@ -125,6 +125,7 @@ func (e *Examination) disks(ctx context.Context) {
 	if trouble == nil {
 		space, trouble = diskspace.Of(shared) // the bridge has not made its directories yet
 	}
+	e.writable = trouble == nil
 	e.add(Shared(shared, trouble, space, e.Config.LowWater.LowWater)...)
 	e.add(e.ledger(ctx))
 }

@@ -297,7 +297,7 @@ func TestLedgerIsJudgedByItsPlace(t *testing.T) {
 func outcome(change func(o *doctor.Outcome)) doctor.Outcome {
 	o := doctor.Outcome{
 		Job:   sbatch.Job{ID: 7, State: sbatch.StateCompleted, Nodes: "n1", Reason: "None"},
-		Heard: time.Second, RoundTrip: 50 * time.Millisecond, Machine: "x86_64",
+		Heard: time.Second, RoundTrip: probe.Trip{Took: 50 * time.Millisecond}, Machine: "x86_64",
 		Report: &probe.Heard{Report: probe.Report{
 			Node: "n1", Kernel: "6.1", Machine: "x86_64", Choice: &container.Choice{Runtime: runtimes.Builtin, Reason: "it has all."},
 			Cgroup: "/sys/fs/cgroup/memory/x", MemoryLimit: 512 << 20, Owner: true,
@@ -377,7 +377,7 @@ func TestNodesAreJudgedByWhatTheirJobsLeave(t *testing.T) {
 		},
 		"failed queue.q.job: job 7 on n1: cl-worker fails: it broke; ": func(o *doctor.Outcome) { o.Report, o.Output = nil, "a\nit broke" },
 		`failed disk_settle: a file took up to 31.0 s to be seen between this host and n1, and disk_settle is 10s; write disk_settle = "63s", or more`: func(o *doctor.Outcome) {
-			o.RoundTrip = 31 * time.Second
+			o.RoundTrip.Took = 31 * time.Second
 		},
 		"failed shared: n1 sees /shared, whose disk is unfit: its links do not last; name a directory on a disk with atomic link and rename, such as NFS, Lustre or GPFS": func(o *doctor.Outcome) {
 			o.Report.Disk = "its links do not last"

@@ -16,6 +16,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/canary"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
+	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
@@ -28,18 +29,29 @@ type Examination struct {
 	// Images resolves references of images.
 	Images source.Source
 	Now    func() time.Time
+	// Getenv reads the environment of this process.
+	Getenv func(name string) string
 	// Only names the queues to check; empty means all.
 	Only []string
-	// Jobs is set to run a short job on each queue. Wait bounds the time that a job waits in Slurm.
+	// Jobs is set to run a short job on each queue. Wait bounds the time that a job waits in Slurm, and Node names the
+	// node on which jobs have to run; empty means any.
 	Jobs bool
 	Wait time.Duration
+	Node string
+	// CacheDir is the cache's directory, and Cached lists its contents; nil if there is no cache yet.
+	CacheDir string
+	Cached   func(ctx context.Context) ([]cache.Entry, error)
 	// Found is called with each check once; Sending before jobs are sent to queues.
 	Found   func(Check)
 	Sending func(queues []string)
 
 	checks []Check
 	silent bool // the shared disk does not answer
-	open   bool // others can write to the bridge's directories
+	// writable is set if this account can make files in the shared directory.
+	writable bool
+	open     bool // others can write to the bridge's directories
+	// clocked is set once the controller's clock was judged.
+	clocked bool
 }
 
 // Run checks everything, the nearest things first, and returns all checks.
@@ -49,6 +61,9 @@ func (e *Examination) Run(ctx context.Context) []Check {
 	e.login(ctx)
 	site := e.askSlurm(ctx)
 	e.disks(ctx)
+	if !e.silent && e.writable {
+		e.sharedDisk(ctx)
+	}
 	if !e.silent {
 		own := Own(c)
 		e.open, _ = HasFailed(own)
@@ -62,7 +77,7 @@ func (e *Examination) Run(ctx context.Context) []Check {
 	e.mappings(ctx, *site, healthy)
 	if e.Jobs && len(healthy) > 0 {
 		e.holdJobs(ctx, healthy)
-		e.sendJobs(ctx, healthy)
+		e.sendJobs(ctx, *site, healthy)
 	}
 	return e.checks
 }
@@ -97,6 +112,11 @@ func (e *Examination) login(ctx context.Context) {
 		version, err = cl.ServerVersion(ctx)
 	}
 	e.add(Server(c.Server, version, err), Login(c.User, err))
+	if err == nil {
+		if o, err := askServerClock(ctx, c.Server, e.Now); err == nil {
+			e.add(ServerClock(o))
+		}
+	}
 	switch {
 	case err != nil:
 		return
@@ -213,11 +233,15 @@ func (e *Examination) holdJobs(ctx context.Context, gpus map[string]int64) {
 			return
 		}
 		e.add(Rewritten(queues[name], h)...)
+		if h.Err == nil && !e.clocked {
+			e.clocked = true // one job tells enough
+			e.add(ControllerClock(h.Clock))
+		}
 	}
 }
 
 // sendJobs sends a job to each queue, and judges what the jobs report.
-func (e *Examination) sendJobs(ctx context.Context, gpus map[string]int64) {
+func (e *Examination) sendJobs(ctx context.Context, site Site, gpus map[string]int64) {
 	c := e.Config
 	if e.silent || e.open || Writable(ctx, c.Shared) != nil {
 		return // another check has failed for that
@@ -230,18 +254,20 @@ func (e *Examination) sendJobs(ctx context.Context, gpus map[string]int64) {
 	names := slices.Sorted(maps.Keys(gpus))
 	e.add(Host(ctx, installed.Worker().Path, hostWithin))
 	e.Sending(names)
-	jobs := Jobs{Slurm: e.Slurm, Shared: c.Shared, Settle: c.DiskSettle.Duration, BeginWithin: e.Wait, Now: e.Now}
+	jobs := Jobs{Slurm: e.Slurm, Shared: c.Shared, Settle: c.DiskSettle.Duration, BeginWithin: e.Wait, Node: e.Node, Now: e.Now}
 	queues, found := installed.Queues(c), make([][]Check, len(names))
-	at := Place{Shared: c.Shared, Settle: c.DiskSettle.Duration, Architecture: string(config.Architecture("").Canonical())}
+	at := Place{Shared: c.Shared, Settle: c.DiskSettle.Duration, Architecture: string(config.Architecture("").Canonical()), IDs: ownIDs()}
 	var group errgroup.Group
 	for i, name := range names {
 		group.Go(func() error {
 			q := queues[name]
-			found[i] = Node(q, at, jobs.Run(ctx, q, gpus[name], installed.Worker()))
+			out := jobs.Run(ctx, q, max(gpus[name], oneGPU(q, site)), installed.Worker())
+			found[i] = Node(q, at, out)
 			return nil
 		})
 	}
 	_ = group.Wait() // no function returns an error
+	found = elsewhere(e.Node, names, found)
 	if ctx.Err() == nil {
 		e.add(slices.Concat(found...)...)
 	}

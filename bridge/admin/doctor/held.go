@@ -12,6 +12,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/clocks"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
@@ -22,6 +23,8 @@ type Held struct {
 	Job sbatch.JobID
 	// Shown is the job as Slurm keeps it.
 	Shown sbatch.Details
+	// Clock is the controller's clock against this host's, if Slurm shows the job.
+	Clock clocks.Offset
 	// Err is set if the job was not submitted or Slurm does not show it, Left if the job may still be in Slurm.
 	Err, Left error
 }
@@ -40,12 +43,15 @@ func Hold(ctx context.Context, slurm Slurm, q plan.Queue, gpus int64, now func()
 	r.Dir, r.Output, r.Script = "/", "/dev/null", "#!/bin/sh\n"
 	r.Extra = append(slices.Clone(r.Extra), "--hold")
 	h.Asked = r
+	before := now()
 	h.Job, h.Err = slurm.Submit(ctx, r)
+	after := now()
 	if refused, ok := errors.AsType[*sbatch.Error](h.Err); ok && refused.Refused {
 		return h
 	}
 	if h.Err == nil {
 		h.Shown, h.Err = slurm.Describe(ctx, h.Job)
+		h.Clock = clocks.Between(before, after, h.Shown.Submitted, time.Second)
 	}
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,15 +35,20 @@ type Jobs struct {
 	// ObserveEvery is the pause between two questions to Slurm about a job; 0 means two
 	// seconds.
 	ObserveEvery time.Duration
-	Now          func() time.Time
+	// Node is a node on which the job has to run; empty means any.
+	Node string
+	Now  func() time.Time
 }
 
 // Outcome is the outcome of a job, as this host has seen it.
 type Outcome struct {
 	Job sbatch.Job
 	// Heard is the time from the submission until the job's report was seen: on NFS perhaps long after the job
-	// began. RoundTrip is the time that the disk took for a file there and back.
-	Heard, RoundTrip time.Duration
+	// began. RoundTrip is a message to the job and back, over the disk.
+	Heard     time.Duration
+	RoundTrip probe.Trip
+	// Lost is the reason why this host lost a file that the node replaced, or "".
+	Lost string
 	// Report is the node's; nil where none is seen here.
 	Report *probe.Heard
 	// Machine is the output of uname -m on the node, Output that of the worker.
@@ -54,6 +60,8 @@ type Outcome struct {
 	// Err is set if nothing is known, RoundTripErr if the disk was not measured, and Unseen if Slurm did not
 	// show the job when it was last asked.
 	Err, RoundTripErr, Unseen error
+
+	meetingDir string // in the shared directory, and gone
 }
 
 const (
@@ -73,7 +81,7 @@ const (
 // job runs the queue's own worker, or this one where the queue has none. Run leaves
 // neither the job nor its directory behind.
 func (j Jobs) Run(ctx context.Context, q plan.Queue, gpus int64, worker sbatch.Program) (out Outcome) {
-	meeting, err := probe.Call(j.Shared)
+	meeting, err := probe.Call(ctx, j.Shared)
 	if err != nil {
 		return Outcome{Err: err}
 	}
@@ -92,6 +100,7 @@ func (j Jobs) Run(ctx context.Context, q plan.Queue, gpus int64, worker sbatch.P
 		_ = j.Slurm.Cancel(ctx, request.Name, id) // its own time limit ends it soon
 	}()
 	w := jobWait{Jobs: j, meeting: meeting, submitted: j.Now()}
+	w.out.meetingDir = meeting.Dir
 	w.out.Job = sbatch.Job{ID: id, Name: request.Name, State: sbatch.StatePending}
 	return w.wait(ctx)
 }
@@ -110,9 +119,21 @@ func (j Jobs) request(q plan.Queue, gpus int64, worker sbatch.Program, m probe.M
 	// A node that does not see the directory cannot write there either. Only the
 	// job's state, FAILED, tells of that.
 	r.Dir, r.Output = "/", "/dev/null"
+	if j.Node != "" {
+		r.Extra = append(slices.Clone(r.Extra), "--nodelist="+j.Node)
+	}
 	probing := worker.Exec("probe", "--meet", sbatch.Quote(m.Dir), "--runtime", cmp.Or(string(q.Runtime), "auto"), "--scratch", sbatch.Quote(q.Scratch))
 	r.Script = fmt.Sprintf("#!/bin/sh\ncd %s || exit 3\nuname -m >%s\n(\n%s) >%s 2>&1\nexit 0\n", sbatch.Quote(m.Dir), probe.MachineName, probing, probe.OutputName)
 	return r
+}
+
+// oneGPU returns the number of GPUs that the job of a queue asks for: one where the queue's nodes have any, so that the job
+// sees the way from their driver to a container.
+func oneGPU(q plan.Queue, s Site) int64 {
+	if of, check := partition(q, s); check.Verdict != Failed && of.Most.GPUs > 0 {
+		return 1
+	}
+	return 0
 }
 
 // smallJob returns a small job of a queue, without a name or a script.
@@ -163,6 +184,7 @@ func (w *jobWait) over(ctx context.Context) bool {
 		w.out.Report, w.out.Heard = &heard, now.Sub(w.submitted)
 		ctx, cancel := context.WithTimeout(ctx, roundTripWithin)
 		defer cancel()
+		w.out.Lost = w.meeting.Watch(ctx)
 		w.out.RoundTrip, w.out.RoundTripErr = w.meeting.RoundTrip(ctx, w.Now)
 		w.observe(ctx) // it names the job's node
 		return true

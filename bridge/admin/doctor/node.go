@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,12 +19,13 @@ import (
 	"github.com/cl-slurm/cl-slurm/worker/probe"
 )
 
-// Place has the values with which a node is compared: the shared directory, disk_settle, and the architecture
-// of the bridge's host.
+// Place has the values with which a node is compared: the shared directory, disk_settle, and those of the bridge's host.
 type Place struct {
 	Shared       string
 	Settle       time.Duration
 	Architecture string
+	// IDs are the subordinate ids of the account on the bridge's host; empty if it has none.
+	IDs string
 }
 
 // Node judges the outcome of a queue's job.
@@ -51,6 +53,19 @@ func Node(q plan.Queue, at Place, out Outcome) []Check {
 		return []Check{withoutReport(q, at, where, out)}
 	}
 	return []Check{withoutTrace(q, at, where, out)}
+}
+
+// elsewhere replaces what was found for queues without a named node, if another queue has it.
+func elsewhere(node string, queues []string, found [][]Check) [][]Check {
+	if node == "" || !slices.ContainsFunc(found, func(checks []Check) bool { return len(checks) > 1 }) {
+		return found
+	}
+	for i, checks := range found {
+		if len(checks) == 1 && strings.HasPrefix(checks[0].Found, refusedWords) {
+			found[i] = []Check{ok("queue."+queues[i]+".job", "it was not tried: its jobs do not run on %s (%s)", node, strings.TrimPrefix(checks[0].Found, refusedWords))}
+		}
+	}
+	return found
 }
 
 // longer is the advice about a job that needed more time than it got.
@@ -137,7 +152,7 @@ func report(q plan.Queue, at Place, out Outcome) []Check {
 	checks = append(checks, containers(q, r.Report))
 	checks = append(checks, network(q, r.Report)...)
 	checks = append(checks, processes(q, r.Report)...)
-	return append(checks, cgroup(q, r.Report))
+	return append(append(checks, cgroup(q, r.Report)), facts(q, at, out)...)
 }
 
 // disk judges the shared disk between this host and a node.
@@ -150,11 +165,11 @@ func disk(at Place, out Outcome) Check {
 		return failed("shared", "the disk could not be measured: "+out.RoundTripErr.Error(), "")
 	case out.RoundTripErr != nil:
 		return failed("disk_settle", fmt.Sprintf("a new file did not appear on %s, or its answer here, within %s", r.Node, codalab.SpellDuration(roundTripWithin)), "mount the disk with shorter attribute caching (acregmax, acdirmax), and write a disk_settle above it")
-	case out.RoundTrip > at.Settle:
-		return failed("disk_settle", fmt.Sprintf("a file took up to %.1f s to be seen between this host and %s, and disk_settle is %s", out.RoundTrip.Seconds(), r.Node, codalab.SpellDuration(at.Settle)),
-			fmt.Sprintf("write disk_settle = %q, or more", codalab.SpellDuration((2*out.RoundTrip).Round(time.Second)+time.Second)))
+	case out.RoundTrip.Took > at.Settle:
+		return failed("disk_settle", fmt.Sprintf("a file took up to %.1f s to be seen between this host and %s, and disk_settle is %s", out.RoundTrip.Took.Seconds(), r.Node, codalab.SpellDuration(at.Settle)),
+			fmt.Sprintf("write disk_settle = %q, or more", codalab.SpellDuration((2*out.RoundTrip.Took).Round(time.Second)+time.Second)))
 	}
-	return ok("shared", "files made here appear on %s within %.2f s, there and back (disk_settle is %s); hard links work", r.Node, out.RoundTrip.Seconds(), codalab.SpellDuration(at.Settle))
+	return ok("shared", "files made here appear on %s within %.2f s, there and back (disk_settle is %s); hard links work", r.Node, out.RoundTrip.Took.Seconds(), codalab.SpellDuration(at.Settle))
 }
 
 // containers judges how the node runs containers.

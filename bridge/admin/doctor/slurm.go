@@ -258,6 +258,7 @@ var refusals = []struct{ said, key string }{ //nolint:gochecknoglobals // a tabl
 	{"feature", "constraint"},
 	{"artition", "partition"},
 	{"option", "sbatch_options"},
+	{"node name specified", "job"}, // --node of doctor
 	{"specification", "sbatch_options"},
 	{"(gres)", "gres_type"},
 }
@@ -300,8 +301,11 @@ func unsubmitted(q plan.Queue, err error) Check {
 			break
 		}
 	}
-	return failed(name, "Slurm refuses a job: "+e.Message, "try it by hand: sbatch --test-only")
+	return failed(name, refusedWords+e.Message, "try it by hand: sbatch --test-only")
 }
+
+// refusedWords begin the finding about a submission that Slurm has refused.
+const refusedWords = "Slurm refuses a job: "
 
 // advice returns advice about an account or a QOS that Slurm refuses.
 func advice(key, what, asked, user string, known []string) string {
