@@ -27,14 +27,15 @@ type Charge struct {
 const chargeFields = "JobIDRaw,State,Start,End,ElapsedRaw,AllocTRES,ConsumedEnergyRaw"
 
 // QueryCharges returns the allocations of the jobs of the user who runs it that were active between two times and have
-// ended. One sacct asks for all of them. It costs the controller nothing.
+// ended. One sacct asks for all of them. It costs the controller nothing. At a site without a database the error is an
+// ErrNoAccounting.
 func (c *Client) QueryCharges(ctx context.Context, since, until time.Time) ([]Charge, error) {
 	const form = "2006-01-02T15:04:05"
 	out, err := c.query(ctx, "account",
 		c.onCluster("sacct", "--allocations", "--parsable2", "--noheader", "--duplicates",
 			"--starttime="+since.UTC().Format(form), "--endtime="+until.UTC().Format(form), "--format="+chargeFields)...)
 	if err != nil {
-		return nil, err
+		return nil, accountingError(err)
 	}
 	charges, err := parseCharges(out)
 	if err != nil {

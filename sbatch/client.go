@@ -133,7 +133,8 @@ func (c *Client) Observe(ctx context.Context, notBefore time.Time) (Snapshot, er
 // since a time, without their comments. It returns a job that has both one of the ids and one of the names
 // twice. It costs the controller nothing. The database learns of a job seconds after its submission, and
 // later after an outage of the database. A question by name never finds a job that was not eligible to run
-// (held, or to begin later), even after its cancellation; a question by id does.
+// (held, or to begin later), even after its cancellation; a question by id does. At a site without a database the error is
+// an ErrNoAccounting.
 func (c *Client) QueryAccounting(ctx context.Context, since time.Time, which Which) ([]Job, error) {
 	var jobs []Job
 	for _, selection := range which.options() {
@@ -169,7 +170,7 @@ func (c *Client) account(ctx context.Context, since time.Time, selection string)
 		c.onCluster("sacct", "--allocations", "--parsable2", "--delimiter="+separator, "--noheader", "--duplicates",
 			"--starttime="+since.UTC().Format("2006-01-02T15:04:05"), selection, "--format="+sacctFields)...)
 	if err != nil {
-		return nil, err
+		return nil, accountingError(err)
 	}
 	jobs, err := parseAccounting(out, separator)
 	if err != nil {

@@ -40,6 +40,20 @@ func (e *Error) Transient() bool { return !e.Refused || e.Retry }
 // as Transient.
 func (e *Error) Outage() bool { return e.Transient() }
 
+// ErrNoAccounting means that the site has no accounting database.
+var ErrNoAccounting = errors.New("there is no accounting database")
+
+// accountingDisabled is sacct's message at a site without a database (Slurm src/sacct/sacct.c: main).
+const accountingDisabled = "accounting storage is disabled"
+
+// accountingError adds ErrNoAccounting to the error of a sacct that says so.
+func accountingError(err error) error {
+	if failed, ok := errors.AsType[*Error](err); ok && strings.Contains(failed.Message, accountingDisabled) {
+		failed.Err = errors.Join(ErrNoAccounting, failed.Err)
+	}
+	return err
+}
+
 // submissionFailed begins sbatch's last line if a submission failed. The rest of the line is either the
 // controller's answer, which is a refusal, or the reason for a missing answer (Slurm src/sbatch/sbatch.c:
 // main).

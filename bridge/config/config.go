@@ -75,6 +75,14 @@ type Slurm struct {
 	ObserveEvery Duration `toml:"observe_every"`
 }
 
+// HasAccounting reports whether the site has an accounting database: as the key says, or else as Slurm says.
+func (s Slurm) HasAccounting(bySlurm bool) bool {
+	if s.Accounting != nil {
+		return *s.Accounting
+	}
+	return bySlurm
+}
+
 // Image is the table about the images in which bundles run: the default ones, their sources and their
 // conversion.
 type Image struct {

@@ -41,6 +41,9 @@ type Status struct {
 	Oldest *Waiting `json:"oldest,omitempty"`
 	// Last is the last heartbeat of the running bridge, or of the one before.
 	Last *Heartbeat `json:"last,omitempty"`
+	// Unknown is a sentence about the facts that the bridge does not learn, because the site has no accounting database;
+	// empty where it has one, or while that is not known.
+	Unknown string `json:"unknown,omitempty"`
 }
 
 // Disk is the room on the shared disk.
@@ -91,6 +94,9 @@ func (s *Status) Add(c config.Config, rows []*plan.Row, resting map[string]int) 
 	s.measureDisk(c, rows)
 	s.addHolds()
 	s.addWaits(rows)
+	if s.Last != nil && s.Last.Settings != nil && !c.Slurm.HasAccounting(s.Last.Settings.Accounting) {
+		s.Unknown = "The site has no accounting database, so these are not known: " + plan.UnknownWithoutAccounting + "."
+	}
 }
 
 // countBundles counts the bundles of each queue, and finds the one that has waited longest.

@@ -12,6 +12,11 @@ import (
 // does not run sbatch, and counts as a temporary refusal.
 const SubmitWithin = 10 * time.Second
 
+// UnknownWithoutAccounting lists, within a sentence, the facts that a bridge does not learn at a site without an
+// accounting database.
+const UnknownWithoutAccounting = "the canceller of a job, the exit status of a job without an exit record, " +
+	"the end of a job that Slurm forgot while the bridge was away, energy, and costs by Slurm's own clock"
+
 // Policy has the configuration of the site and of the bridge's owner, as far as decisions need it.
 type Policy struct {
 	// Bridge is the bridge's own number, of six hexadecimal digits. Each submission name ends with it.
@@ -38,7 +43,7 @@ type Policy struct {
 	// RecordAge is the least time for which Slurm shows an ended job (MinJobAge). Without accounting, a
 	// snapshot that is younger than this and lacks a job proves that there is none.
 	RecordAge time.Duration
-	// Accounting is set if the site has an accounting database.
+	// Accounting is set if the site has an accounting database. UnknownWithoutAccounting names the losses without one.
 	Accounting bool
 	// Settle is the longest time until the shared disk shows a record that was written before a job
 	// ended.

@@ -141,11 +141,14 @@ func (s *site) accounted(ctx context.Context, charges []ledger.Charge) (known []
 		}
 	}
 	const lost = " All times are the bridge's, and energy is not known."
-	if s.Slurm.Accounting != nil && !*s.Slurm.Accounting {
-		return nil, "This site has no accounting database (slurm.accounting)." + lost
+	err := sbatch.ErrNoAccounting
+	if s.Slurm.HasAccounting(true) { // unless sacct says that there is none
+		known, err = slurmClient(s.Process, s.Config).QueryCharges(ctx, first.Add(-time.Hour), last.Add(time.Hour))
 	}
-	known, err := slurmClient(s.Process, s.Config).QueryCharges(ctx, first.Add(-time.Hour), last.Add(time.Hour))
-	if err != nil {
+	switch {
+	case errors.Is(err, sbatch.ErrNoAccounting):
+		return nil, "This site has no accounting database." + lost
+	case err != nil:
 		return nil, "Slurm's accounting database does not answer: " + codalab.Sentence(err.Error()) + lost
 	}
 	return known, ""

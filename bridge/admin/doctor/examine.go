@@ -172,10 +172,7 @@ func (e *Examination) askSlurm(ctx context.Context) *Site {
 	site := Site{User: LocalUser(), Partitions: partitions}
 	settings, err := e.Slurm.Settings(ctx)
 	e.add(Settings(e.Config.Slurm, settings, err))
-	configured := err != nil || settings.Accounting
-	if key := e.Config.Slurm.Accounting; key != nil {
-		configured = *key
-	}
+	configured := e.Config.Slurm.HasAccounting(err != nil || settings.Accounting)
 	err = nil
 	if configured {
 		err = TryAccounting(ctx, e.Slurm, e.Now())

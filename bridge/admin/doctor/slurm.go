@@ -70,7 +70,7 @@ func Settings(c config.Slurm, s sbatch.Settings, err error) Check {
 func Accounting(configured bool, err error) Check {
 	switch {
 	case !configured:
-		return ok("slurm.accounting", "there is none: sacct is not asked")
+		return ok("slurm.accounting", "there is none, and sacct is not asked; so these are not known: "+plan.UnknownWithoutAccounting)
 	case err == nil:
 		return ok("slurm.accounting", "sacct answers")
 	case errors.Is(err, context.DeadlineExceeded):

@@ -16,6 +16,9 @@ func Text(s heartbeat.Status, now time.Time) string {
 	said := fmt.Sprintf("Bridge %s %s.\nThe ledger is %s.\n%s\n", s.Bridge, state(s, now), s.Ledger, disk(s.Disk))
 	if s.Running && s.Last != nil && s.Last.Settings != nil {
 		said += "Slurm: " + termtext.Line(s.Last.Settings.String()) + ".\n"
+		if s.Unknown != "" {
+			said += s.Unknown + "\n"
+		}
 	}
 	said += "\n"
 	for _, h := range s.Holds {

@@ -66,10 +66,7 @@ const longestRecordAge = time.Hour
 
 // adapt sets the site's values: from the configuration, or else from Slurm.
 func adapt(c config.Slurm, p *plan.Policy, s sbatch.Settings) {
-	p.Accounting = s.Accounting
-	if c.Accounting != nil {
-		p.Accounting = *c.Accounting
-	}
+	p.Accounting = c.HasAccounting(s.Accounting)
 	site := cmp.Or(s.MinJobAge, longestRecordAge)
 	p.RecordAge = min(c.MinJobAge.Or(site), site) // a purged job is absent, too
 }
