@@ -46,7 +46,7 @@ const longestObservePause = time.Minute
 //     job was made.
 //
 // The Observer does not hold sacct and sinfo back. sacct asks the accounting database and not the
-// controller; sinfo is run every ten minutes.
+// controller; sinfo is run every two minutes.
 //
 // The exported fields are set before the first use and do not change afterwards. An Observer is safe for
 // concurrent use.

@@ -50,7 +50,7 @@ type RateLimit struct {
 	Burst     int     `json:"burst"`
 }
 
-// Settings asks the controller for its settings, which costs it one request.
+// Settings asks the controller for its settings, which costs it two requests: scontrol also pings it.
 func (c *Client) Settings(ctx context.Context) (Settings, error) {
 	const op = "ask for Slurm's settings"
 	out, err := c.query(ctx, op, c.onCluster("scontrol", "show", "config")...)
