@@ -62,6 +62,8 @@ type Options struct {
 	WorkerAccount bool
 	// SharedDisk has the bridge use the server's own store.
 	SharedDisk bool
+	// Slurm is the cluster; its zero value means the chosen one of scripts/slurm-cluster.
+	Slurm slurmcluster.Cluster
 	// SharedBytes, if it is not 0, is the size of a disk for the shared directory.
 	// Compute nodes do not see that disk.
 	SharedBytes int64
@@ -194,7 +196,7 @@ func (s *Site) prepare() error {
 	}
 	s.onClose(func() error { return os.RemoveAll(s.Dir) })
 	s.Shared = s.path("shared")
-	s.env = append(slurmcluster.Chosen().Env(Base+"/bin"), "HOME="+s.path("home"), "USER="+User)
+	s.env = append(s.slurm().Env(Base+"/bin"), "HOME="+s.path("home"), "USER="+User)
 	for _, dir := range []string{"", "home", "shared", "server"} {
 		path := s.path(dir)
 		if err := errors.Join(os.MkdirAll(path, 0o755), os.Chmod(path, 0o755), os.Chown(path, int(uid), int(gid))); err != nil {
@@ -227,6 +229,14 @@ func (s *Site) prepare() error {
 }
 
 func (s *Site) path(name string) string { return filepath.Join(s.Dir, name) }
+
+// slurm returns the site's cluster.
+func (s *Site) slurm() slurmcluster.Cluster {
+	if s.options.Slurm == (slurmcluster.Cluster{}) {
+		return slurmcluster.Chosen()
+	}
+	return s.options.Slurm
+}
 
 func program(name string) string { return filepath.Join(Base, "bin", name) }
 
@@ -290,7 +300,7 @@ func (s *Site) command(args ...string) command.Command {
 		"CODALAB_USERNAME=" + User, "CODALAB_PASSWORD=" + s.password,
 	}, s.env...)
 	args = slices.Clone(args)
-	args[0] = slurmcluster.Chosen().Program(args[0])
+	args[0] = s.slurm().Program(args[0])
 	return command.Command{Args: args, Env: env, Dir: s.path("home"), Credential: s.credential}
 }
 
@@ -304,7 +314,7 @@ func (s *Site) WriteExports(w io.Writer) error {
 	if err := os.Chmod(states, 0o777|os.ModeSticky); err != nil {
 		return err
 	}
-	slurm := slurmcluster.Chosen()
+	slurm := s.slurm()
 	_, err := fmt.Fprintf(w, `export PATH=%q:%q:"$PATH" SLURM_CONF=%q
 export CL_SERVER=%q CODALAB_USERNAME=%q CODALAB_PASSWORD=%q CODALAB_HOME=%q/"$(id -un)"
 `, filepath.Join(Base, "bin"), slurm.Bin, slurm.Conf, s.Server, User, s.password, states)
