@@ -73,6 +73,12 @@ test-slurm: cluster-up install ## run the tests that need Slurm on three of them
 	CLTEST_REQUIRE=slurm,containers,researcher $(full_test) -timeout=45m \
 	./internal/testsite ./sbatch/... ./pilot/slurmbatch ./bridge/admin/doctor ./bridge/imagejob ./cmd/cl-worker ./cmd/cl-worker-manager; done
 
+# Slurm gets two jobs a second, and some jobs end by Slurm's own limit of a minute: 500 take about a quarter of an hour.
+.PHONY: test-report
+test-report: cluster-up install ## compare the bills of many real jobs of all kinds with those of sacct; JOBS=500
+	eval "$$(scripts/slurm-cluster env)"; \
+	CLTEST_REQUIRE=slurm,containers,researcher CLTEST_REPORT_JOBS=$(or $(JOBS),500) $(full_test) -v -timeout=60m -run ReportAgreesWithSacct ./internal/testsite
+
 # The first time, this builds Kubernetes, which takes about eight minutes of one processor. The cluster stays up.
 # A test that needs it is in a package for Kubernetes, or has Pod or Kubernetes in its name.
 .PHONY: test-kubernetes

@@ -1,12 +1,15 @@
 package testsite_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -28,78 +31,195 @@ func reported(t *testing.T, s *testsite.Site, config string) costs.Report {
 	return r
 }
 
-// billed asks sacct for a job by itself: its elapsed seconds, its CPUs and its GPUs.
-func billed(t *testing.T, s *testsite.Site, job sbatch.JobID) (elapsed float64, cpus, gpus string) {
-	t.Helper()
-	out := must(t, s, "sacct", "-X", "-n", "-P", "--duplicates", "--jobs="+job.String(), "--format=ElapsedRaw,AllocTRES")
-	seconds, tres, _ := strings.Cut(strings.TrimSpace(out), "|")
-	n, err := strconv.Atoi(seconds)
-	if err != nil {
-		t.Fatalf("sacct of job %d: %q", job, out)
-	}
-	values := map[string]string{}
-	for item := range strings.SplitSeq(tres, ",") {
-		key, value, _ := strings.Cut(item, "=")
-		values[key] = value
-	}
-	return float64(n), values["cpu"], values["gres/gpu"]
+// bill is what sacct says of all allocations of a job.
+type bill struct {
+	seconds    float64
+	cpus, gpus string
 }
 
-// The bill of a bundle is sacct's, and where a site has no database, the bridge's own clock is close to it.
+// billed asks sacct for all jobs of a bridge that have begun.
+func billed(t *testing.T, s *testsite.Site) map[string]bill {
+	t.Helper()
+	var known struct{ Bridge string }
+	out, _ := s.Run(t.Context(), program, "status", "--config", s.BridgeConfig(), "--json") // which may fail for a hold
+	testenv.Must(t, json.Unmarshal([]byte(out), &known))
+	bills := map[string]bill{}
+	for line := range strings.Lines(must(t, s, "sacct", "-X", "-n", "-P", "--duplicates", "--starttime=now-1hours", "--format=JobIDRaw,Start,ElapsedRaw,AllocTRES,JobName")) {
+		f := strings.Split(strings.TrimSpace(line), "|")
+		if len(f) != 5 || !strings.HasSuffix(f[4], "-"+known.Bridge) || f[3] == "" {
+			continue // another bridge's, or it has not begun
+		}
+		seconds, err := strconv.ParseFloat(f[2], 64)
+		testenv.Must(t, err)
+		tres := map[string]string{}
+		for item := range strings.SplitSeq(f[3], ",") {
+			key, value, _ := strings.Cut(item, "=")
+			tres[key] = value
+		}
+		bills[f[0]] = bill{bills[f[0]].seconds + seconds, tres["cpu"], cmp.Or(tres["gres/gpu"], "0")}
+	}
+	return bills
+}
+
+// costly is a kind of bundle, by the way in which its job ends.
+type costly struct {
+	name, queue, command string
+	args                 []string
+	state                string
+	// act ends the job, once it has begun; nil for a job that ends by itself.
+	act func(t *testing.T, s *testsite.Site, bundle, job string)
+}
+
+// costlyKinds returns the kinds. Those that take more than a minute are for many jobs alone.
+func costlyKinds(many bool) []costly {
+	const long = "sleep 600"
+	root := func(command ...string) func(t *testing.T, s *testsite.Site, bundle, job string) {
+		return func(t *testing.T, _ *testsite.Site, _, job string) {
+			t.Helper()
+			admin(t, append(slices.Clone(command), job)...)
+		}
+	}
+	kinds := []costly{
+		{name: "success", queue: "cpu", command: "true", state: "ready"},
+		{name: "slow success", queue: "short", command: "sleep 4", state: "ready"},
+		{name: "failure", queue: "cpu", command: "sleep 1; exit 3", args: []string{"--request-cpus", "2"}, state: "failed"},
+		{name: "GPUs", queue: "gpu", command: "sleep 2", args: []string{"--request-gpus", "2"}, state: "ready"},
+		{name: "work", queue: "short", command: "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done", state: "ready"},
+		{name: "time limit", queue: "cpu", command: long, args: []string{"--request-time", "2s"}, state: "failed"},
+		{name: "memory limit", queue: "cpu", command: "head -c 500m /dev/zero | tail", args: []string{"--request-memory", "50m"}, state: "failed"},
+		{name: "cl kill", queue: "cpu", command: long, state: "killed", act: func(t *testing.T, s *testsite.Site, bundle, _ string) {
+			t.Helper()
+			cl(t, s, "kill", bundle)
+		}},
+		{name: "scancel by the user", queue: "cpu", command: long, state: "failed", act: func(t *testing.T, s *testsite.Site, _, job string) {
+			t.Helper()
+			must(t, s, "scancel", job)
+		}},
+		{name: "scancel by root", queue: "gpu", command: long, args: []string{"--request-gpus", "1"}, state: "failed", act: root("scancel")},
+		{name: "KILL without an exit record", queue: "cpu", command: long, state: "failed", act: root("scancel", "--signal=KILL", "--batch")},
+		{name: "requeue", queue: "cpu", command: long, state: "failed", act: func(t *testing.T, s *testsite.Site, _, job string) {
+			t.Helper()
+			admin(t, "scontrol", "update", "jobid="+job, "requeue=1")
+			admin(t, "scontrol", "requeue", job)
+			testenv.Await(t, "the job waits again", func() bool { return facts(t, s, job)["JobState"] == "PENDING" })
+			admin(t, "scontrol", "update", "jobid="+job, "starttime=now")
+		}},
+	}
+	if many {
+		kinds = append(kinds,
+			costly{name: "suspension", queue: "cpu", command: "sleep 2; until test -e go; do sleep 0.1; done", state: "killed", act: func(t *testing.T, s *testsite.Site, bundle, job string) {
+				t.Helper()
+				admin(t, "scontrol", "suspend", job)
+				testenv.Await(t, "the job is suspended", func() bool { return facts(t, s, job)["JobState"] == "SUSPENDED" })
+				admin(t, "scontrol", "resume", job)
+				cl(t, s, "kill", bundle)
+			}},
+			costly{name: "Slurm's time limit", queue: "cpu", command: long, state: "failed", act: func(t *testing.T, _ *testsite.Site, _, job string) {
+				t.Helper()
+				admin(t, "scontrol", "update", "jobid="+job, "timelimit=1")
+			}})
+	}
+	return kinds
+}
+
+// manyJobs is the environment variable with the number of jobs of TestReportAgreesWithSacctWithinASecondAJob.
+const manyJobs = "CLTEST_REPORT_JOBS"
+
+// The bill of a bundle is sacct's for every kind of end: the report has each job of the bridge that has begun, and no
+// other. "make test-report JOBS=500" runs many.
 func TestReportAgreesWithSacctWithinASecondAJob(t *testing.T) {
 	t.Parallel()
 	need(t)
+	n, err := strconv.Atoi(cmp.Or(os.Getenv(manyJobs), "0"))
+	testenv.Must(t, err)
+	kinds := costlyKinds(n > 0)
+	n = cmp.Or(n, len(kinds))
 	s := own(t, testsite.Options{Config: often("")})
-	bundles := map[string]string{
-		run(t, s, "cpu", "sleep 3"):                                                      "ready",
-		run(t, s, "cpu", "exit 3", "--request-cpus", "2"):                                "failed",
-		run(t, s, "gpu", "sleep 2", "--request-gpus", "2"):                               "ready",
-		run(t, s, "short", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; sleep 1"): "ready",
-	}
-	killed := run(t, s, "cpu", "sleep 300")
-	bundles[killed] = "killed"
-	begun(t, s, killed)
-	cl(t, s, "kill", killed)
-	jobs := map[string]string{}
-	for b, want := range bundles {
-		if state := ended(t, s, b); state != want {
-			t.Errorf("%s is %s, want %s: %s", b, state, want, field(t, s, b, "failure_message"))
-		}
-		jobs[b] = fmt.Sprint(explain(t, s, b).Job)
+	kindOf := map[string]costly{}
+	const atOnce = 60
+	for len(kindOf) < n {
+		maps.Copy(kindOf, spend(t, s, kinds, min(atOnce, n-len(kindOf))))
 	}
 	var r costs.Report
+	var bills map[string]bill
 	testenv.Await(t, "accounting knows all jobs", func() bool {
-		r = reported(t, s, s.BridgeConfig())
-		return r.Total.Unaccounted == 0 && len(r.Jobs) == len(bundles)
-	})
+		r, bills = reported(t, s, s.BridgeConfig()), billed(t, s)
+		return r.Total.Unaccounted == 0 && r.Total.Bundles == n && len(bills) >= n
+	}, &r.Total)
+	byKind, worst, sum, sums := map[string]int{}, 0., 0., 0.
 	for _, l := range r.Jobs {
-		elapsed, cpus, gpus := billed(t, s, l.Job)
-		if jobs[l.Bundle] != l.Job.String() || math.Abs(elapsed-l.ElapsedSeconds) > 1 || cpus != fmt.Sprint(l.CPUs) || gpus != "" && gpus != fmt.Sprint(l.GPUs) {
-			t.Errorf("bundle %s, job %s: the report has %+v, sacct %v s, %s CPUs, %s GPUs", l.Bundle, jobs[l.Bundle], l, elapsed, cpus, gpus)
+		job := l.Job.String()
+		b, known := bills[job]
+		off := math.Abs(b.seconds - l.ElapsedSeconds)
+		if !known || off > 1 || b.cpus != fmt.Sprint(l.CPUs) || b.gpus != fmt.Sprint(l.GPUs) {
+			t.Errorf("%s: bundle %s, job %s: the report has %+v, sacct %+v", kindOf[l.Bundle].name, l.Bundle, job, l, b)
+		}
+		byKind[kindOf[l.Bundle].name]++
+		worst, sum, sums = max(worst, off), sum+l.ElapsedSeconds, sums+b.seconds
+		delete(bills, job)
+	}
+	if len(bills) > 0 {
+		t.Errorf("the report lacks the jobs %v", bills)
+	}
+	t.Logf("%d jobs of %d bundles %v: the report has %.0f s, sacct %.0f s; the largest difference of a job is %.0f s", r.Total.Jobs, r.Total.Bundles, byKind, sum, sums, worst)
+	checkOwnClock(t, s, r, kindOf)
+	// The researcher sees it too.
+	for b, k := range kindOf {
+		if got := field(t, s, b, "time_allocated"); got == "None" || k.name == "slow success" && strings.HasPrefix(got, "0.0") {
+			t.Errorf("%s %s: time_allocated %q", k.name, b, got)
 		}
 	}
-	// Without the database.
+}
+
+// spend runs n bundles of all kinds to their ends, and returns their kinds.
+func spend(t *testing.T, s *testsite.Site, kinds []costly, n int) map[string]costly {
+	t.Helper()
+	spent := map[string]costly{}
+	var order []string
+	for i := range n {
+		k := kinds[i%len(kinds)]
+		bundle := run(t, s, k.queue, k.command, k.args...)
+		spent[bundle], order = k, append(order, bundle)
+	}
+	for _, bundle := range order {
+		if act := spent[bundle].act; act != nil {
+			act(t, s, bundle, begun(t, s, bundle))
+		}
+	}
+	for _, bundle := range order {
+		if state := ended(t, s, bundle); state != spent[bundle].state {
+			t.Errorf("%s: %s is %s, want %s: %s", spent[bundle].name, bundle, state, spent[bundle].state, field(t, s, bundle, "failure_message"))
+		}
+	}
+	return spent
+}
+
+// checkOwnClock compares the bridge's own times of jobs, which count at a site without the database, with a report that
+// has Slurm's.
+func checkOwnClock(t *testing.T, s *testsite.Site, slurms costs.Report, kindOf map[string]costly) {
+	t.Helper()
 	config, err := os.ReadFile(s.BridgeConfig())
 	alone := filepath.Join(s.Dir, "home", t.Name()+".toml")
 	text := strings.Replace(string(config), "observe_every", "accounting = false\nobserve_every", 1)
-	if err := errors.Join(err, os.WriteFile(alone, []byte(text), 0o644)); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Must(t, errors.Join(err, os.WriteFile(alone, []byte(text), 0o644)))
 	without := reported(t, s, alone)
-	if without.Note == "" || without.Total.Unaccounted != len(bundles) {
+	if without.Note == "" || without.Total.Unaccounted != slurms.Total.Jobs {
 		t.Errorf("without accounting: %+v, %q", without.Total, without.Note)
 	}
+	elapsed := map[sbatch.JobID]float64{}
+	for _, l := range slurms.Jobs {
+		elapsed[l.Job] = l.ElapsedSeconds
+	}
+	var off []float64
 	for _, l := range without.Jobs {
-		elapsed, _, _ := billed(t, s, l.Job)
-		t.Logf("job %d: sacct %v s, the bridge %.2f s", l.Job, elapsed, l.ElapsedSeconds)
-		if math.Abs(elapsed-l.ElapsedSeconds) > 5 { // the machine may be slow
-			t.Errorf("job %d: the bridge says %v s, sacct %v s", l.Job, l.ElapsedSeconds, elapsed)
+		k, differs := kindOf[l.Bundle].name, math.Abs(elapsed[l.Job]-l.ElapsedSeconds)
+		if k == "suspension" || k == "requeue" { // the bridge knows of neither
+			continue
+		}
+		if off = append(off, differs); differs > 5 { // the machine may be slow
+			t.Errorf("%s: job %d: the bridge says %v s, sacct %v s", k, l.Job, l.ElapsedSeconds, elapsed[l.Job])
 		}
 	}
-	// The researcher sees it too.
-	for b, state := range bundles {
-		if got := field(t, s, b, "time_allocated"); got == "None" || state == "ready" && strings.HasPrefix(got, "0.0") {
-			t.Errorf("%s %s: time_allocated %q", state, b, got)
-		}
-	}
+	slices.Sort(off)
+	t.Logf("by the bridge's own clock %d jobs differ from sacct by %.2f s in the median, %.2f s in the worst case", len(off), off[len(off)/2], off[len(off)-1])
 }
