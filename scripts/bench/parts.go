@@ -29,7 +29,8 @@ import (
 
 // playPart runs a part of an area: convert IMAGE SIF TEMP, floor IMAGE blobs|diffids, start SIF SCRATCH
 // WORKER APPTAINER, syscalls SIF SCRATCH WORKER ARCHIVE, core-bridge DIRECTORY IMAGES SERVER, core-squeue
-// DIRECTORY OPTIONS, core-day DIRECTORY IMAGES IMAGE ENDED LIVED, or server-files DIRECTORY.
+// DIRECTORY OPTIONS, core-day DIRECTORY IMAGES IMAGE ENDED LIVED, server-files DIRECTORY, or slurm-bridge DIRECTORY
+// IMAGES SERVER CONF.
 func playPart(ctx context.Context, part string, args []string) {
 	switch {
 	case part == "convert" && len(args) == 3:
@@ -49,6 +50,8 @@ func playPart(ctx context.Context, part string, args []string) {
 		runCoreDay(args[0], args[1], args[2], must(strconv.Atoi(args[3])), must(strconv.Atoi(args[4])))
 	case part == "server-files" && len(args) == 1:
 		serveFiles(ctx, args[0])
+	case part == "slurm-bridge" && len(args) == 4:
+		runSlurmBridge(ctx, args[0], args[1], args[2], args[3])
 	default:
 		check(fmt.Errorf("no such part with %d arguments", len(args)))
 	}

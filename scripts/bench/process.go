@@ -24,8 +24,12 @@ type part struct {
 }
 
 // startPart starts a part, and waits until it has printed a line.
-func startPart(ctx context.Context, args ...string) part {
+func startPart(ctx context.Context, args ...string) part { return startPartAs(ctx, nil, args...) }
+
+// startPartAs starts a part as another user; nil for this one.
+func startPartAs(ctx context.Context, as *syscall.Credential, args ...string) part {
 	cmd := exec.CommandContext(ctx, must(os.Executable()), args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as}
 	cmd.Stderr = os.Stderr
 	out := must(cmd.StdoutPipe())
 	check(cmd.Start())
