@@ -209,6 +209,9 @@ type GPUUsage struct {
 	IdleSince time.Time `json:"idle_since,omitzero"`
 }
 
+// LongestStatusPause is the longest pause between two status records of a worker that lives.
+const LongestStatusPause = time.Minute
+
 // Status is a worker's report while it runs.
 type Status struct {
 	Format int       `json:"format"`

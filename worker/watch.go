@@ -14,6 +14,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/diskuse"
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 	"github.com/cl-slurm/cl-slurm/internal/subids"
+	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 const (
@@ -27,7 +28,7 @@ const (
 // nextStatus returns the pause between two status records of an attempt of this age. It grows,
 // because all workers share the disk and nobody watches a run of days by the second.
 func nextStatus(age time.Duration) time.Duration {
-	return min(max(age/10, statusPause), time.Minute)
+	return min(max(age/10, statusPause), spool.LongestStatusPause)
 }
 
 // reportStatus writes the attempt's status until ctx ends. It rings the doorbell after the first record, for

@@ -332,10 +332,7 @@ func (d *decision) applyRecords() {
 		return
 	}
 	if rec.Status != nil && rec.Status.Token == d.row.Begun.Token {
-		d.row.Status = rec.Status
-		if !rec.Status.CommandStarted.IsZero() {
-			d.noteCommand()
-		}
+		d.applyStatus(*rec.Status)
 	}
 	if rec.Exit != nil && rec.Exit.Token == d.row.Begun.Token && d.row.Exit == nil {
 		d.row.Exit, d.exitIsNew = rec.Exit, true

@@ -254,9 +254,12 @@ func (d *decision) lacksCanceller() bool {
 }
 
 // diskSettled reports whether the disk had its time to show the records from before the job's end, and the
-// records were read after that.
+// records were read after that. A worker that may live had the time to write another status record, too.
 func (d *decision) diskSettled() bool {
 	deadline := d.row.NoJobSince.Add(d.policy.Settle)
+	if d.mayLive() {
+		deadline = deadline.Add(2 * spool.LongestStatusPause)
+	}
 	switch {
 	case !d.row.RecordsReadAt.Before(deadline):
 		return true

@@ -1,0 +1,31 @@
+package plan
+
+import (
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// applyStatus applies a status record of the attempt's worker.
+//
+// A record that differs from the last one was written since. If squeue does not show the job, the worker's word counts:
+// a wrapper of the site may cut squeue's answer short or take it from a cache, and a backup controller may not know the
+// job yet. The next snapshot that lacks the job begins its absence anew.
+func (d *decision) applyStatus(s spool.Status) {
+	r := &d.row
+	if r.Status != nil && !s.At.Equal(r.Status.At) && d.mayLive() {
+		r.NoJobSince = time.Time{}
+	}
+	r.Status = &s
+	if !s.CommandStarted.IsZero() {
+		d.noteCommand()
+	}
+}
+
+// mayLive reports whether the attempt's worker may live although Slurm does not show its job: Slurm has not shown the
+// job's end either, and the worker has written status records. A job that another cluster took has its own patience.
+func (d *decision) mayLive() bool {
+	r := &d.row
+	return r.Begun != nil && r.Exit == nil && r.Status != nil && !r.NoJobSince.IsZero() &&
+		!r.Job.State.Ended() && r.RevokedSince.IsZero() && !r.Standalone
+}

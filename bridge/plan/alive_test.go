@@ -1,0 +1,45 @@
+package plan_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// beat is a reading of the records of a worker that last wrote its status at a time.
+func beat(at, written time.Duration) plan.News {
+	n := read(at, started(), nil)
+	n.Records.Status = &spool.Status{Token: "token-1", At: epoch.Add(written), CommandStarted: epoch}
+	return n
+}
+
+// A site's squeue lacks a running job for a day, with exit status 0, and no accounting database knows better.
+func TestI3WorkerThatWritesOutranksASnapshotThatLacksItsJob(t *testing.T) {
+	t.Parallel()
+	b := given(t, rowIn(plan.Running))
+	b.policy.Accounting = false
+	at := late
+	b.at(at).decide(beat(at, at))
+	for range 24 * 60 {
+		b.at(at).decide(seen(at))
+		written := at
+		at += spool.LongestStatusPause
+		b.at(at).decide(beat(at, written)).is(plan.Running)
+	}
+	b.at(at).decide(seen(at)) // the worker has died
+	silent := at + 2*spool.LongestStatusPause + b.policy.Settle
+	b.at(silent - time.Second).decide(beat(silent-time.Second, at-spool.LongestStatusPause)).is(plan.Running)
+	b.at(silent).decide(beat(silent, at-spool.LongestStatusPause)).is(plan.Collecting, plan.Collect).verdict(spool.CausePlatform, "its worker left no exit record")
+}
+
+// Slurm shows the end itself: a node that was cut off may go on writing, and is not waited for.
+func TestI3EndThatSlurmShowsDoesNotWaitForTheWorker(t *testing.T) {
+	t.Parallel()
+	b := given(t, rowIn(plan.Running)).at(late).decide(beat(late, late))
+	b.decide(seen(late, job(sbatch.StateNodeFail)))
+	settled := late + b.policy.Settle
+	b.at(settled).decide(beat(settled, settled)).is(plan.Collecting, plan.Collect).verdict(spool.CausePlatform, "The node of Slurm job 7 failed")
+}
