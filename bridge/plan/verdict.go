@@ -98,9 +98,13 @@ func (d *decision) timedOut(ran string) Verdict {
 // moreTime says how much time the run had, and what to change.
 func (d *decision) moreTime() string {
 	had, most := d.queue.limit(d.row.Resources), d.queue.MaxTime
+	ran := d.longestRun()
 	switch {
 	case had <= 0:
 		return "Ask for more with --request-time."
+	case ran > 0 && ran < had-signalEarly-d.queue.KillGrace:
+		return fmt.Sprintf("It had asked for %s and ran for %s: an administrator or a rule of the site has shortened the job's time limit, or the job's reservation has ended. "+
+			"Run it again, or ask the cluster's administrator.", codalab.FormatDuration(had), codalab.FormatDuration(ran))
 	case most > 0 && had >= most:
 		return fmt.Sprintf("It had %s, the most that queue %s allows: let the command save its state, and go on in another run, or use another queue.",
 			codalab.FormatDuration(had), d.queue.Tag)
@@ -108,6 +112,22 @@ func (d *decision) moreTime() string {
 		return fmt.Sprintf("It had %s: ask for more with --request-time, at most %s.", codalab.FormatDuration(had), codalab.FormatDuration(most))
 	}
 	return fmt.Sprintf("It had %s: ask for more with --request-time.", codalab.FormatDuration(had))
+}
+
+// longestRun returns the longest time for which the attempt can have run, 0 if that is not known.
+func (d *decision) longestRun() time.Duration {
+	r := &d.row
+	if r.Begun == nil || r.Begun.At.IsZero() {
+		return 0
+	}
+	end := r.NoJobSince
+	if r.Exit != nil && !r.Exit.At.IsZero() {
+		end = r.Exit.At
+	}
+	if end.IsZero() {
+		return 0
+	}
+	return end.Sub(r.Begun.At).Round(time.Second)
 }
 
 // by names the user who cancelled a job, as far as Slurm shows that.
