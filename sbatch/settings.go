@@ -64,11 +64,12 @@ func (c *Client) Settings(ctx context.Context) (Settings, error) {
 	return s, nil
 }
 
-// parseSettings reads the answer of scontrol show config.
+// parseSettings reads the answer of scontrol show config. The settings are in the order of their names, so an answer
+// with a whole line of the last one that parseSettings needs has the others.
 func parseSettings(out string) (Settings, error) {
 	values := map[string]string{}
 	for line := range strings.Lines(out) {
-		if name, value, ok := strings.Cut(line, "="); ok {
+		if name, value, ok := strings.Cut(line, "="); ok && strings.HasSuffix(line, "\n") {
 			values[strings.TrimSpace(name)] = strings.TrimSpace(value)
 		}
 	}
@@ -79,9 +80,9 @@ func parseSettings(out string) (Settings, error) {
 	s.KillWait, errWait = parseSeconds(values, "KillWait")
 	s.RateLimit, errRate = parseRateLimit(values["SlurmctldParameters"])
 	s.PrivateJobs = slices.Contains(strings.Split(strings.ToLower(values["PrivateData"]), ","), "jobs")
-	storage, ok := values["AccountingStorageType"]
-	if !ok {
-		return Settings{}, errors.New("AccountingStorageType is missing in the answer")
+	storage, whole := values["AccountingStorageType"]
+	if _, last := values["SlurmctldParameters"]; !whole || !last {
+		return Settings{}, errors.New("AccountingStorageType or SlurmctldParameters is missing in the answer")
 	}
 	s.Elastic = values["ResumeProgram"] != "" && values["ResumeProgram"] != "(null)"
 	s.Accounting = storage != "(null)" && storage != "" && storage != "accounting_storage/none"

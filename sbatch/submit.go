@@ -129,7 +129,8 @@ func positive(n int64) string {
 var jobLine = regexp.MustCompile(`(?m)^(\d+)(;\S+)?$`)
 
 // sbatch returns the command that submits a request. The given options come before those of the request: if
-// the request's last option lacks its argument, sbatch takes the next word for it.
+// the request's last option lacks its argument, sbatch takes the next word for it. If it does not end in time, all
+// that a site's wrapper has started ends with it, so that no later submission comes of it.
 func (c *Client) sbatch(r Request, options ...string) command.Command {
 	args := slices.Concat([]string{c.program("sbatch")}, options, r.Args())
 	return command.Command{
@@ -137,6 +138,7 @@ func (c *Client) sbatch(r Request, options ...string) command.Command {
 		Env:   c.jobEnvironment(r),
 		Dir:   anyDir,
 		Stdin: strings.NewReader(r.Script),
+		Group: true,
 	}
 }
 

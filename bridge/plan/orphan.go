@@ -69,8 +69,10 @@ func (r *Row) MayTakeUp(s Stamp) bool {
 	return r.Phase == Staging && r.Attempt.Number < s.Attempt && (s.Identity == "" || s.Identity == r.Run.Identity().Digest())
 }
 
-// commentValue returns a value from a comment that Request wrote; empty for other comments.
+// commentValue returns a value from a comment that Request wrote; empty for other comments. What a site's wrapper prints
+// after squeue's answer follows the last comment, in lines of its own.
 func commentValue(comment, key string) string {
+	comment, _, _ = strings.Cut(comment, "\n")
 	rest, ok := strings.CutPrefix(comment, "codalab ")
 	for ok {
 		var field string
