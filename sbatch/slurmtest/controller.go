@@ -45,6 +45,7 @@ type job struct {
 	state         sbatch.State
 	completing    bool
 	requeuing     bool // becomes pending again after it has completed
+	holding       bool // is held then
 	held          bool
 	reason        string
 	exit          string // as sacct prints it; empty while it runs

@@ -76,6 +76,9 @@ func (c *Controller) complete(j *job) {
 	if j.requeuing {
 		j.requeuing, j.state, j.reason, j.node, j.nodeName = false, sbatch.StatePending, "None", noNode, ""
 		j.start, j.end, j.suspended, j.schedulable = time.Time{}, time.Time{}, 0, j.submitted.Add(c.site.StartDelay)
+		if j.holding {
+			j.holding, j.held, j.reason = false, true, requeuedHeld
+		}
 		j.restarts++
 		j.record = c.newRecord(j)
 	}
@@ -84,7 +87,7 @@ func (c *Controller) complete(j *job) {
 
 // startRequeue marks a job that becomes pending again after it has completed.
 func (c *Controller) startRequeue(now time.Time, j *job) {
-	j.requeuing, j.submitted, j.begin = true, now, now.Add(c.site.RequeueDelay)
+	j.requeuing, j.holding, j.submitted, j.begin = true, false, now, now.Add(c.site.RequeueDelay)
 }
 
 // Requeue begins a job again, like an administrator: it ends the job's processes, and the job waits for

@@ -94,6 +94,58 @@ func TestJobThatIsCancelledWhileItIsRequeued(t *testing.T) {
 	m.wantOrders(id, slurmtest.Start, slurmtest.Terminate)
 }
 
+func TestAdministratorChangesAJob(t *testing.T) {
+	t.Parallel()
+	m := newModel(t)
+	m.Hold(m.now, m.submit(request("a")))
+	const waiting = 1
+	running := m.start(request("b"))
+	comment := "charge=1234"
+	err := errors.Join(
+		m.Update(m.now, waiting, slurmtest.Change{Partition: "gpu", Time: 2 * time.Hour}),
+		m.Update(m.now, running, slurmtest.Change{Name: "vip", Comment: &comment, Time: time.Minute}),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, change := range map[sbatch.JobID]slurmtest.Change{running: {Partition: "gpu"}, waiting: {Partition: "nosuch"}, 77: {Name: "x"}} {
+		if err := m.Update(m.now, id, change); err == nil {
+			t.Errorf("job %d took %+v", id, change)
+		}
+	}
+	if d, err := m.Describe(m.now, waiting); err != nil || d.Partition != "gpu" || d.Time != 2*time.Hour || d.Name != "a" {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if j := m.job(running); j.Name != "vip" || j.Comment != comment {
+		t.Errorf("%+v", j)
+	}
+	m.pass(2 * time.Minute)
+	m.accounting("vip", sbatch.StateTimeout)
+	m.ended(running, 0, slurmtest.End{Signal: 15})
+	m.wantState(running, sbatch.StateTimeout, "TimeLimit")
+}
+
+func TestRequeuedJobIsHeldUntilItIsReleased(t *testing.T) {
+	t.Parallel()
+	m := newModel(t)
+	id := m.start(request("a"))
+	if !m.Signal(m.now, id) {
+		t.Fatal("no signal")
+	}
+	m.pass(0)
+	m.wantState(id, sbatch.StateRunning, "None")
+	m.wantOrders(id, slurmtest.Start, slurmtest.Terminate)
+	if err := errors.Join(m.Update(m.now, id, slurmtest.Change{Requeue: true}), m.RequeueHold(m.now, id)); err != nil {
+		t.Fatal(err)
+	}
+	m.ended(id, 0, slurmtest.End{Signal: 15})
+	m.pass(time.Hour)
+	m.wantState(id, sbatch.StatePending, "job requeued in held state")
+	m.Release(m.now, id)
+	m.pass(time.Second)
+	m.wantState(id, sbatch.StateRunning, "None")
+}
+
 func TestPreemption(t *testing.T) {
 	t.Parallel()
 	m := newModel(t)

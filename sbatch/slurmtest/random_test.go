@@ -23,7 +23,7 @@ func (d *day) id() sbatch.JobID { return sbatch.JobID(1 + d.rand.IntN(40)) }
 // happens makes a random event.
 func (d *day) happens() {
 	nodes := []string{"n1", "n2", "n3", "n4"}
-	switch n := d.rand.IntN(108); {
+	switch n := d.rand.IntN(114); {
 	case n < 30:
 		d.submits()
 	case n < 55 && len(d.running) > 0:
@@ -55,6 +55,10 @@ func (d *day) happens() {
 		d.Stop(d.now)
 	case n < 103:
 		d.Start(d.now)
+	case n < 105:
+		_ = d.Update(d.now, d.id(), slurmtest.Change{Partition: []string{"", "gpu", "cpu"}[d.rand.IntN(3)], Time: time.Duration(d.rand.IntN(3)) * time.Minute, Requeue: n%2 == 0}) // it may have ended
+	case n < 106:
+		_ = d.RequeueHold(d.now, d.id()) // it may not be allowed
 	default:
 		d.now = d.now.Add(time.Duration(d.rand.IntN(100)) * time.Second)
 	}
