@@ -60,7 +60,8 @@ func (w *world) checkBegin(wk *worker) {
 // attempt's records are gone and the bridge has missed its job, the bridge cannot know of the start.
 func (w *world) mayBeginAgain(a *attempt, r *plan.Row) bool {
 	missed := a.doubtful && a.purged && r.Begun == nil && r.Job.ID == 0
-	return missed || w.queues[0].RetryBegun == plan.RetryOnPlatform && w.platformEnded(a, r) || w.isUnknown(a.command)
+	notStarted := a.commandBegan == 0 && a.exit.record != nil && a.exit.record.NotStarted
+	return missed || notStarted || w.queues[0].RetryBegun == plan.RetryOnPlatform && w.platformEnded(a, r) || w.isUnknown(a.command)
 }
 
 // platformEnded reports whether an attempt may count as ended by the platform; r is its bundle's row. It
@@ -74,6 +75,8 @@ func (w *world) platformEnded(a *attempt, r *plan.Row) bool {
 	case a.unclear && a.job == 0:
 		return true
 	case a.purged && r.Begun == nil: // no record of its start is left
+		return true
+	case a.vanished, w.slurm.lagged && !a.shownEnded: // the accounts may not tell in time
 		return true
 	case a.unrecorded && (!a.shownEnded || a.hidden): // a bridge that crashed before it saved the end may not see the job again
 		return true
@@ -92,7 +95,7 @@ func (s *slurm) accountsEnd(a *attempt) bool {
 	s.Database = slurmtest.Database{LosesEnds: now.LosesEnds}
 	jobs, _ := s.QueryAccounting(s.w.wall(), researcher, time.Time{}, sbatch.Which{IDs: []sbatch.JobID{a.job}}) // it always answers
 	return slices.ContainsFunc(jobs, func(j sbatch.Job) bool {
-		return j.State.Ended() && (j.Name == a.submission || j.Name == rewritten)
+		return j.State.Ended() && (j.Name == a.name || j.Name == rewritten)
 	})
 }
 
@@ -160,7 +163,7 @@ func (w *world) checkVerdict(r plan.Row) {
 		return
 	}
 	v := *r.Verdict
-	if r.StopVerdict != nil && !w.killed[r.Run.Command] {
+	if r.StopVerdict != nil && !w.killed[r.Run.Command] && !w.disk.attempt(r.Bundle, max(1, r.Attempt.Number)).putBack {
 		w.violate(FalseEnd, "%s was stopped without a kill: %+v", r.Bundle, *r.StopVerdict)
 	}
 	if r.Attempt.Number == 0 {
@@ -266,7 +269,7 @@ func (w *world) checkLedger(what string) {
 	}
 	for _, j := range snapshot.Jobs {
 		stamp, ok := plan.StampOf(j)
-		if !ok || stamp.Bridge != w.policy.Bridge || stamp.Generation <= w.ledger.generation {
+		if !ok || stamp.Bridge != w.policy.Bridge || stamp.Generation <= w.ledger.generation || w.slurm.hidden[j.ID] {
 			continue
 		}
 		if !j.Submitted.Before(epoch.Add(w.ledger.restoredAt).Truncate(time.Second)) {

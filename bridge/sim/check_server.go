@@ -131,7 +131,7 @@ func (w *world) checkResult(b *bundle) {
 		w.violate(Undelivered, "%s: the verdict is %+v, and the server has exit %v, failure %q", b.uuid, *v, b.exit, b.failure)
 	case v.ExitCode == nil && row.Begun == nil:
 	case b.lost != "": // checkEnd checks that they come back
-	case row.Uncollected && b.held: // the verdict tells where they are
+	case row.Uncollected && w.wasHeld(b.uuid): // the verdict tells where they are
 	case b.upload == nil:
 		w.violate(Undelivered, "%s ended without its results", b.uuid)
 	case b.upload.attempt != row.Attempt.Number:
@@ -146,5 +146,5 @@ func (w *world) checkResult(b *bundle) {
 // wasHeld reports whether the results of a bundle have exceeded their owner's disk quota.
 func (w *world) wasHeld(uuid string) bool {
 	b := w.server.bundleByID(uuid)
-	return b == nil || b.held
+	return b == nil || b.held || w.disk.bundle(uuid).overQuota
 }

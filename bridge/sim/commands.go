@@ -107,7 +107,7 @@ func (s *slurm) takeJob(r sbatch.Request) (sbatch.JobID, error) {
 	w.logf("sbatch", "%s: job %d, %v", r.Name, id, err)
 	if a := w.attemptOf(r); id != 0 && a.isSubmittedBy(r) {
 		w.checkMade(a, id)
-		s.attempts[id] = a
+		s.attempts[id], a.name = a, r.Name
 		a.job, a.unnamed = cmp.Or(a.job, id), a.unnamed || made.Name != r.Name
 	}
 	s.strikeNewJob(id)

@@ -31,6 +31,8 @@ type disk struct {
 type bundleDir struct {
 	dirKey
 	attempts []*attempt // the n-th is attempt n+1
+	// overQuota is set if its results have exceeded their owner's disk quota. A restored server does not know that.
+	overQuota bool
 }
 
 // attempt is one attempt of a bundle.
@@ -59,12 +61,15 @@ type attempt struct {
 	foreign       bool          // it was another bridge's, which is gone
 	job           sbatch.JobID  // the first job that was made of it
 	ran           sbatch.JobID  // the job that ran the command last; 0 for none
-	unnamed       bool          // a plugin of the site has rewritten the name of a job of it
+	name          string        // the name of its jobs, as the bridge submitted them
+	unnamed       bool          // a plugin of the site, or an administrator, has rewritten the name and the comment of a job of it
 	cancelled     bool          // an administrator has cancelled its job
 	limited       bool          // Slurm has told its worker to stop, or the kernel has killed it for memory
 	failedStart   time.Duration // the time at which a worker could not start its command; 0 for never
 	doubtful      bool          // the bridge may have missed its job
 	hidden        bool          // squeue did not list its job for a while
+	vanished      bool          // squeue does not list its job any more
+	putBack       bool          // an administrator has put its job back into the queue, held
 	fencingFailed bool          // the bridge got a failure of its fencing
 	shownEnded    bool          // a snapshot showed the end of its job
 	purged        bool          // a clean-up of the site removed its records
@@ -148,7 +153,7 @@ func (d *disk) purge(b *bundleDir) {
 		return
 	}
 	a := b.attempts[len(b.attempts)-1]
-	if !a.there {
+	if !a.there || a.vanished { // then nothing would show that it runs
 		return
 	}
 	d.w.logf("disk", "%s.%d purged", shortID(b.uuid), a.number)
@@ -378,7 +383,7 @@ func (c collector) Collect(_ context.Context, run codalab.RunBundle, runDir stri
 		return "", err
 	}
 	if w.fault(OverQuota) {
-		b.held = true
+		b.held, w.disk.bundle(run.UUID).overQuota = true, true
 		return "", heldError{runDir}
 	}
 	n := number(filepath.Base(runDir))

@@ -99,6 +99,17 @@ const (
 	StatusUnwritable // a status record cannot be written to the disk
 	// The server once more.
 	OverQuota // the results exceed what is left of their owner's disk quota
+	// Slurm's answers once more.
+	JobVanishes  // squeue does not list a running job any more, and neither do the accounts have to know it
+	DatabaseLags // the accounting database is an hour behind
+	// An administrator at work on jobs and nodes.
+	AdminRenames // the name, the comment or both of a job
+	AdminHolds   // a waiting job is held, and released minutes later
+	AdminMoves   // a waiting job gets another partition
+	AdminForces  // a job that must not be requeued is permitted to be, and requeued; it may be held then
+	AdminSignals // the batch script gets TERM
+	LimitChanged // the time limit of a job, up or down
+	NodeDrained  // no job starts on a node for minutes
 	kinds
 )
 
@@ -122,6 +133,8 @@ var kindNames = [kinds]string{
 	"launch-fails",
 	"status-unwritable",
 	"over-quota",
+	"job-vanishes", "database-lags",
+	"admin-renames", "admin-holds", "admin-moves", "admin-forces", "admin-signals", "limit-changed", "node-drained",
 }
 
 // Kinds lists the kinds of faults.
@@ -155,7 +168,8 @@ func (k Kind) perMille() uint64 {
 	case SlurmForgets, LedgerOld, Twin:
 		return 150 // there is one chance in a seed
 	case SlurmDown, DatabaseDown, DatabaseBehind, DatabaseLosesEnds, ServerDown, ServerRestored, Purged,
-		AdminRequeues, AdminCancels, Preempted, BootFails, LaunchFails, NodeDies, NodeCut, NodeSick, QueueRefused, Restaged, BundleReturns, DiskLow, CheckInTooLarge, JobSuspended, RequestsLimited:
+		AdminRequeues, AdminCancels, Preempted, BootFails, LaunchFails, NodeDies, NodeCut, NodeSick, QueueRefused, Restaged, BundleReturns, DiskLow, CheckInTooLarge, JobSuspended, RequestsLimited,
+		JobVanishes, DatabaseLags, AdminRenames, AdminHolds, AdminMoves, AdminForces, AdminSignals, LimitChanged, NodeDrained:
 		return 500 // there are a few chances in a seed
 	default: // the others are equally likely
 	}
@@ -284,6 +298,7 @@ const (
 	ofMishaps
 	ofKills
 	ofLimits
+	ofAdmins
 	matters
 )
 

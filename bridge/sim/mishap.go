@@ -34,6 +34,15 @@ func (w *world) mishaps() {
 		{DiskLow, w.diskGetsLow},
 		{Rival, w.startRival},
 		{JobSuspended, w.jobSuspended},
+		{JobVanishes, w.jobVanishes},
+		{DatabaseLags, w.databaseLags},
+		{AdminRenames, w.adminRenames},
+		{AdminHolds, w.adminHolds},
+		{AdminMoves, w.adminMoves},
+		{AdminForces, w.adminForces},
+		{AdminSignals, w.adminSignals},
+		{LimitChanged, w.limitChanged},
+		{NodeDrained, w.nodeDrained},
 	} {
 		w.scheduleMishap(m.kind, m.strike)
 	}
@@ -120,7 +129,7 @@ func (w *world) slurmForgets() {
 	}
 	w.slurm.settle()
 	least := 31 * time.Second
-	if w.dice.happen[JobRewritten] {
+	if w.dice.happen[JobRewritten] || w.dice.happen[AdminRenames] {
 		least = 2 * time.Minute // the same holds for the bridge's own jobs, because their names are rewritten
 	}
 	w.stopSlurm(w.dice.faultDuration(SlurmForgets, least, least+90*time.Second))

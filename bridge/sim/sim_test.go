@@ -3,8 +3,10 @@ package sim_test
 import (
 	"bytes"
 	"context"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -137,6 +139,20 @@ func TestFaultsAreReadAsTheyAreWritten(t *testing.T) {
 	for _, bad := range []string{"crash", "crash.", "crash.x", "dance.3", "crash.-1"} {
 		if _, err := sim.ParseFaults(bad); err == nil {
 			t.Errorf("%q is read", bad)
+		}
+	}
+}
+
+func TestEachKindOfFaultIsInTheDocuments(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/contributors/reliability.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(page), "| where | kinds of faults |")
+	for _, k := range sim.Kinds() {
+		if !strings.Contains(table, "`"+k.String()+"`") {
+			t.Errorf("the table of faults in reliability.md lacks %s", k)
 		}
 	}
 }

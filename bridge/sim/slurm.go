@@ -63,6 +63,8 @@ type slurm struct {
 	// attempts maps the bridge's jobs to their attempts.
 	attempts map[sbatch.JobID]*attempt
 	revoked  map[sbatch.JobID]*revocation
+	// lagged is set if the accounting database is, or was, an hour behind.
+	lagged bool
 	// limited is set if the controller bounds the requests of one user.
 	limited bool
 }
@@ -276,7 +278,7 @@ func (w *world) accountsTell() bool {
 // makeAccountsWrong lists the faults that make the accounts unreliable. The accounts do not show a held job
 // either.
 func makeAccountsWrong() []Kind {
-	return []Kind{DatabaseDown, DatabaseBehind, DatabaseLosesEnds, SlurmForgets, AdminRequeues, Preempted, BootFails, LaunchFails, NodeDies, NodeCut, JobInvalid, JobWaits, LedgerOld, ClockSet}
+	return []Kind{DatabaseDown, DatabaseBehind, DatabaseLags, DatabaseLosesEnds, SlurmForgets, AdminForces, AdminRenames, AdminRequeues, Preempted, BootFails, LaunchFails, NodeDies, NodeCut, JobInvalid, JobWaits, LedgerOld, ClockSet}
 }
 
 // Partitions is never called: a life does not survey its nodes.

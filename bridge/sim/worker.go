@@ -153,6 +153,7 @@ func (wk *worker) setUp() {
 		setup = w.dice.duration(ofWorkers, time.Second, 2*time.Minute)
 		wk.at(time.Second, wk.report)
 	}
+	wk.beat()
 	wk.at(setup, func() {
 		if wk.terminated {
 			return

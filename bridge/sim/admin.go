@@ -1,0 +1,158 @@
+package sim
+
+import (
+	"slices"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// adminRenames changes the name, the comment or both of a job. The bridge recognizes a job that keeps one of them, and a
+// job that it has seen before, unless its clock is wrong.
+func (w *world) adminRenames() {
+	j, ok := w.slurm.pickLiveJob()
+	a := w.slurm.attempts[j.ID]
+	if !ok || w.slurm.down || a == nil {
+		return
+	}
+	comment, change := "charge=1234", slurmtest.Change{}
+	which := w.dice.below(ofAdmins, 3)
+	if which != 0 {
+		change.Name = rewritten
+	}
+	if which != 1 {
+		change.Comment = &comment
+	}
+	if which == 2 && w.dice.happen[ClockSet] {
+		return
+	}
+	w.update(j.ID, change)
+	a.unnamed = a.unnamed || which == 2
+}
+
+// update is scontrol update for a job.
+func (w *world) update(id sbatch.JobID, change slurmtest.Change) {
+	_ = w.slurm.Update(w.wall(), id, change) // it may be completing
+	w.slurm.settle()
+}
+
+// adminHolds holds a waiting job for minutes.
+func (w *world) adminHolds() {
+	if j, ok := w.pickJob(sbatch.StatePending); ok {
+		w.slurm.Hold(w.wall(), j.ID)
+		w.at(w.dice.faultDuration(AdminHolds, time.Second, 10*time.Minute), func() { w.slurm.release(j.ID) })
+		w.slurm.settle()
+	}
+}
+
+// adminMoves gives a waiting job the other large partition, whose nodes have all that the jobs ask for.
+func (w *world) adminMoves() {
+	if j, ok := w.pickJob(sbatch.StatePending); ok {
+		w.update(j.ID, slurmtest.Change{Partition: "gpu"})
+	}
+}
+
+// adminForces requeues a job that must not be requeued, and may hold it then for minutes.
+func (w *world) adminForces() {
+	w.strikeJob("requeued by an administrator", func(j sbatch.Job) bool {
+		w.update(j.ID, slurmtest.Change{Requeue: true})
+		if w.dice.coin(AdminForces) {
+			return w.slurm.Requeue(w.wall(), j.ID) == nil
+		}
+		w.at(w.dice.faultDuration(AdminForces, time.Minute, 20*time.Minute), func() { w.slurm.release(j.ID) })
+		if a := w.slurm.attempts[j.ID]; a != nil {
+			a.putBack = true
+		}
+		return w.slurm.RequeueHold(w.wall(), j.ID) == nil
+	})
+}
+
+// adminSignals sends TERM to a job's batch script.
+func (w *world) adminSignals() {
+	w.strikeJob("signalled by an administrator", func(j sbatch.Job) bool { return w.slurm.Signal(w.wall(), j.ID) })
+}
+
+// limitChanged makes a job's time limit longer, or so short that it is over soon.
+func (w *world) limitChanged() {
+	j, ok := w.slurm.pickLiveJob()
+	if !ok || w.slurm.down {
+		return
+	}
+	limit := w.dice.faultDuration(LimitChanged, 30*time.Second, 3*time.Minute)
+	if w.dice.coin(LimitChanged) {
+		limit += time.Hour
+	} else if a := w.slurm.attempts[j.ID]; a != nil {
+		a.notePlatformCause("its time limit was shortened")
+		a.limited = true
+	}
+	w.update(j.ID, slurmtest.Change{Time: limit})
+}
+
+// nodeDrained drains a node for minutes.
+func (w *world) nodeDrained() {
+	node := slurmSite.Nodes[w.dice.below(ofAdmins, uint64(len(slurmSite.Nodes)))].Name
+	if w.slurm.down || w.slurm.SetNode(w.wall(), node, slurmtest.NodeDrain) != nil {
+		return
+	}
+	w.at(w.dice.faultDuration(NodeDrained, 10*time.Second, 5*time.Minute), func() { w.undrain(node) })
+	w.slurm.settle()
+}
+
+// undrain resumes a node once the controller is up.
+func (w *world) undrain(node string) {
+	if w.slurm.down {
+		w.at(10*time.Second, func() { w.undrain(node) })
+		return
+	}
+	_ = w.slurm.SetNode(w.wall(), node, slurmtest.NodeResume) // it may be back already
+	w.slurm.settle()
+}
+
+// pickJob picks one of the bridge's jobs in a state; ok is false if it has none, or the controller is down.
+func (w *world) pickJob(in sbatch.State) (job sbatch.Job, ok bool) {
+	live, err := w.slurm.liveJobs()
+	live = slices.DeleteFunc(live, func(j sbatch.Job) bool { return j.State != in })
+	if err != nil || w.slurm.down || len(live) == 0 {
+		return sbatch.Job{}, false
+	}
+	return live[w.dice.below(ofAdmins, uint64(len(live)))], true
+}
+
+// jobVanishes hides a running job from squeue for good, whatever the accounts say. Its worker writes its status, which
+// it cannot while it is suspended.
+func (w *world) jobVanishes() {
+	if w.dice.happen[JobSuspended] {
+		return
+	}
+	for _, wk := range w.slurm.workers {
+		if wk.owns && !wk.ended && !wk.forgotten && wk.attempt.status.record != nil && !w.slurm.hidden[wk.launch.Job] {
+			w.slurm.hidden[wk.launch.Job] = true
+			wk.attempt.hidden, wk.attempt.vanished = true, true
+			w.logf("slurm", "squeue does not list job %d any more", wk.launch.Job)
+			return
+		}
+	}
+}
+
+// beat writes a status record again and again, if that matters in this seed.
+func (wk *worker) beat() {
+	w, a := wk.w, wk.attempt
+	if !w.dice.happen[JobVanishes] {
+		return
+	}
+	wk.at(w.dice.duration(ofWorkers, 5*time.Second, spool.LongestStatusPause), func() {
+		if status := a.status.record; status != nil && a.there && !wk.terminated {
+			next := *status
+			next.At = w.wall()
+			a.status = written[spool.Status]{&next, w.now}
+		}
+		wk.beat()
+	})
+}
+
+func (w *world) databaseLags() {
+	w.slurm.Database.Behind, w.slurm.lagged = time.Hour, true
+	w.at(w.dice.faultDuration(DatabaseLags, 5*time.Minute, 30*time.Minute), func() { w.slurm.Database.Behind = 0 })
+}
