@@ -15,6 +15,8 @@ type Settings struct {
 	Cluster string `json:"cluster"`
 	// Accounting is set if there is an accounting database (AccountingStorageType).
 	Accounting bool `json:"accounting"`
+	// Limits is set if the controller enforces the limits of QOS and associations (AccountingStorageEnforce).
+	Limits bool `json:"limits,omitempty"`
 	// MinJobAge is the time for which the controller shows an ended job; 0 for its whole lifetime.
 	MinJobAge time.Duration `json:"min_job_age"`
 	// KillWait is the time between TERM and KILL.
@@ -25,6 +27,17 @@ type Settings struct {
 	RateLimit RateLimit `json:"rate_limit,omitzero"`
 	// Elastic is set if Slurm may start nodes that it does not show now (ResumeProgram).
 	Elastic bool `json:"elastic,omitempty"`
+}
+
+// WhyNoLimits returns why no limits of QOS and associations apply; empty if some may.
+func (s Settings) WhyNoLimits() string {
+	switch {
+	case !s.Accounting:
+		return "there is no accounting database"
+	case !s.Limits:
+		return "the site does not enforce them"
+	}
+	return ""
 }
 
 // String describes the settings in one phrase.
@@ -86,6 +99,9 @@ func parseSettings(out string) (Settings, error) {
 	}
 	s.Elastic = values["ResumeProgram"] != "" && values["ResumeProgram"] != "(null)"
 	s.Accounting = storage != "(null)" && storage != "" && storage != "accounting_storage/none"
+	s.Limits = s.Accounting && slices.ContainsFunc(strings.Split(strings.ToLower(values["AccountingStorageEnforce"]), ","), func(what string) bool {
+		return what == "limits" || what == "safe" || what == "all"
+	})
 	return s, errors.Join(errAge, errWait, errRate)
 }
 

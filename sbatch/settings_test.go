@@ -11,7 +11,7 @@ import (
 func TestSettingsAreReadAsSlurmPrintsThem(t *testing.T) {
 	t.Parallel()
 	whole := recorded(t, "scontrol-config.txt")
-	plain := Settings{Cluster: "clslurm", Accounting: true, MinJobAge: 300 * time.Second, KillWait: 3 * time.Second}
+	plain := Settings{Cluster: "clslurm", Accounting: true, Limits: true, MinJobAge: 300 * time.Second, KillWait: 3 * time.Second}
 	with := func(change func(*Settings)) Settings {
 		s := plain
 		change(&s)
@@ -22,8 +22,11 @@ func TestSettingsAreReadAsSlurmPrintsThem(t *testing.T) {
 		want    Settings
 	}{
 		{"", "", plain},
-		{"AccountingStorageType   = accounting_storage/slurmdbd", "AccountingStorageType   = accounting_storage/none", with(func(s *Settings) { s.Accounting = false })},
-		{"AccountingStorageType   = accounting_storage/slurmdbd", "AccountingStorageType   = (null)", with(func(s *Settings) { s.Accounting = false })}, // from 23.02 on
+		{"AccountingStorageType   = accounting_storage/slurmdbd", "AccountingStorageType   = accounting_storage/none", with(func(s *Settings) { s.Accounting, s.Limits = false, false })},
+		{"AccountingStorageType   = accounting_storage/slurmdbd", "AccountingStorageType   = (null)", with(func(s *Settings) { s.Accounting, s.Limits = false, false })}, // from 23.02 on
+		{"AccountingStorageEnforce = associations,limits,qos,wckeys", "AccountingStorageEnforce = associations,qos", with(func(s *Settings) { s.Limits = false })},
+		{"AccountingStorageEnforce = associations,limits,qos,wckeys", "AccountingStorageEnforce = associations,limits,qos,safe", plain},
+		{"AccountingStorageEnforce = associations,limits,qos,wckeys", "AccountingStorageEnforce = none", with(func(s *Settings) { s.Limits = false })},
 		{"MinJobAge               = 300 sec", "MinJobAge               = 0 sec", with(func(s *Settings) { s.MinJobAge = 0 })},
 		// rl_enable came with 23.02 (Slurm RELEASE_NOTES).
 		{"SlurmctldParameters     = (null)", "SlurmctldParameters     = cloud_dns,rl_enable", with(func(s *Settings) { s.RateLimit = RateLimit{2, 30} })},

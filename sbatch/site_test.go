@@ -135,7 +135,7 @@ func TestSettingsOfTheControllerAreAsked(t *testing.T) {
 	t.Parallel()
 	onReal(t, func(t *testing.T, s *slurm) {
 		got, err := s.real.Settings(t.Context())
-		want := sbatch.Settings{Cluster: "clslurm", Accounting: true, MinJobAge: 300 * time.Second, KillWait: s.killWait}
+		want := sbatch.Settings{Cluster: "clslurm", Accounting: true, Limits: true, MinJobAge: 300 * time.Second, KillWait: s.killWait}
 		if d := cmp.Diff(want, got); d != "" || err != nil {
 			t.Errorf("%v (-want +got):\n%s", err, d)
 		}
