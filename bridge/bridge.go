@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
@@ -54,6 +55,9 @@ type Config struct {
 	// Turns asks Slurm for the places of pending jobs among those of all users; nil if they are of no interest.
 	Turns func(ctx context.Context, ids []sbatch.JobID) (map[sbatch.JobID]sbatch.Turn, error)
 
+	// Limits asks Slurm for the limits of its QOS and associations; nil if they are of no interest.
+	Limits LimitSource
+
 	// ObserveEvery is the pause between two snapshots of Slurm, DoorbellEvery between two
 	// readings of the doorbell, and ReadEvery the least between two readings of one row's usage.
 	ObserveEvery, DoorbellEvery, ReadEvery time.Duration
@@ -76,7 +80,7 @@ func (c *Config) WorkerID(queue string) string {
 
 // Bridge is one bridge.
 //
-// Run does everything. Its parts, Open, Step, Do, Enter, Observe, AskSettings, Listen, ReadTurn, Measure,
+// Run does everything. Its parts, Open, Step, Do, Enter, Observe, AskSettings, AskLimits, Listen, ReadTurn, Measure,
 // WithdrawSecrets, Changes, CheckIn, Prove, NoteAnswer and NoteUnanswered, are exported for a caller that drives a bridge through
 // simulated time.
 //
@@ -92,6 +96,8 @@ type Bridge struct {
 	contact   contact
 	condition condition
 	life      life
+	// limitsWanted is set if Slurm has refused a job for a limit, so that the use of limits is asked for soon.
+	limitsWanted atomic.Bool
 
 	// Open makes these.
 	decider      decider
@@ -99,6 +105,7 @@ type Bridge struct {
 	places       places
 	slurm        slurmWatch
 	nodes        nodeWatch
+	limits       limitWatch
 	disk         diskWatch
 	records      recordReader
 	secrets      secretWatch
@@ -139,6 +146,11 @@ func (b *Bridge) assemble() {
 		view: &b.board.view, capacity: &b.board.capacity, contact: &b.contact, inbox: &b.inbox, condition: &b.condition, log: b.Log,
 	}
 	b.nodes = nodeWatch{scheduler: b.Scheduler, inForce: &b.inForce, capacity: &b.board.capacity, inbox: &b.inbox, log: b.Log}
+	b.limits = limitWatch{
+		source: b.Limits, inForce: &b.inForce, view: &b.board.view, contact: &b.contact, wanted: &b.limitsWanted, inbox: &b.inbox, condition: &b.condition,
+		bound: b.nodes.bound, log: b.Log,
+	}
+	b.slurm.limits = &b.limits
 	b.disk = diskWatch{gauge: b.Gauge, inForce: &b.inForce, board: &b.board, inbox: &b.inbox, condition: &b.condition, log: b.Log, now: b.Now}
 	b.doer = doer{
 		inForce: &b.inForce, workerID: b.Config.WorkerID, hostname: b.Hostname, remote: b.remote(),
@@ -149,6 +161,7 @@ func (b *Bridge) assemble() {
 	b.secrets = secretWatch{secrets: b.Secrets, inForce: &b.inForce, view: &b.board.view, now: b.Now, log: b.Log}
 	b.queueWorkers = queueWorkers{config: &b.Config, inForce: &b.inForce, board: &b.board, life: &b.life, condition: &b.condition, inbox: &b.inbox}
 	b.decider = newDecider(&b.Config, &b.inForce, &b.inbox, &b.board, &b.contact, &b.life, &b.condition)
+	b.decider.limits.wanted = &b.limitsWanted
 }
 
 // remote returns the name that reports give to the place of a run; empty for the worker id.

@@ -29,6 +29,10 @@ type Condition struct {
 	// them; empty for none.
 	Settings        *sbatch.Settings `json:"settings,omitempty"`
 	SettingsFailure string           `json:"settings_failure,omitempty"`
+	// Limits describes the limits of Slurm's QOS and associations on the jobs of each queue that has any.
+	// LimitsUnknown says why they are not known; empty if they are.
+	Limits        map[string][]string `json:"limits,omitempty"`
+	LimitsUnknown string              `json:"limits_unknown,omitempty"`
 	// Server has the error of the last check-in of each queue whose check-in failed.
 	Server map[string]string `json:"server,omitempty"`
 	// UnansweredQueues names the queues of which no check-in has been answered since the start, nor refused.
@@ -96,6 +100,13 @@ func (c *condition) settings(s sbatch.Settings, err error) {
 		return
 	}
 	c.Settings = &s
+}
+
+// limits notes the limits of QOS and associations, or why they are not known. The caller changes the map no more.
+func (c *condition) limits(words map[string][]string, unknown string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.Limits, c.LimitsUnknown = words, unknown
 }
 
 // server notes whether the server answered a queue's check-in.

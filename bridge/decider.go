@@ -37,6 +37,7 @@ type decider struct {
 	pace    *pace
 	starter *starter
 
+	limits     limits
 	generation int64      // the last number given to a submission
 	turns      plan.Turns // of submissions
 	rested     bool       // the rows that were done when Slurm was first seen rest
@@ -93,6 +94,7 @@ func (d *decider) step(ctx context.Context, now time.Time) ([]plan.Effect, time.
 	d.rules.follow(ctx, now, in.settings, d.pace)
 	d.rules.followSizes(in.sizes)
 	d.adopt(in.policy)
+	d.followLimits(in.limits)
 	d.followLow(ctx, &in)
 	d.makeRows(ctx, now, &in)
 	for _, n := range in.news {
@@ -225,6 +227,7 @@ func (d *decider) decide(ctx context.Context, s *step, r plan.Row, n plan.News) 
 		n.DiskLow = d.diskLow
 	}
 	d.health.examine(s.now, r, &n)
+	d.limits.examine(&d.rules.Policy, r, &n)
 	next, effects := d.rules.Next(s.now, r, n)
 	d.life.countClaim(&r, &next)
 	d.health.learn(s.now, r, next)
@@ -256,7 +259,7 @@ func (d *decider) batch(ctx context.Context, s *step) {
 		return
 	}
 	left := budget(d.pace.submits, s.now) - d.rows.upcoming - count(s.effects, plan.Submit) - d.starter.heldOf(plan.Submit)
-	w := plan.Waiting{MaySubmit: map[string]int{}, Budget: left}
+	w := plan.Waiting{MaySubmit: map[string]int{}, Budget: left, Rooms: d.rooms()}
 	for name := range d.rows.staged {
 		h := d.health.of(name)
 		if w.MaySubmit[name] = h.MaySubmit(s.now, d.rules.Queues[name].MaySubmit(d.rows.inFlight[name], w.Budget)); w.MaySubmit[name] > 0 {
@@ -266,6 +269,7 @@ func (d *decider) batch(ctx context.Context, s *step) {
 	var chosen []plan.Row
 	chosen, d.turns = d.rules.Batch(s.now, w, d.turns, d.generation)
 	d.generation += int64(len(chosen))
+	d.tellFull(ctx, w.Rooms)
 	for _, r := range chosen {
 		d.health.of(r.Queue).Submitted(s.now)
 		r.Exclude = d.health.nodes.Exclude(s.now, r)

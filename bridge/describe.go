@@ -15,6 +15,14 @@ type partitionInfo struct {
 	// most is the longest time limit of the partitions; 0 if one has no bound.
 	most     time.Duration
 	gpuTypes map[string]int64
+	// longest is the longest time limit that QOS and associations allow; 0 for no bound.
+	longest time.Duration
+}
+
+// below returns the partitions below a ceiling.
+func (i partitionInfo) below(c plan.Ceiling) partitionInfo {
+	i.most, i.gpuTypes, i.longest = c.BoundTime(i.most), c.BoundTypes(i.gpuTypes), c.Time
+	return i
 }
 
 // describePartitions describes the partitions of a queue. Those that are down or drained count with no nodes.
@@ -48,7 +56,7 @@ func (w *queueWorkers) describe(q plan.Queue, now time.Time) *codalab.QueueInfo 
 	running, waiting, expected, known := w.board.load.shown(q.Name, now)
 	info := &codalab.QueueInfo{
 		GPUTypes: partitions.gpuTypes, Nodes: partitions.nodes, IdleNodes: partitions.idle, Elastic: !complete,
-		MaxSeconds: wholeSeconds(q.MaxTime), DefaultSeconds: wholeSeconds(cmp.Or(q.DefaultTime, q.MaxTime)),
+		MaxSeconds: wholeSeconds(mostTime(q, partitions)), DefaultSeconds: wholeSeconds(cmp.Or(q.DefaultTime, q.MaxTime)),
 		CPUImage: q.DefaultCPUImage, GPUImage: q.DefaultGPUImage, Running: running, Waiting: waiting,
 	}
 	if q.MaxTime == 0 {
@@ -58,6 +66,14 @@ func (w *queueWorkers) describe(q plan.Queue, now time.Time) *codalab.QueueInfo 
 		info.WaitSeconds = new(wholeSeconds(expected))
 	}
 	return info
+}
+
+// mostTime returns the longest time that a run of a queue may request, of which the bridge is sure; 0 for no bound.
+func mostTime(q plan.Queue, partitions partitionInfo) time.Duration {
+	if q.MaxTime == 0 || partitions.longest == 0 {
+		return q.MaxTime
+	}
+	return min(q.MaxTime, partitions.longest)
 }
 
 // describe returns what is known of a queue's partitions, and whether Slurm shows all nodes that it has.

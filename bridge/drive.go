@@ -31,6 +31,10 @@ func (b *Bridge) AskSettings(ctx context.Context, now, due time.Time) time.Time 
 	return b.slurm.askSettings(ctx, now, due)
 }
 
+// AskLimits asks Slurm for the limits of its QOS and associations, and for their use, when that is due and its settings are
+// known. The bridge works as well without an answer.
+func (b *Bridge) AskLimits(ctx context.Context, now time.Time) { b.limits.askIfDue(ctx, now) }
+
 // Listen reads the doorbell, unless no worker can have rung. Then it reads the records of each attempt
 // whose worker rang. If it returns an error, the rows have the records that it could read all the same.
 func (b *Bridge) Listen(now time.Time) error { return b.records.listen(now) }

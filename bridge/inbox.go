@@ -26,6 +26,7 @@ type arrivals struct {
 	snapshot *sbatch.Snapshot            // the newest
 	settings *sbatch.Settings            // the newest
 	sizes    map[string]sbatch.NodeSizes // of the queues' nodes, the newest; nil for no news
+	limits   *learntLimits               // the newest; nil for no news
 	diskLow  *string                     // plan.LowWater.Lack; nil for no news
 	ended    []plan.Effect               // the news of their rows tell how
 	policy   *replacement                // the newest; nil for none
@@ -120,6 +121,14 @@ func (i *inbox) putSettings(s sbatch.Settings) {
 func (i *inbox) putSizes(sizes map[string]sbatch.NodeSizes) {
 	i.mu.Lock()
 	i.sizes = sizes
+	i.mu.Unlock()
+	signal(i.arrived)
+}
+
+// putLimits adds the limits of Slurm's QOS and associations, in place of earlier ones.
+func (i *inbox) putLimits(l learntLimits) {
+	i.mu.Lock()
+	i.limits = &l
 	i.mu.Unlock()
 	signal(i.arrived)
 }

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
@@ -29,6 +31,10 @@ type nodeWatch struct {
 	capacity  *capacity
 	inbox     *inbox
 	log       *slog.Logger
+
+	mu       sync.Mutex
+	surveyed survey                  // the last one
+	ceilings map[string]plan.Ceiling // by queue; nil while none are known
 }
 
 // run surveys the nodes every surveyEvery until ctx ends.
@@ -64,9 +70,40 @@ func (w *nodeWatch) survey(ctx context.Context) error {
 		nodes[name], sizes[name] = nodesOf(q, partitions)
 		shown[name] = describePartitions(q, partitions)
 	}
-	w.capacity.setNodes(nodes, sizes, shown)
-	w.inbox.putSizes(sizes)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.surveyed = survey{nodes, sizes, shown}
+	w.show()
 	return nil
+}
+
+// survey has the queues' nodes as Slurm shows them.
+type survey struct {
+	nodes map[string]codalab.Resources
+	sizes map[string]sbatch.NodeSizes
+	shown map[string]partitionInfo
+}
+
+// bound keeps requests below the ceilings of the queues, in place of earlier ones.
+func (w *nodeWatch) bound(ceilings map[string]plan.Ceiling) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ceilings = ceilings
+	if w.surveyed.sizes != nil {
+		w.show()
+	}
+}
+
+// show tells the nodes, bounded by the ceilings. The caller holds w.mu.
+func (w *nodeWatch) show() {
+	sizes, shown := maps.Clone(w.surveyed.sizes), maps.Clone(w.surveyed.shown)
+	for queue, ceiling := range w.ceilings {
+		if info, ok := shown[queue]; ok {
+			sizes[queue], shown[queue] = ceiling.Bound(sizes[queue]), info.below(ceiling)
+		}
+	}
+	w.capacity.setNodes(w.surveyed.nodes, sizes, shown)
+	w.inbox.putSizes(sizes)
 }
 
 // usesPartition reports whether a queue's jobs may run in a partition.

@@ -50,11 +50,29 @@ func (r *rules) followSizes(sizes map[string]sbatch.NodeSizes) {
 	r.changed()
 }
 
+// followCeilings lets sentences name the limits that bound requests.
+func (r *rules) followCeilings(l plan.Limits) {
+	queues, same := maps.Clone(r.Queues), true
+	for name, q := range queues {
+		before := q.LimitedBy
+		q.LimitedBy = ""
+		if ceiling, ok := l.Ceiling(r.JobKinds(name)); ok {
+			q.LimitedBy = ceiling.Words()
+		}
+		queues[name], same = q, same && q.LimitedBy == before
+	}
+	if same {
+		return
+	}
+	r.Queues = queues
+	r.changed()
+}
+
 // replace puts another configured policy in the place of the present one. What Slurm told stays.
 func (r *rules) replace(p plan.Policy) {
 	p.Queues = maps.Clone(p.Queues)
 	for name, q := range p.Queues {
-		q.Nodes = r.Queues[name].Nodes
+		q.Nodes, q.LimitedBy = r.Queues[name].Nodes, r.Queues[name].LimitedBy
 		p.Queues[name] = q
 	}
 	r.Policy = p

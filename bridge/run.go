@@ -48,6 +48,9 @@ func (b *Bridge) work(ctx context.Context) error {
 	g.Go(func() error { return b.records.watchDoorbell(ctx, b.DoorbellEvery, b.Log) })
 	g.Go(func() error { return b.records.poll(ctx) })
 	g.Go(func() error { return b.nodes.run(ctx, b.Now) })
+	if b.Limits != nil {
+		g.Go(func() error { return b.limits.run(ctx, b.Now) })
+	}
 	if b.Secrets != nil {
 		g.Go(func() error { return b.secrets.run(ctx) })
 	}

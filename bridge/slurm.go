@@ -17,6 +17,7 @@ type slurmWatch struct {
 	scheduler sbatch.Scheduler
 	settings  func(ctx context.Context) (sbatch.Settings, error) // nil for none
 	turns     turnWatch
+	limits    *limitWatch
 	bridge    string        // the bridge's id
 	every     time.Duration // the pause between two snapshots
 	view      *view
@@ -148,6 +149,7 @@ func (w *slurmWatch) askSettings(ctx context.Context, now, due time.Time) time.T
 		return now.Add(settingsRetry)
 	}
 	w.turns.hidden = s.PrivateJobs
+	w.limits.settings.Store(&s)
 	w.inbox.putSettings(s)
 	w.capacity.setComplete(!s.Elastic)
 	return now.Add(settingsEvery)

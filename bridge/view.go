@@ -172,6 +172,29 @@ func (v *view) inFlight() []*plan.Row {
 	return rows
 }
 
+// countJobs counts the rows in flight by their kinds of jobs.
+func (v *view) countJobs(kind func(*plan.Row) plan.JobKind) plan.JobCounts {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	counts := plan.JobCounts{}
+	for bundle := range v.flying {
+		counts[kind(v.rows[bundle])]++
+	}
+	return counts
+}
+
+// anyAtLimit reports whether a row waits because a limit is reached.
+func (v *view) anyAtLimit() bool {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	for _, r := range v.rows {
+		if r.AtLimit != "" || r.WaitsForLimit() {
+			return true
+		}
+	}
+	return false
+}
+
 // anyInFlight reports whether a row is in flight.
 func (v *view) anyInFlight() bool {
 	v.mu.RLock()

@@ -27,6 +27,10 @@ type News struct {
 	DiskLow *string
 	// Held is the reason for which the row's queue is held up, empty if it is not, nil if it has not changed.
 	Held *string `json:",omitempty"`
+	// AtLimit is the row's new AtLimit, nil if it has not changed. Limit is what Slurm tells of the limit for which the job
+	// waits, nil if that has not changed.
+	AtLimit *string       `json:",omitempty"`
+	Limit   *ReachedLimit `json:",omitempty"`
 	// QueueWorked is set if Slurm has accepted another job of the queue since it first refused the row's.
 	QueueWorked bool `json:",omitempty"`
 	// Unanswered is set when a check-in that reported the verdict got no answer: the server may

@@ -20,6 +20,9 @@ func (p Policy) Next(now time.Time, r Row, n News) (Row, []Effect) {
 	if d.news.Held != nil {
 		d.row.Held = *d.news.Held
 	}
+	if d.news.AtLimit != nil && d.row.Phase == Staging {
+		d.row.AtLimit = *d.news.AtLimit
+	}
 	d.applyMessages()
 	d.applyGiveBack()
 	d.applyRecords()
@@ -421,5 +424,6 @@ func (d *decision) wantEffect(k Kind) {
 func (d *decision) enter(p Phase, reason string) {
 	d.row.Phase, d.row.PhaseSince, d.row.Reason = p, d.now, reason
 	d.row.DueAt, d.row.Retry, d.row.DiskLow, d.row.Progress = time.Time{}, Retry{}, "", ""
+	d.row.AtLimit = ""
 	d.news.Confirmed = nil
 }

@@ -119,6 +119,8 @@ type Queue struct {
 	GPUType string
 	// Nodes are the sizes of the queue's nodes that Slurm last showed; empty while they are not known.
 	Nodes sbatch.NodeSizes
+	// LimitedBy has the limit of Slurm's QOS or associations that makes Nodes smaller than the nodes are; empty for none.
+	LimitedBy string `json:",omitempty"`
 	// DefaultTime is the time limit of a bundle that sets none; 0 for MaxTime. MaxTime is the
 	// maximum allowed; 0 for no bound.
 	DefaultTime, MaxTime time.Duration

@@ -204,6 +204,8 @@ func (r Row) stagingStatus() string {
 		return "Waiting: " + r.DiskLow + "."
 	case r.Held != "" && r.Staged != nil:
 		return "Waiting: " + r.Held + "."
+	case r.AtLimit != "" && r.Staged != nil:
+		return "Waiting: " + r.AtLimit + "."
 	case r.LastFailure != "" && !r.DueAt.IsZero():
 		return "Trying again at " + r.DueAt.Format(time.TimeOnly) + ": " + codalab.Sentence(r.LastFailure)
 	case r.Progress != "":

@@ -88,6 +88,9 @@ type Row struct {
 
 	// Held is the reason for which the row's queue is held up; empty while it is not.
 	Held string `json:"held,omitempty"`
+	// AtLimit says of which jobs Slurm has as many as a limit of its QOS and associations allows, so that a row that is
+	// staged waits; empty while it has room.
+	AtLimit string `json:"at_limit,omitempty"`
 	// RefusedSince is the time of Slurm's first refusal that may be the queue's fault; zero if there is
 	// none. RefusedAlone counts the refusals of this bundle while Slurm accepted another job of the queue.
 	// That job was another bundle's, which sets RefusedSince again, or the queue's smallest.
@@ -223,6 +226,8 @@ type Attempt struct {
 	// Turn is the pending job's place among the waiting jobs of all users; zero if it is not known. The ledger does not
 	// store it, because it changes all the time.
 	Turn sbatch.Turn `json:"-"`
+	// Limit is what is known of the limit for which the pending job waits. Like Turn it is not stored.
+	Limit ReachedLimit `json:"-"`
 	// UsageUnread is set while a restarted bridge has not read the usage of an attempt that had begun, which
 	// an earlier life of the bridge may have reported.
 	UsageUnread bool `json:"-"`
@@ -325,7 +330,7 @@ func (r Row) Same(other Row) bool { return r.stored() == other.stored() }
 
 // stored returns the part of the row that the ledger stores.
 func (r Row) stored() Row {
-	r.Version, r.Status, r.UsageUnread, r.Progress, r.Turn = 0, nil, false, "", sbatch.Turn{}
+	r.Version, r.Status, r.UsageUnread, r.Progress, r.Turn, r.Limit = 0, nil, false, "", sbatch.Turn{}, ReachedLimit{}
 	return r
 }
 

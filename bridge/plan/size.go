@@ -34,6 +34,9 @@ func (d *decision) tooLarge() string {
 		return ""
 	}
 	says := "No node of the queue is that large"
+	if d.queue.LimitedBy != "" {
+		says = "No job of the queue may be that large (" + d.queue.LimitedBy + ")"
+	}
 	if nearest := d.queue.nearest(d.row.Resources); nearest != "" {
 		says += "; the nearest request that fits one is " + nearest
 	}

@@ -29,6 +29,8 @@ type Waiting struct {
 	// MaySubmit bounds the submissions of each queue, Budget those of all queues.
 	MaySubmit map[string]int
 	Budget    int
+	// Rooms bounds them by Slurm's limits on the number of jobs; nil for no such bound.
+	Rooms *Rooms
 }
 
 // MaySubmit returns the number of rows of the queue that may be submitted now. inFlight is the number of its
@@ -52,7 +54,7 @@ func (p Policy) Batch(now time.Time, w Waiting, turns Turns, generation int64) (
 	for len(chosen) < w.Budget {
 		heads := map[Lane]candidate{}
 		for at, rows := range lanes {
-			if left[at.Queue] > 0 && len(rows) > 0 {
+			if left[at.Queue] > 0 && len(rows) > 0 && w.Rooms.Has(rows[0].Row) {
 				heads[at] = rows[0]
 			}
 		}
@@ -65,6 +67,7 @@ func (p Policy) Batch(now time.Time, w Waiting, turns Turns, generation int64) (
 		after[turn] = generation
 		lanes[from] = lanes[from][1:]
 		left[from.Queue]--
+		w.Rooms.take(heads[from].Row)
 		chosen = append(chosen, p.NewAttempt(now, *heads[from].Row, generation))
 	}
 	return chosen, after

@@ -26,6 +26,9 @@ func (r Row) pendingStatus() string {
 		text += ": " + why.Text
 	}
 	sentences := []string{codalab.Sentence(text)}
+	if r.Limit.Reason == job.Reason && r.Limit.Sentence != "" {
+		sentences = append(sentences, r.Limit.Sentence)
+	}
 	if why.Action != "" {
 		sentences = append(sentences, why.Action)
 	}

@@ -22,6 +22,9 @@ func (d *decision) queued() {
 	if d.news.Turn != nil {
 		d.row.Turn = d.news.Turn.Rounded()
 	}
+	if d.news.Limit != nil {
+		d.row.Limit = *d.news.Limit
+	}
 	d.stopImpossibleJob()
 	if d.row.StopVerdict != nil {
 		d.enterStopping()

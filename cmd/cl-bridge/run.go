@@ -83,6 +83,7 @@ func serve(ctx context.Context, p program.Process, c config.Config, r running) e
 		SubmitBound: slurm.SubmitBound(),
 		Settings:    slurm.Settings,
 		Turns:       slurm.Turns,
+		Limits:      assembly.SlurmLimits{Slurm: slurm, User: doctor.LocalUser()},
 		Counts:      counts,
 		Reread:      r.reread,
 		Run: func(ctx context.Context, b *bridge.Bridge) error {

@@ -67,6 +67,8 @@ type Assembly struct {
 	Settings func(ctx context.Context) (sbatch.Settings, error)
 	// Turns gets the places of pending jobs; nil if they are of no interest.
 	Turns func(ctx context.Context, ids []sbatch.JobID) (map[sbatch.JobID]sbatch.Turn, error)
+	// Limits gets the limits of Slurm's QOS and associations; nil if they are of no interest.
+	Limits bridge.LimitSource
 	// Worker is the path of a cl-worker that jobs run in place; empty to install a copy of the
 	// configuration's on the shared disk.
 	Worker string
@@ -294,6 +296,7 @@ func (a Assembly) build(book *ledger.Ledger, watched *sbatch.Observer, installed
 		Now:        watched.Now,
 		Settings:   a.Settings, Adapt: func(p *plan.Policy, s sbatch.Settings) { adapt(c.Slurm, p, s) },
 		Turns:         a.Turns,
+		Limits:        a.Limits,
 		ObserveEvery:  watched.Interval,
 		DoorbellEvery: doorbellEvery,
 		ReadEvery:     readEvery,
