@@ -20,8 +20,7 @@ type Expected struct {
 }
 
 // expectedLine matches sbatch's answer, a whole line (src/sbatch/sbatch.c: main). Its words differ a little between
-// versions: 26.05 has an
-// "a" behind the time.
+// versions: 26.05 has an "a" behind the time.
 var expectedLine = regexp.MustCompile(`Job \d+ to start at (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?: a)? using \d+ processors on (?:nodes )?(\S+)(?: in partition (\S+))?\n`)
 
 // Expect asks the controller, like Try, and returns when and where it would start the job; nil if its answer does not

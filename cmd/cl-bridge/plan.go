@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/cl-slurm/cl-slurm/bridge/admin/doctor"
 	"github.com/cl-slurm/cl-slurm/bridge/admin/submission"
 	"github.com/cl-slurm/cl-slurm/bridge/heartbeat"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
@@ -19,6 +20,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/diskspace"
+	"github.com/cl-slurm/cl-slurm/sbatch"
 	serverplan "github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -104,7 +106,8 @@ func (s *site) plan(ctx context.Context, bundle string, request codalab.Metadata
 	if err != nil {
 		return program.Usage(err)
 	}
-	found, err := submission.Of(ctx, slurmClient(s.Process, s.Config), assembly.Policy(s.Config, id, workers), row, generation, s.Now())
+	slurm, policy := slurmClient(s.Process, s.Config), assembly.Policy(s.Config, id, workers)
+	found, err := submission.Of(ctx, slurm, policy, learnLimits(ctx, slurm, policy), row, generation, s.Now())
 	if printing := s.print(found, found.Text(err)); printing != nil || err != nil {
 		return errors.Join(printing, err)
 	}
@@ -112,6 +115,16 @@ func (s *site) plan(ctx context.Context, bundle string, request codalab.Metadata
 		return &program.Error{Code: program.ExitFailure}
 	}
 	return nil
+}
+
+// learnLimits returns the limits of Slurm's QOS and associations; nil if Slurm does not tell them.
+func learnLimits(ctx context.Context, slurm *sbatch.Client, p plan.Policy) plan.Limits {
+	settings, err := slurm.Settings(ctx)
+	if err != nil {
+		return nil
+	}
+	limits, _ := doctor.LearnLimits(ctx, slurm, settings, doctor.LocalUser(), p) // without their use, if that is hidden
+	return limits
 }
 
 // rowToPlan returns the row to submit, with the id of the bridge and the last generation of its ledger.

@@ -15,6 +15,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/source"
 	"github.com/cl-slurm/cl-slurm/bridge/canary"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
@@ -179,6 +180,9 @@ func (e *Examination) askSlurm(ctx context.Context) *Site {
 		site.Associations, _ = e.Slurm.Associations(ctx, site.User) // without a database nobody has accounts
 	}
 	e.add(Accounting(configured, err))
+	if settings.Cluster != "" { // they are known
+		e.learnLimits(ctx, &site, settings)
+	}
 	return &site
 }
 
@@ -212,6 +216,7 @@ func (e *Examination) queues(ctx context.Context, site Site) (healthy map[string
 			var err error
 			gpus, err = canary.Ask(ctx, e.Slurm, q)
 			checks = append(checks, Tried(q, site, err))
+			checks = append(checks, Limits(q, plan.Policy{Queues: queues, Map: e.Config.Mappings()}.JobKinds(name), site.Limits)...)
 		}
 		e.add(checks...)
 		if one, _ := HasFailed(checks); !one {

@@ -79,11 +79,13 @@ func Accounting(configured bool, err error) Check {
 	return failed("slurm.accounting", err.Error(), "write slurm.accounting = false where this site has no accounting database")
 }
 
-// Site has the partitions of Slurm and the accounts of the bridge's user.
+// Site has the partitions of Slurm, and the accounts and limits of the bridge's user.
 type Site struct {
 	User         string
 	Partitions   []sbatch.Partition
 	Associations []sbatch.Association
+	// Limits are those of QOS and associations; nil if they are not known.
+	Limits plan.Limits
 }
 
 func (s Site) names() []string {

@@ -2,7 +2,10 @@ package status
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/heartbeat"
@@ -19,6 +22,7 @@ func Text(s heartbeat.Status, now time.Time) string {
 		if s.Unknown != "" {
 			said += s.Unknown + "\n"
 		}
+		said += limits(s.Last)
 	}
 	said += "\n"
 	for _, h := range s.Holds {
@@ -41,6 +45,30 @@ func Text(s heartbeat.Status, now time.Time) string {
 	if o := s.Oldest; o != nil {
 		said += fmt.Sprintf("\nThe oldest bundle that waits is %s, of queue %s, claimed %s ago; it is %s, since %s ago:\n  %s\n",
 			o.Bundle, o.Queue, codalab.FormatDuration(now.Sub(o.Claimed)), o.Phase, codalab.FormatDuration(now.Sub(o.Since)), termtext.Line(o.Status))
+	}
+	return said
+}
+
+// limits has a line for the limits of QOS and associations of each queue, and one for those that are not known.
+func limits(c *heartbeat.Heartbeat) string {
+	said, of := "", map[string][]string{}
+	var order []string
+	for _, queue := range slices.Sorted(maps.Keys(c.Limits)) {
+		words := termtext.Line(strings.Join(c.Limits[queue], "; "))
+		if of[words] == nil {
+			order = append(order, words)
+		}
+		of[words] = append(of[words], queue)
+	}
+	for _, words := range order {
+		queues := "queue "
+		if len(of[words]) > 1 {
+			queues = "queues "
+		}
+		said += "Limits of " + queues + strings.Join(of[words], ", ") + ": " + words + ".\n"
+	}
+	if c.LimitsUnknown != "" {
+		said += "Not all limits of QOS and associations are known: " + termtext.Line(c.LimitsUnknown) + ".\n"
 	}
 	return said
 }

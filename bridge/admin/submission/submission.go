@@ -28,6 +28,9 @@ type Submission struct {
 	Script  string   `json:"script"`
 	// Refusal says why the bridge or Slurm refuses it; empty if they do not.
 	Refusal string `json:"refusal,omitempty"`
+	// Limits are sentences about those limits of Slurm's QOS and associations that bound the number of jobs or their
+	// resources together, with their use if Slurm tells it.
+	Limits []string `json:"limits,omitempty"`
 	// Expected is when and where Slurm would start it; nil if Slurm does not say, or has the job.
 	Expected *sbatch.Expected `json:"expected,omitempty"`
 }
@@ -39,9 +42,9 @@ type Slurm interface {
 }
 
 // Of returns the submission of a row: that of its current attempt if Slurm may have its job, else that of the next
-// one. generation is the last that the ledger has given. An error means that Slurm did not answer; the submission is
+// one. generation is the last that the ledger has given; limits may be nil. An error means that Slurm did not answer; the submission is
 // valid then, but for that.
-func Of(ctx context.Context, slurm Slurm, p plan.Policy, r plan.Row, generation int64, now time.Time) (Submission, error) {
+func Of(ctx context.Context, slurm Slurm, p plan.Policy, limits plan.Limits, r plan.Row, generation int64, now time.Time) (Submission, error) {
 	if !r.InFlight() {
 		if r.Staged == nil {
 			r.Staged = &spool.Inputs{}
@@ -50,6 +53,7 @@ func Of(ctx context.Context, slurm Slurm, p plan.Policy, r plan.Row, generation 
 	}
 	request := p.Request(r)
 	s := Submission{Bundle: r.Bundle, Queue: r.Queue, Job: r.Job.ID, Command: slurm.CommandLine(request), Script: request.Script, Refusal: p.Refusal(r)}
+	s.applyLimits(limits, p, request, r)
 	if s.Refusal != "" || s.Job != 0 {
 		return s, nil
 	}
@@ -59,6 +63,25 @@ func Of(ctx context.Context, slurm Slurm, p plan.Policy, r plan.Row, generation 
 		s.Refusal, err = "Slurm refuses it: "+codalab.Sentence(refused.Message), nil
 	}
 	return s, err
+}
+
+// applyLimits notes the limits on the job, and whether it is above one of them by itself: Slurm may take such a job, and
+// never start it.
+func (s *Submission) applyLimits(limits plan.Limits, p plan.Policy, request sbatch.Request, r plan.Row) {
+	kind := p.JobKind(&r)
+	for _, l := range limits[kind] {
+		if l.Kind.OnSubmissions() || l.Kind.OnRunning() || l.Kind.OnShared() {
+			s.Limits = append(s.Limits, plan.LimitSentence(l))
+		}
+	}
+	ceiling, _ := limits.Ceiling([]plan.JobKind{kind})
+	asked := sbatch.NodeResources{CPUs: request.CPUs, Memory: request.MemoryMiB << 20, GPUs: request.GPUs}
+	if request.GPUType != "" {
+		asked.GPUTypes = map[string]int64{request.GPUType: request.GPUs}
+	}
+	if above := ceiling.Exceeds(asked, request.Time); len(above) > 0 && s.Refusal == "" && s.Job == 0 {
+		s.Refusal = "It could never start: " + strings.Join(above, " ")
+	}
 }
 
 // Text returns a submission for people. unanswered is the error of asking Slurm; nil if it answered.
@@ -83,6 +106,9 @@ func (s Submission) Text(unanswered error) string {
 		said += "Slurm would start it at " + termtext.Clock(s.Expected.Start) + " on " + termtext.Line(s.Expected.Nodes) + ", by its present plan.\n"
 	default:
 		said += "Slurm takes it, and does not say when it would start.\n"
+	}
+	for _, limit := range s.Limits {
+		said += termtext.Line(limit) + "\n"
 	}
 	return said + "Nothing was submitted.\n"
 }

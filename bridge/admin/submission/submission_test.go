@@ -45,7 +45,7 @@ func row(seconds int64) plan.Row {
 func TestSubmissionIsTheOneThatTheBridgeWouldMake(t *testing.T) {
 	t.Parallel()
 	slurm := &answering{expected: &sbatch.Expected{Start: noon, Nodes: "n3", Partition: "gpu"}}
-	s, err := Of(t.Context(), slurm, policy(), row(1800), 41, noon)
+	s, err := Of(t.Context(), slurm, policy(), nil, row(1800), 41, noon)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestSubmissionThatSlurmHasIsShownAndNotAskedAbout(t *testing.T) {
 	r := policy().NewAttempt(noon, row(1800), 42)
 	r.Phase, r.Job = plan.Queued, sbatch.Job{ID: 4711}
 	slurm := &answering{}
-	s, err := Of(t.Context(), slurm, policy(), r, 50, noon)
+	s, err := Of(t.Context(), slurm, policy(), nil, r, 50, noon)
 	if err != nil || slurm.asked != 0 || s.Job != 4711 || !strings.Contains(strings.Join(s.Command, " "), "--job-name="+string(r.SubmissionName)+" ") {
 		t.Errorf("%v, asked %d times: %+v", err, slurm.asked, s)
 	}
@@ -98,9 +98,27 @@ func TestRefusalsAndOutagesAreTold(t *testing.T) {
 		{"Slurm is away", 60, answering{err: away}, "Slurm does not say when it would start it.\n", false, true, 1},
 		{"no time", 60, answering{}, "Slurm takes it, and does not say when it would start.\n", false, false, 1},
 	} {
-		s, err := Of(t.Context(), &c.slurm, policy(), row(c.seconds), 0, noon)
+		s, err := Of(t.Context(), &c.slurm, policy(), nil, row(c.seconds), 0, noon)
 		if said := s.Text(err); (err != nil) != c.fails || (s.Refusal != "") != c.refused || c.slurm.asked != c.asked || !strings.Contains(said, c.want) {
 			t.Errorf("%s: %v, asked %d times, refusal %q, no %q in\n%s", c.name, err, c.slurm.asked, s.Refusal, c.want, said)
 		}
+	}
+}
+
+func TestLimitsOnARunAreToldAndDecideWhetherItCanStart(t *testing.T) {
+	t.Parallel()
+	gpu := sbatch.LimitHolder{Account: "lab"}
+	jobs := sbatch.Limit{Holder: gpu, Kind: sbatch.GrpJobs, Most: 40, Used: 40, Known: true}
+	cpus := sbatch.Limit{Holder: sbatch.LimitHolder{QOS: "normal"}, Kind: sbatch.MaxTRESPJ, TRES: "cpu", Most: 2}
+	kind := plan.JobKind{Partition: "gpu"}
+	slurm := &answering{}
+	s, err := Of(t.Context(), slurm, policy(), plan.Limits{kind: {jobs, cpus}}, row(1800), 41, noon)
+	if said := s.Text(err); err != nil || s.Refusal != "" || !strings.HasSuffix(said, "Account lab may run 40 jobs at once, and 40 run.\nNothing was submitted.\n") {
+		t.Errorf("%v, refusal %q:\n%s", err, s.Refusal, said)
+	}
+	cpus.Most = 1
+	s, err = Of(t.Context(), slurm, policy(), plan.Limits{kind: {jobs, cpus}}, row(1800), 41, noon)
+	if want := "It could never start: QOS normal allows one job at most 1 CPU."; err != nil || s.Refusal != want || slurm.asked != 1 {
+		t.Errorf("%v, asked %d times, refusal %q, want %q", err, slurm.asked, s.Refusal, want)
 	}
 }
