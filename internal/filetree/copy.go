@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"time"
@@ -43,10 +42,11 @@ func (p place) failed(doing string, err error) error {
 	return &fs.PathError{Op: doing, Path: p.name, Err: err}
 }
 
-// copier is one call of Copy.
+// copier is one call of Copy or Clone.
 type copier struct {
 	ctx    context.Context //nolint:containedctx // of one call
 	link   bool
+	clones *clones     // of Clone; nil for Copy
 	levels []copiedDir // the copies of the directories in which the walk is
 	closed int         // the first so many levels are closed
 }
@@ -168,6 +168,9 @@ func (c *copier) entry(from, to place) (isDir bool, err error) {
 			// Else the files are on two disks, or the disk or the file's owner (proc(5): protected_hardlinks)
 			// allows no more links.
 		}
+		if c.clones != nil {
+			return false, c.clones.file(c, from, to, &st)
+		}
 		return false, c.file(from, to, &st)
 	}
 	return false, nil
@@ -198,14 +201,8 @@ func (c *copier) file(from, to place, st *unix.Stat_t) (err error) {
 		return to.failed("create", err)
 	}
 	out := os.NewFile(uintptr(fd), to.name)
-	const step = 64 << 20 // each step is one system call where the disks allow it
-	for err == nil {
-		if err = c.ctx.Err(); err == nil {
-			_, err = io.CopyN(out, in, step)
-		}
-	}
-	if errors.Is(err, io.EOF) {
-		err = nil
+	if c.clones == nil || unix.IoctlFileClone(int(out.Fd()), int(in.Fd())) != nil { // the disk does not share blocks
+		err = CopyData(c.ctx, out, in)
 	}
 	changed, _ := unix.TimeToTimespec(time.Unix(st.Mtim.Unix()))
 	return errors.Join(err, out.Chmod(fs.FileMode(mode)), out.Close(),
