@@ -55,7 +55,7 @@ func IsReservedVariable(name string) bool {
 		}
 	}
 	return slices.Contains([]string{
-		"PATH", "HOME", "TMPDIR", "PWD", "OLDPWD", "SHELL", "IFS", "ENV", "BASH_ENV", "SHELLOPTS", "BASHOPTS", "CODALAB", "GCONV_PATH",
+		"PATH", "HOME", "TMPDIR", "PWD", "OLDPWD", "SHELL", "IFS", "ENV", "BASH_ENV", "SHELLOPTS", "BASHOPTS", "CODALAB", "CODALAB_ATTEMPT", "GCONV_PATH",
 		"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL",
 	}, name)
 }

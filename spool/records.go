@@ -55,7 +55,9 @@ type Spec struct {
 	// /<uuid>, unless WorkingDirDisk is WorkingDirLocal.
 	RunDir         string         `json:"run_dir"`
 	WorkingDirDisk WorkingDirDisk `json:"work_dir,omitempty"`
-	GPUs           int            `json:"gpus"`
+	// Resumed is set if RunDir has the files of an earlier attempt (Disk.Carry), with which the command goes on.
+	Resumed bool `json:"resumed,omitempty"`
+	GPUs    int  `json:"gpus"`
 	// MemoryBytes and DiskBytes are limits; 0 means none. Seconds is the time limit of the command; 0
 	// means none but Slurm's.
 	MemoryBytes int64   `json:"memory_bytes"`
@@ -64,6 +66,8 @@ type Spec struct {
 	// KillGraceSeconds is the time from the TERM that stops the command until the KILL; 0 means package
 	// container's default.
 	KillGraceSeconds float64 `json:"kill_seconds,omitempty"`
+	// SignalSeconds is the time before its time limit at which the command gets TERM; 0 means at the limit.
+	SignalSeconds float64 `json:"signal_seconds,omitempty"`
 	// Network is set if the command gets a network, and HostNetwork if that is the node's own, with its loopback
 	// interface. NetworkDenied is set if the bundle requested a network, and its queue gives none.
 	Network       bool `json:"network"`
@@ -269,6 +273,8 @@ type Exit struct {
 	// Terminated is set if the job got TERM (from scancel, a preemption or Slurm's time limit)
 	// before the command had ended.
 	Terminated bool `json:"terminated,omitempty"`
+	// TimedOut is set if the worker ended the command for its time limit.
+	TimedOut bool `json:"timed_out,omitempty"`
 	// NotStarted is set if the command certainly never began: its container could not be prepared or set
 	// up.
 	NotStarted bool `json:"not_started,omitempty"`

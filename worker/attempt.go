@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/internal/filetree"
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -223,7 +226,7 @@ func (r *attemptRun) prepare() (c container.Container, err error) {
 		PinnedReference: r.spec.PinnedReference,
 		Runtime:         r.spec.Runtime,
 		ShellCommand:    r.spec.Command,
-		Env:             slices.Concat(siteVariables(r.spec), r.secrets.env(), []string{"CODALAB=true", "HOME=" + home, "TMPDIR=" + tempDir(r.spec.Bundle)}, r.gpus.env()),
+		Env:             slices.Concat(siteVariables(r.spec), r.secrets.env(), []string{"CODALAB=true", "CODALAB_ATTEMPT=" + strconv.Itoa(r.spec.Attempt), "HOME=" + home, "TMPDIR=" + tempDir(r.spec.Bundle)}, r.gpus.env()),
 		Masked:          r.secrets.masked(),
 		Binds:           slices.Concat(own, ofSite, binds),
 		Devices:         r.gpus.devices,
@@ -236,8 +239,32 @@ func (r *attemptRun) prepare() (c container.Container, err error) {
 		PrivateDir:      r.private.dir,
 		KillGrace:       time.Duration(max(r.spec.KillGraceSeconds, 0) * float64(time.Second)),
 	}
+	if r.spec.Resumed {
+		if err := reopenOutputs(root); err != nil {
+			return c, err
+		}
+	}
 	err = openFiles(root, r.spec.Inputs, &c)
 	return c, err
+}
+
+// reopenOutputs lets the output of a command that goes on be appended to the files of an earlier attempt. It removes what
+// that has put in their place, and opens files that it has closed.
+func reopenOutputs(root *os.Root) error {
+	for _, name := range outputs() {
+		info, err := root.Lstat(name)
+		switch {
+		case err != nil: // openOutput makes it
+		case !info.Mode().IsRegular():
+			err = filetree.RemoveIn(root, name)
+		default:
+			err = root.Chmod(name, info.Mode().Perm()|0o600)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return onShared(fmt.Errorf("reopen %s in the run directory: %w", name, err))
+		}
+	}
+	return nil
 }
 
 // network returns the network of a command.

@@ -149,17 +149,21 @@ func listNames(dir string) ([]string, error) {
 }
 
 // makeLinks makes links in the working directory, and the directories above them. It keeps the
-// links of an earlier worker.
-func makeLinks(root *os.Root, links []link) error {
+// links of an earlier worker. In the files of an earlier attempt, it keeps whatever the command has put in their place.
+func makeLinks(root *os.Root, links []link, resumed bool) error {
 	for _, l := range links {
 		if dir := path.Dir(l.name); dir != "." {
-			if err := root.MkdirAll(dir, 0o755); err != nil {
+			err := root.MkdirAll(dir, 0o755)
+			if err != nil && resumed && replaced(root, dir) {
+				continue
+			}
+			if err != nil {
 				return linkError(l, err)
 			}
 		}
 		err := root.Symlink(l.target, l.name)
 		if errors.Is(err, fs.ErrExist) {
-			if standing, readErr := root.Readlink(l.name); readErr == nil && standing == l.target {
+			if standing, readErr := root.Readlink(l.name); resumed || readErr == nil && standing == l.target {
 				continue
 			}
 		}
@@ -168,6 +172,17 @@ func makeLinks(root *os.Root, links []link) error {
 		}
 	}
 	return nil
+}
+
+// replaced reports whether a path of directories is something else: a file, or a link that leads nowhere or out of the
+// working directory.
+func replaced(root *os.Root, dir string) bool {
+	for ; dir != "."; dir = path.Dir(dir) {
+		if info, err := root.Lstat(dir); err == nil && !info.IsDir() {
+			return true
+		}
+	}
+	return false
 }
 
 // linkError describes the failure of a link. The directory was empty, so an existing name belongs

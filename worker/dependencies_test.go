@@ -70,7 +70,7 @@ func TestDependenciesAreBoundAndLinked(t *testing.T) {
 		root, err := os.OpenRoot(t.TempDir())
 		must(t, err)
 		for range 2 { // once more after an earlier worker
-			must(t, makeLinks(root, links))
+			must(t, makeLinks(root, links, false))
 		}
 		for _, l := range links {
 			if target, err := root.Readlink(l.name); err != nil || target != l.target {
@@ -103,7 +103,7 @@ func TestDependenciesThatCannotBeShownAreTheUsersFault(t *testing.T) {
 		if err == nil {
 			root, openErr := os.OpenRoot(t.TempDir())
 			must(t, openErr)
-			err = makeLinks(root, links)
+			err = makeLinks(root, links, false)
 			must(t, root.Close())
 		}
 		got := ending{err: err}.verdict(spool.Spec{})

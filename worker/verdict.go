@@ -45,7 +45,10 @@ type ending struct {
 }
 
 // limitError is a sentence that names the limit that a command has exceeded.
-type limitError struct{ sentence string }
+type limitError struct {
+	sentence string
+	timedOut bool // it is the time limit
+}
 
 func (e *limitError) Error() string { return e.sentence }
 
@@ -87,7 +90,7 @@ func (e ending) verdict(spec spool.Spec) spool.Exit {
 	var limit *limitError
 	switch {
 	case errors.As(e.overLimit, &limit):
-		out.Cause, out.Failure = spool.CauseLimit, limit.sentence
+		out.Cause, out.Failure, out.TimedOut = spool.CauseLimit, limit.sentence, limit.timedOut
 	case e.oomKills > 0 && (e.err != nil || e.exit.Code != 0):
 		out.Cause, out.Failure = spool.CauseLimit, memorySentence(spec.MemoryBytes, e.memoryPeak)
 	case e.err != nil:
@@ -233,7 +236,12 @@ func (e ending) noexecSentence(spec spool.Spec) string {
 // The sentences about limits begin like those of CodaLab's own worker
 // (codalab/worker/worker_run_state.py: check_resource_utilization).
 
+// timeSentence is about a command that has used up its time, or got TERM ahead of the limit, at this uptime.
 func timeSentence(uptime, limit time.Duration) string {
+	if uptime < limit {
+		return fmt.Sprintf("Time limit exceeded. (TERM at container uptime %s, %s before the time limit %s) Ask for more with --request-time.",
+			codalab.FormatDuration(uptime), codalab.FormatDuration(limit-uptime), codalab.FormatDuration(limit))
+	}
 	return fmt.Sprintf("Time limit exceeded. (Container uptime %s > time limit %s) Ask for more with --request-time.",
 		codalab.FormatDuration(roundUp(uptime)), codalab.FormatDuration(limit))
 }

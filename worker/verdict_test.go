@@ -16,7 +16,7 @@ import (
 
 func TestVerdictNamesTheCauseOfTheEnd(t *testing.T) {
 	t.Parallel()
-	limit := &limitError{"Time limit exceeded."}
+	limit := &limitError{sentence: "Time limit exceeded."}
 	exited := func(code int) container.Exit {
 		e := container.Exit{Code: code}
 		if code > 128 {

@@ -62,8 +62,8 @@ func (r *attemptRun) reportStatus(ctx context.Context) {
 	}
 }
 
-// watchUsage samples the command's use. It stops the command at its time limit, and at its memory
-// limit if the kernel does not enforce that. Time for which Slurm suspends the job does not count
+// watchUsage samples the command's use. It stops the command at its time limit, or so long before it as the
+// specification says, and at its memory limit if the kernel does not enforce that. Time for which Slurm suspends the job does not count
 // (see runTime).
 func (r *attemptRun) watchUsage(ctx context.Context, m meter, started <-chan int, stopCommand context.CancelCauseFunc) {
 	var root int
@@ -74,8 +74,9 @@ func (r *attemptRun) watchUsage(ctx context.Context, m meter, started <-chan int
 	}
 	m = m.ofContainer(root)
 	limit := timeLimit(r.spec.Seconds)
+	signal := limit - time.Duration(max(0, r.spec.SignalSeconds)*float64(time.Second)) // the command gets TERM then
 	ran := runTime{counted: time.Now()}
-	expiry := time.NewTimer(ran.next(limit))
+	expiry := time.NewTimer(ran.next(signal))
 	defer expiry.Stop()
 	memory := r.spec.MemoryBytes
 	if m.memory.enforces(memory) {
@@ -90,16 +91,16 @@ func (r *attemptRun) watchUsage(ctx context.Context, m meter, started <-chan int
 		case root = <-started: // the next runtime, after one that the host refused
 		case <-expiry.C:
 			ran.count(time.Now())
-			if ran.total < limit {
-				expiry.Reset(ran.next(limit))
+			if ran.total < signal {
+				expiry.Reset(ran.next(signal))
 			} else {
-				stopCommand(&limitError{timeSentence(ran.total, limit)})
+				stopCommand(&limitError{sentence: timeSentence(ran.total, limit), timedOut: true})
 			}
 		case <-tick.C:
 			s := m.read(root)
 			r.usage.addSample(s)
 			if used := m.above(s, root, memory); used > 0 {
-				stopCommand(&limitError{memorySentence(memory, used)})
+				stopCommand(&limitError{sentence: memorySentence(memory, used)})
 			}
 		}
 	}
@@ -162,7 +163,7 @@ func (r *attemptRun) watchDisk(ctx context.Context, stopCommand context.CancelCa
 		switch {
 		case limit <= 0:
 		case bytes > limit:
-			stopCommand(&limitError{diskSentence(limit, bytes)})
+			stopCommand(&limitError{sentence: diskSentence(limit, bytes)})
 		case err != nil: // finalDisk opens closed directories
 			r.Log.DebugContext(ctx, "the run's disk space was not measured whole", slog.Any("error", err))
 		}
@@ -188,7 +189,7 @@ func (r *attemptRun) finalDisk(ctx context.Context, hurry bool) (overLimit, unme
 		return nil, nil
 	case bytes > limit:
 		r.usage.setDisk(bytes)
-		return &limitError{diskSentence(limit, bytes)}, nil
+		return &limitError{sentence: diskSentence(limit, bytes)}, nil
 	case walk.Err() != nil:
 		return nil, fmt.Errorf("its disk space at the end could not be measured within %v, and was %s before", longest, codalab.FormatSize(r.usage.snapshot(time.Time{}).Usage.DiskBytes))
 	case err != nil:

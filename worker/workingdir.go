@@ -68,7 +68,7 @@ func (r *attemptRun) makeLinks(links []link) (err error) {
 		return fmt.Errorf("open the working directory: %w", err)
 	}
 	defer func() { err = errors.Join(err, root.Close()) }()
-	return makeLinks(root, links)
+	return makeLinks(root, links, r.spec.Resumed)
 }
 
 // copyGrace limits the copy of a local working directory after TERM. The sum of copyGrace and the
