@@ -33,6 +33,7 @@ type Config struct {
 	// Secrets gives bundles their secrets; nil if the bridge takes no bundle that names any.
 	Secrets *Secrets
 	Spool   Spool
+	Carrier Carrier
 	// Gauge measures the shared disk; nil for no measurement.
 	Gauge     Gauge
 	Stager    Stager
@@ -154,7 +155,7 @@ func (b *Bridge) assemble() {
 	b.disk = diskWatch{gauge: b.Gauge, inForce: &b.inForce, board: &b.board, inbox: &b.inbox, condition: &b.condition, log: b.Log, now: b.Now}
 	b.doer = doer{
 		inForce: &b.inForce, workerID: b.Config.WorkerID, hostname: b.Hostname, remote: b.remote(),
-		service: b.Service, owners: ownerNames{service: b.Owners, now: b.Now}, secrets: b.Secrets, scheduler: b.Scheduler, spool: b.Spool, stager: b.Stager, collector: b.Collector,
+		service: b.Service, owners: ownerNames{service: b.Owners, now: b.Now}, secrets: b.Secrets, scheduler: b.Scheduler, spool: b.Spool, carrier: b.Carrier, stager: b.Stager, collector: b.Collector,
 		trials:  trials{scheduler: b.Scheduler, inForce: &b.inForce, capacity: &b.board.capacity, now: b.Now},
 		records: &b.records, reports: &b.board.reports, inbox: &b.inbox, log: b.Log, now: b.Now,
 	}

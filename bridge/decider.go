@@ -180,7 +180,7 @@ func (d *decider) followLow(ctx context.Context, in *arrivals) {
 	case before && !d.isLow():
 		d.log.InfoContext(ctx, "bundles are claimed and inputs are staged again")
 	}
-	for _, bundle := range d.rows.withoutInputs(*d.diskLow) {
+	for _, bundle := range d.rows.needDisk(*d.diskLow) {
 		in.newsOf(bundle) // decide fills it in
 	}
 }

@@ -103,7 +103,7 @@ func (w *diskWatch) answersAgain(ctx context.Context, now time.Time) {
 // whose staging has not begun is told why by Step.
 func (w *diskWatch) tellWaiting(progress func(plan.Row) string) {
 	for _, r := range w.board.view.all() {
-		staged := r.Phase == plan.Staging && r.Staged == nil && r.Progress != ""
+		staged := r.NeedsDisk() && r.Progress != ""
 		if staged || r.Phase == plan.Submitting && !r.Prepared || r.Phase == plan.Collecting {
 			said := progress(*r)
 			w.inbox.put(r.Bundle, func(n *plan.News) { n.Progress = said })

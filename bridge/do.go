@@ -10,6 +10,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -25,6 +26,7 @@ type doer struct {
 	secrets   *Secrets
 	scheduler sbatch.Scheduler
 	spool     Spool
+	carrier   Carrier
 	stager    Stager
 	collector Collector
 	trials    trials
@@ -77,6 +79,9 @@ func (d *doer) doForRow(ctx context.Context, k plan.Kind, r plan.Row) func(*plan
 	case plan.Stage:
 		end := d.stage(ctx, r)
 		return func(n *plan.News) { n.Staged, n.Progress = &end, "" }
+	case plan.Carry:
+		o := outcome(d.carry(ctx, r))
+		return func(n *plan.News) { n.Carried, n.Progress = &o, "" }
 	case plan.Prepare:
 		o := d.prepare(ctx, r)
 		return func(n *plan.News) { n.Prepared = &o }
@@ -165,6 +170,15 @@ func (d *doer) stage(ctx context.Context, r plan.Row) plan.StageEnd {
 		}
 	}
 	return plan.StageEnd{Outcome: outcome(err), Inputs: inputs}
+}
+
+// carry copies the files of a bundle that is resumed for its next attempt.
+func (d *doer) carry(ctx context.Context, r plan.Row) error {
+	policy, progress := d.inForce.now(), d.progressOf(r.Bundle)
+	from, to := r.Resumption.From, spool.NameAttempt(r.Attempt.Number+1, policy.Bridge)
+	return d.carrier.Carry(ctx, r.Bundle, from, to, func(copied int) {
+		progress(fmt.Sprintf("Copying the files of the interrupted attempt: %s so far.", termtext.Count(copied, "file")))
+	})
 }
 
 // prepare writes what the job reads: the values of its secrets and its specification. A full disk gives the same
@@ -296,7 +310,7 @@ func (d *doer) collect(ctx context.Context, r plan.Row) plan.Outcome {
 	}
 	policy := d.inForce.now()
 	mode := policy.Queues[r.Queue].ResultsMode
-	details, err := d.collector.Collect(ctx, *r.Run, policy.Layout.RunDir(r.Bundle, r.OnDisk), mode, d.progressOf(r.Bundle))
+	details, err := d.collector.Collect(ctx, *r.Run, policy.Layout.RunDir(r.Bundle, r.FilesIn()), mode, d.progressOf(r.Bundle))
 	o := outcome(err)
 	if err == nil {
 		o.Details = details

@@ -79,7 +79,7 @@ func (a *activeEffects) end(e plan.Effect) { delete(a.effects, keyOf(e)) }
 // cancelOutdated cancels the long effects of a row that has left the phase in which it wanted
 // them.
 func (a *activeEffects) cancelOutdated(row *plan.Row) {
-	for _, k := range []plan.Kind{plan.Stage, plan.Collect} {
+	for _, k := range []plan.Kind{plan.Stage, plan.Carry, plan.Collect} {
 		e, ok := a.effects[effectKey{kind: k, bundle: row.Bundle, attempt: row.Attempt.Number}]
 		if ok && e.phase != row.Phase && e.cancel != nil {
 			e.cancel()

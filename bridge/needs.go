@@ -70,6 +70,11 @@ type Spool interface {
 	Release(bundle string) error
 }
 
+// Carrier copies the files of bundles that are resumed. spool.Disk is one, and documents the method.
+type Carrier interface {
+	Carry(ctx context.Context, bundle string, from, to spool.AttemptName, files func(copied int)) error
+}
+
 // Gauge measures the shared disk. spool.Disk is one.
 type Gauge interface {
 	Space() (spool.Space, error)

@@ -20,7 +20,7 @@ func AtOnce(k plan.Kind) int {
 		return 1
 	case plan.Stage:
 		return 2048
-	case plan.Collect:
+	case plan.Collect, plan.Carry:
 		return 8
 	case plan.Claim, plan.Prepare, plan.ReadRecords, plan.Fence, plan.Confirm, plan.Release, plan.Forget:
 	}
@@ -76,7 +76,7 @@ func (p *places) hasSmallResults(ctx context.Context, r plan.Row, owner turns.Pa
 	}
 	defer leave()
 	policy := p.inForce.now()
-	return p.collector.Small(*r.Run, policy.Layout.RunDir(r.Bundle, r.OnDisk), policy.Queues[r.Queue].ResultsMode)
+	return p.collector.Small(*r.Run, policy.Layout.RunDir(r.Bundle, r.FilesIn()), policy.Queues[r.Queue].ResultsMode)
 }
 
 // waits returns the progress of an effect without a place; empty if that is not worth a report.
@@ -84,6 +84,8 @@ func waits(k plan.Kind) string {
 	switch k {
 	case plan.Stage:
 		return "Waiting for its turn: the inputs of other bundles are being staged."
+	case plan.Carry:
+		return "Waiting for its turn: the files of other bundles are being copied."
 	case plan.Collect:
 		return "Waiting for its turn: the results of other bundles are being collected."
 	default: // the others take seconds

@@ -62,15 +62,15 @@ func (a *replier) replyToRead(ctx context.Context, q plan.Queue, m codalab.Messa
 	r, ok := a.knownRow(ctx, m.UUID)
 	switch {
 	case !ok || m.ReadArgs == nil:
-	case r.Begun == nil && r.Phase != plan.Done:
+	case !r.HasFiles() && r.Phase != plan.Done:
 		// The server may believe that an earlier attempt still runs. The sentence is its own
 		// (codalab/lib/download_manager.py: _get_target_info_within_bundle).
 		reply = codalab.ReadReply{ErrorCode: http.StatusNotFound, ErrorMessage: fmt.Sprintf("Bundle %s hasn't started running yet, files not available", m.UUID)}
-	case r.Begun != nil && r.Run != nil:
+	case r.HasFiles() && r.Run != nil:
 		if _, err := standing(ctx, a.service, r); err != nil {
 			return errors.Join(err, a.service.Reply(ctx, a.workerID(q.Name), m.SocketID, reply))
 		}
-		root, err := a.collector.Open(*r.Run, a.inForce.now().Layout.RunDir(r.Bundle, r.OnDisk))
+		root, err := a.collector.Open(*r.Run, a.inForce.now().Layout.RunDir(r.Bundle, r.FilesIn()))
 		if err == nil {
 			defer func() { _ = root.Close() }() // only read
 			target := codalab.Target{BundleUUID: m.UUID, Subpath: m.Path}

@@ -133,7 +133,7 @@ func (t *rows) countUnsubmitted(r *plan.Row, n int) {
 
 // retrying reports whether the last try to submit a row failed.
 func retrying(r *plan.Row) bool {
-	return (r.Phase == plan.Staging || r.Phase == plan.Submitting) && r.Staged != nil && r.FailedTries > 0
+	return (r.Phase == plan.Staging || r.Phase == plan.Submitting) && r.Staged != nil && !r.NeedsDisk() && r.FailedTries > 0
 }
 
 // unlist takes a row out of all indexes but byBundle and due.
@@ -196,12 +196,12 @@ func (t *rows) nextDue() (time.Time, bool) {
 	return t.due[0].due, true
 }
 
-// withoutInputs returns, in order, the bundles without inputs that are staged, except those whose rows name low
-// already.
-func (t *rows) withoutInputs(low string) []string {
+// needDisk returns, in order, the bundles that need room on the shared disk before they can be submitted, except those
+// whose rows name low already.
+func (t *rows) needDisk(low string) []string {
 	var waiting []string
 	for bundle, e := range t.byBundle {
-		if e.row != nil && e.row.Phase == plan.Staging && e.row.Staged == nil && e.row.DiskLow != low {
+		if e.row != nil && e.row.NeedsDisk() && e.row.DiskLow != low {
 			waiting = append(waiting, bundle)
 		}
 	}

@@ -95,7 +95,7 @@ func (s *site) start() {
 	s.book = book
 	b := &bridge.Bridge{Config: bridge.Config{
 		Policy: s.policy(), Name: "ann-login1", Hostname: "login1",
-		Ledger: book, Scheduler: observed(slowly{s.slurm}), Service: s.server, Spool: spool.Disk{Layout: s.shared, Bridge: book.ID},
+		Ledger: book, Scheduler: observed(slowly{s.slurm}), Service: s.server, Spool: spool.Disk{Layout: s.shared, Bridge: book.ID}, Carrier: spool.Disk{Layout: s.shared, Bridge: book.ID},
 		Stager: fakeStager{}, Collector: s.server, Now: time.Now,
 		Log:          slog.New(slog.NewTextHandler(s.Output(), nil)),
 		ObserveEvery: 6 * time.Second, DoorbellEvery: 350 * time.Millisecond, ReadEvery: 5 * time.Second,

@@ -135,7 +135,7 @@ func count(effects []plan.Effect, k plan.Kind) int {
 // that the ledger is not older than Slurm's jobs.
 func irrevocable(k plan.Kind) bool {
 	switch k {
-	case plan.Submit, plan.Cancel, plan.Release:
+	case plan.Carry, plan.Submit, plan.Cancel, plan.Release:
 		return true
 	case plan.Claim, plan.Stage, plan.Prepare, plan.AskQueue, plan.QueryAccounting, plan.ReadRecords, plan.Fence, plan.Collect, plan.Confirm, plan.Forget:
 	}

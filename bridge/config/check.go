@@ -141,6 +141,8 @@ func (q Queue) check(name string) error {
 		return fmt.Errorf("group = %q: want the name of a group of the server's users", q.Group)
 	case q.MaxTime.Duration != 0 && q.DefaultTime.Duration > q.MaxTime.Duration:
 		return errors.New("default_time is above max_time")
+	case q.MaxTime.Duration != 0 && q.Signal.Duration >= q.MaxTime.Duration:
+		return errors.New("signal is not below max_time: no run would have time before its TERM")
 	case q.RetryBegun != plan.RetryNever && q.RetryBegun != plan.RetryOnPlatform:
 		return fmt.Errorf("retry_begun = %q: want %q or %q", q.RetryBegun, plan.RetryNever, plan.RetryOnPlatform)
 	case !filepath.IsAbs(q.Scratch):

@@ -162,6 +162,7 @@ type Queue struct {
 	DefaultDisk    Size                 `toml:"default_disk"`
 	TimeGrace      Duration             `toml:"time_grace"`
 	KillGrace      Duration             `toml:"kill_grace"`
+	Signal         Duration             `toml:"signal"`
 	MemoryOverhead Size                 `toml:"memory_overhead"`
 	MaxProcesses   int                  `toml:"max_processes"`
 	MaxInFlight    int                  `toml:"max_in_flight"`
@@ -199,7 +200,7 @@ func (c Config) Plan() map[string]plan.Queue {
 			Name: name, Tag: q.tag(name), Group: q.Group, Default: q.Default,
 			Partition: q.Partition, Account: q.Account, QOS: q.QOS, WCKey: q.WCKey,
 			Reservation: q.Reservation, Constraint: q.Constraint, Nice: int64(q.Nice), GPUType: q.GresType,
-			DefaultTime: q.DefaultTime.Duration, MaxTime: q.MaxTime.Duration, TimeGrace: q.TimeGrace.Duration, KillGrace: q.KillGrace.Duration,
+			DefaultTime: q.DefaultTime.Duration, MaxTime: q.MaxTime.Duration, TimeGrace: q.TimeGrace.Duration, KillGrace: q.KillGrace.Duration, Signal: q.Signal.Duration,
 			DefaultDisk: q.DefaultDisk.Bytes, MemoryOverhead: q.MemoryOverhead.Bytes, MaxProcesses: int64(q.MaxProcesses), MaxInFlight: q.MaxInFlight, RetryBegun: q.RetryBegun,
 			Path: q.Path, Environment: q.environment(), Binds: q.binds(), Scratch: q.Scratch, WorkingDirDisk: q.WorkingDirDisk, Runtime: q.Runtime, Network: q.Network, ResultsMode: q.ResultsMode,
 			DefaultCPUImage: cmp.Or(q.DefaultImage, c.Image.DefaultCPU),

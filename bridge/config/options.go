@@ -61,7 +61,7 @@ func ownOptions() []ownOption {
 		{[]string{"export", "export-file", "get-user-env"}, "the bridge states the environment of its jobs; to add to PATH, see path"},
 		{[]string{"chdir", "error", "input", "open-mode", "output"}, "the bridge chooses the files of its jobs"},
 		{[]string{"wrap", "external"}, "the bridge submits a script of its own"},
-		{[]string{"signal"}, "the worker keeps the time limit itself, and takes most signals for the end of its job; for a preemption, see kill_grace"},
+		{[]string{"signal"}, "the worker keeps the time limit itself, and takes most signals for the end of its job; see signal and kill_grace"},
 		{[]string{"autocomplete", "help", "parsable", "test-only", "usage", "version", "wait"}, "sbatch has to answer with the job's number at once"},
 		{[]string{"partition"}, "write it as the queue's partition"},
 		{[]string{"account"}, "write it as the queue's account"},

@@ -107,6 +107,9 @@ func waitsFor(r plan.Row) string {
 		if r.Staged == nil {
 			return "its image and its dependencies, which are being brought in"
 		}
+		if r.NeedsDisk() {
+			return "a copy of its files for the next attempt, because it is resumed"
+		}
 		if r.Held != "" {
 			return "Slurm, or its nodes: " + r.Held
 		}

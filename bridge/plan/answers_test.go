@@ -52,6 +52,9 @@ func (w *world) job(a *arguments) sbatch.Job {
 	case j.Nodes == "" && j.State != sbatch.StatePending:
 		j.Nodes = "n1"
 	}
+	if submitted := a.get("submitted"); submitted != "" {
+		j.Submitted = epoch.Add(a.length(submitted))
+	}
 	if start := a.get("start"); start != "" {
 		j.Start = epoch.Add(a.length(start))
 	}
@@ -148,6 +151,7 @@ func (w *world) note(a *arguments) error {
 func (w *world) exit(a *arguments, token string) *spool.Exit {
 	e := exit(a.number(cmp.Or(a.get("code"), "0")))
 	e.Token, e.Terminated, e.Failure = token, a.flag("terminated"), a.get("failure")
+	e.TimedOut = a.flag("timed-out")
 	e.Cause = spool.Cause(cmp.Or(a.get("cause"), string(e.Cause)))
 	if a.flag("not-started") {
 		e.NotStarted, e.ExitCode, e.CommandStarted, e.CommandEnded = true, nil, time.Time{}, time.Time{}
@@ -188,6 +192,8 @@ func (w *world) answer(a *arguments) error {
 		n.Claimed = &plan.Claimed{Outcome: o, Accepted: a.flag("yes"), Refusal: a.get("refusal")}
 	case plan.Stage:
 		n.Staged = &plan.StageEnd{Outcome: o, Inputs: spool.Inputs{SIF: "/shared/cache/x.sif"}}
+	case plan.Carry:
+		n.Carried = &o
 	case plan.Prepare:
 		n.Prepared = &o
 	case plan.Submit:

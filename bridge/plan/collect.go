@@ -12,9 +12,10 @@ import (
 // shows late still replaces the verdict from Slurm's state.
 func (d *decision) collecting() {
 	if d.exitIsNew && d.row.Times.Finalizing.IsZero() {
-		v := d.ownVerdict(*d.row.Exit)
+		v := d.explainResumption(d.ownVerdict(*d.row.Exit))
 		d.row.Verdict = &v
 	}
+	d.cancelLeftJob()
 	if d.endedAtServer() {
 		return
 	}
@@ -137,7 +138,7 @@ func withWorker(s codalab.State) bool {
 // again. Results that the bridge has given up are not collected again, because the server would
 // refuse them once more.
 func (d *decision) uploadFailed(c Confirmation) bool {
-	return c.UploadFailure != "" && d.row.Begun != nil && !d.row.Uncollected
+	return c.UploadFailure != "" && d.row.HasFiles() && !d.row.Uncollected
 }
 
 // collectAgain collects results again that the server has thrown away, and then the verdict. This may

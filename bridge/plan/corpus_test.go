@@ -51,6 +51,15 @@ func variants() map[string]func(*plan.Row) {
 		"no room": func(r *plan.Row) {
 			r.Room = &plan.RoomWait{HeldResults: spool.HeldResults{Size: "12g in 40 entries", Dir: "/shared/runs/x/1"}, Since: epoch, Until: epoch.Add(time.Hour)}
 		},
+		"asking": asking,
+		"resumed": func(r *plan.Row) {
+			asking(r)
+			r.Begun, r.Exit, r.Resumption = nil, nil, plan.Resumption{Count: 1, From: "1-b1b2b3", Copied: 1, Why: "Its node failed."}
+		},
+		"resumed and begun": func(r *plan.Row) {
+			asking(r)
+			r.Resumption = plan.Resumption{Count: 2, From: "1-b1b2b3", Copied: 2, Why: "Its node failed."}
+		},
 		"other queue": func(r *plan.Row) { r.Queue = "gone" },
 		"releasing":   func(r *plan.Row) { r.Releasing = true },
 		"vanished":    func(r *plan.Row) { r.Begun, r.Exit, r.RecordsGoneSince, r.NoJobSince = nil, nil, epoch, epoch },
@@ -62,6 +71,20 @@ func variants() map[string]func(*plan.Row) {
 			*r = plan.Row{Bundle: uuid, Phase: r.Phase, Attempt: plan.Attempt{Number: 1, SubmissionName: submission}, StopVerdict: r.StopVerdict, Verdict: r.Verdict, Reason: "an old row"}
 		},
 	}
+}
+
+// asking lets a bundle ask to be resumed.
+func asking(r *plan.Row) {
+	run := *r.Run
+	run.Metadata = codalab.Metadata{"tags": []any{"resume=2"}}
+	r.Run = &run
+}
+
+// timedOut returns the exit record of a command that its worker ended for its time limit.
+func timedOut() *spool.Exit {
+	e := exit(143)
+	e.Cause, e.TimedOut, e.Failure = spool.CauseLimit, true, "Time limit exceeded."
+	return e
 }
 
 // states lists the states that package sbatch defines.
@@ -120,7 +143,8 @@ func everyNews() map[string]plan.News {
 	foreign.Token = "token-2"
 	for name, n := range map[string]plan.News{
 		"none": read(2*time.Hour, nil, nil), "start": read(2*time.Hour, started(), nil), "end": read(2*time.Hour, started(), exit(0)),
-		"failure": read(2*time.Hour, started(), exit(3)), "termination": read(2*time.Hour, started(), stopped),
+		"late end": read(2*time.Hour, started(), timedOut()),
+		"failure":  read(2*time.Hour, started(), exit(3)), "termination": read(2*time.Hour, started(), stopped),
 		"end without start": read(2*time.Hour, nil, exit(0)), "foreign end": read(2*time.Hour, started(), foreign),
 		"fencing": read(2*time.Hour, &spool.Started{Fenced: true}, nil), "another attempt": {Records: &plan.Records{Attempt: 7, Records: spool.Records{Started: started(), Exit: exit(0)}}},
 		"half": {Records: &plan.Records{Attempt: 1, Records: spool.Records{Started: started()}}, RecordsFailure: "permission denied"},
@@ -135,6 +159,7 @@ func everyNews() map[string]plan.News {
 		news["claim "+name] = plan.News{Claimed: &plan.Claimed{Outcome: o, Accepted: true}}
 		news["claim not accepted "+name] = plan.News{Claimed: &plan.Claimed{Outcome: o}}
 		news["staging "+name] = plan.News{Staged: &plan.StageEnd{Outcome: o, Inputs: spool.Inputs{SIF: "/x.sif"}}}
+		news["copy "+name] = plan.News{Carried: &o}
 		news["preparation "+name] = plan.News{Prepared: &o}
 		news["cancellation "+name] = plan.News{Cancelled: &o}
 		news["collection "+name] = plan.News{Collected: &o}

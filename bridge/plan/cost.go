@@ -17,6 +17,11 @@ type Spent struct {
 	// they had their resources.
 	Queued    time.Duration `json:"queued,omitempty"`
 	Allocated time.Duration `json:"allocated,omitempty"`
+	// CommandSeconds is the time for which the commands of earlier attempts ran, UserSeconds and SystemSeconds the
+	// processor time that they used.
+	CommandSeconds float64 `json:"command_seconds,omitempty"`
+	UserSeconds    float64 `json:"user_seconds,omitempty"`
+	SystemSeconds  float64 `json:"system_seconds,omitempty"`
 	// Last is the attempt before the current one; nil if it had no job that started.
 	Last *Charge `json:"last,omitempty"`
 }
@@ -87,6 +92,9 @@ func (d *decision) noteCost() {
 	}
 	s := &d.row.Spent
 	s.Queued, s.Allocated, s.Last = s.Queued+c.Queued(), s.Allocated+c.Allocated(), &c
+	s.CommandSeconds += c.CommandSeconds
+	s.UserSeconds += c.Usage.UserSeconds
+	s.SystemSeconds += c.Usage.SystemSeconds
 }
 
 // Charge returns the cost of the current attempt once it is concluded. It returns false if the attempt had no job that

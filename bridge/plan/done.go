@@ -72,7 +72,7 @@ func (d *decision) done() {
 // server may have lost the results too, so the bridge collects them again if there are any.
 func (d *decision) reportEndAgain() {
 	const reason = "the server has lost the bundle's end (worker_offline)"
-	if d.row.Begun == nil || d.row.Uncollected {
+	if !d.row.HasFiles() || d.row.Uncollected {
 		d.finalize(reason + ": the verdict is reported again")
 		return
 	}

@@ -12,6 +12,9 @@ const (
 	Claim Kind = "claim"
 	// Stage brings the image and the dependencies to the shared disk.
 	Stage Kind = "stage"
+	// Carry copies the files of a bundle that is resumed into the run directory of its next attempt. It removes those of
+	// other earlier attempts.
+	Carry Kind = "carry"
 	// Prepare writes the job's specification to the shared disk.
 	Prepare Kind = "prepare"
 	// Submit runs sbatch. It is the only effect that may not be repeated at will.
@@ -40,7 +43,7 @@ const (
 
 // Kinds lists the kinds of effects.
 func Kinds() []Kind {
-	return []Kind{Claim, Stage, Prepare, Submit, AskQueue, QueryAccounting, ReadRecords, Fence, Cancel, Collect, Confirm, Release, Forget}
+	return []Kind{Claim, Stage, Carry, Prepare, Submit, AskQueue, QueryAccounting, ReadRecords, Fence, Cancel, Collect, Confirm, Release, Forget}
 }
 
 // Effect is one action outside the ledger, done after Row was saved. At most one effect of a kind runs at

@@ -56,6 +56,7 @@ func newsNames(n plan.News) []string {
 	add(n.Records != nil || n.RecordsFailure != "", "records")
 	add(n.Claimed != nil, "claim's answer")
 	add(n.Staged != nil || n.Progress != "", "stage's answer")
+	add(n.Carried != nil, "carry's answer")
 	add(n.Prepared != nil, "prepare's answer")
 	add(n.Submitted != nil, "submit's answer")
 	add(n.Canary != nil, "canary's answer")

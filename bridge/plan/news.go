@@ -54,6 +54,7 @@ type News struct {
 	// The outcomes of effects.
 	Claimed   *Claimed
 	Staged    *StageEnd
+	Carried   *Outcome `json:",omitempty"`
 	Prepared  *Outcome
 	Submitted *Submission
 	Canary    *Canary `json:",omitempty"`
@@ -62,7 +63,7 @@ type News struct {
 	Collected *Outcome
 	Confirmed *Confirmation
 	Released  *Outcome
-	// Progress describes the progress of staging, preparing or collecting.
+	// Progress describes the progress of staging, carrying, preparing or collecting.
 	Progress string
 	// DataChanged names the data that the bundle used in place and that had changed when the bridge was
 	// about to collect its results.

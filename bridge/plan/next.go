@@ -266,10 +266,10 @@ func (d *decision) offeredAgain() {
 	case d.row.Releasing, d.row.Dropped: // its files are being removed; the server will offer the bundle again, and it gets a new row
 	case d.row.GivesBack():
 		d.dropRow("the server has staged the bundle again")
-	case d.row.Phase == Done && d.row.Begun == nil:
+	case d.row.Phase == Done && !d.row.HasFiles():
 		d.wantEffect(Claim)
 		d.finalize("the server offered the bundle again after its end: the verdict is reported again")
-	case d.row.Phase == Done, d.row.Phase == Finalizing && d.row.Begun != nil:
+	case d.row.Phase == Done, d.row.Phase == Finalizing && d.row.HasFiles():
 		// The server may have lost the results too.
 		d.wantEffect(Claim)
 		d.enter(Collecting, "the server offered the bundle again after its end: the results are collected again")

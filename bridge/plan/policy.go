@@ -132,6 +132,8 @@ type Queue struct {
 	// KillGrace is the time that a command has between TERM and KILL; 0 for the worker's default, which is
 	// too short for a checkpoint. If it is set, Slurm signals the worker at once at a preemption.
 	KillGrace time.Duration
+	// Signal is the time before its time limit at which a command gets TERM, to save its state; 0 for none.
+	Signal time.Duration `json:",omitempty"`
 	// MemoryOverhead is added to request_memory, in bytes, for the processes around the
 	// command.
 	MemoryOverhead int64
@@ -139,7 +141,7 @@ type Queue struct {
 	MaxProcesses int64
 	// MaxInFlight bounds the queue's jobs in Slurm; 0 for no bound.
 	MaxInFlight int
-	// RetryBegun decides whether a bundle that has begun may begin again.
+	// RetryBegun decides whether a bundle that has begun, and does not ask to be resumed, may begin again.
 	RetryBegun RetryBegun
 	// Path lists directories on the nodes in which jobs look for programs first.
 	Path []string

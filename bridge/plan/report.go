@@ -53,8 +53,9 @@ func (r Row) Report(worker string) codalab.RunReport {
 	return report
 }
 
-// usage fills in the attempt's known usage. Shares are of the bundle's request: for processors, the average
-// since its command began; for memory, the present usage, and after the end the peak.
+// usage fills in the known usage: times are those of all attempts together, because the server charges what they grow
+// by, and the rest is the current attempt's. Shares are of the bundle's request: for processors, the average while its
+// commands ran; for memory, the present usage, and after the end the peak.
 //
 // CodaLab's own worker goes on sending its last sample, usually that of a container that is
 // gone: 0 (codalab/worker/docker_utils.py: get_container_stats_with_docker_stats). Its server
@@ -73,6 +74,8 @@ func (r Row) usage(report *codalab.RunReport) {
 		memory = u.MemoryBytes
 		report.ContainerTimeTotal = elapsed(r.Status.CommandStarted, r.Status.At)
 	}
+	report.ContainerTimeTotal += r.Spent.CommandSeconds
+	u.UserSeconds, u.SystemSeconds = u.UserSeconds+r.Spent.UserSeconds, u.SystemSeconds+r.Spent.SystemSeconds
 	report.ContainerTimeUser, report.ContainerTimeSystem = u.UserSeconds, u.SystemSeconds
 	report.DiskUtilization, report.MemoryMax = u.DiskBytes, u.MemoryPeak
 	if r.Room != nil {
@@ -204,6 +207,8 @@ func (r Row) stagingStatus() string {
 		return "Waiting: " + r.DiskLow + "."
 	case r.Held != "" && r.Staged != nil:
 		return "Waiting: " + r.Held + "."
+	case r.awaitsFiles() && r.Progress == "" && (r.LastFailure == "" || r.LastFailure == r.Resumption.Why):
+		return r.resumingStatus()
 	case r.AtLimit != "" && r.Staged != nil:
 		return "Waiting: " + r.AtLimit + "."
 	case r.LastFailure != "" && !r.DueAt.IsZero():

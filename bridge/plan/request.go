@@ -32,7 +32,7 @@ func (q Queue) Request(gpus int64) sbatch.Request {
 	if len(q.Path) > 0 {
 		r.Env = []string{"PATH=" + strings.Join(append(slices.Clone(q.Path), sbatch.DefaultPath), ":")}
 	}
-	if q.KillGrace > 0 {
+	if q.givesTime() {
 		// At a preemption with GraceTime Slurm signals a batch script only at the end of that
 		// time. With PreemptParameters=send_user_signal it sends this one at the beginning
 		// (slurm.conf(5): GraceTime, PreemptParameters).
@@ -112,7 +112,8 @@ func (p Policy) Spec(r Row) spool.Spec {
 		MemoryBytes:      res.Memory,
 		DiskBytes:        cmp.Or(res.Disk, q.DefaultDisk),
 		Seconds:          q.commandLimit(res).Seconds(),
-		KillGraceSeconds: q.KillGrace.Seconds(),
+		KillGraceSeconds: max(q.KillGrace, q.signal(res)).Seconds(),
+		SignalSeconds:    q.signal(res).Seconds(),
 		Network:          res.Network && q.Network != NetworkNever,
 		HostNetwork:      res.Network && q.Network == NetworkOfHost,
 		NetworkDenied:    res.Network && q.Network == NetworkNever,
@@ -124,10 +125,22 @@ func (p Policy) Spec(r Row) spool.Spec {
 		Binds:            q.Binds,
 		Secrets:          r.SecretNames(),
 	}
+	if r.Resumption.From != "" { // the queue's commands may work on the nodes since
+		s.Resumed, s.WorkingDirDisk = true, spool.WorkingDirShared
+	}
 	if r.Staged != nil {
 		s.Inputs = *r.Staged
 	}
 	return s
+}
+
+// givesTime reports whether commands get more time to end after TERM than the worker's default.
+func (q Queue) givesTime() bool { return q.KillGrace > 0 || q.Signal > 0 }
+
+// signal returns the time before its time limit at which a command gets TERM; 0 for none. A short run has half of its
+// time before that.
+func (q Queue) signal(res codalab.Resources) time.Duration {
+	return min(q.Signal, q.commandLimit(res)/2)
 }
 
 // limit returns the time limit of a request in this queue; 0 for none.
@@ -143,7 +156,7 @@ const signalEarly = 2 * time.Minute
 // Slurm's own limit, because a command that was signalled does not fail for its time limit.
 func (q Queue) commandLimit(res codalab.Resources) time.Duration {
 	limit := q.limit(res)
-	if latest := q.MaxTime - signalEarly; q.KillGrace > 0 && latest > 0 {
+	if latest := q.MaxTime - signalEarly; q.givesTime() && latest > 0 {
 		return min(limit, latest)
 	}
 	return limit

@@ -109,6 +109,8 @@ type Row struct {
 	SickNodes       string    `json:"sick_nodes,omitempty"`
 	// Tried lists the nodes and the jobs of the earlier attempts, the last ones of many.
 	Tried string `json:"tried,omitempty"`
+	// Resumption is the state of a bundle that asks to be resumed.
+	Resumption Resumption `json:"resumption,omitzero"`
 	// AnyNode is set if Slurm refused the next attempt with nodes excluded. The attempt then excludes none.
 	AnyNode bool `json:"any_node,omitempty"`
 
@@ -264,6 +266,9 @@ func NewRow(now time.Time, queue string, m codalab.Message) Row {
 	if m.Bundle != nil {
 		run := *m.Bundle
 		run.Metadata = run.Metadata.Only("created", "exclude_patterns", "name", "request_docker_image", "request_priority", codalab.SecretsKey)
+		if tags := m.Bundle.Metadata.ResumeTags(); len(tags) > 0 {
+			run.Metadata["tags"] = tags
+		}
 		r.Bundle, r.Run = run.UUID, &run
 	}
 	if m.Resources != nil {
@@ -297,9 +302,9 @@ func (r Row) InFlight() bool {
 }
 
 // leavesJob reports whether the bundle has ended without a start of its attempt, and the attempt's job
-// may still wait in Slurm.
+// may still wait in Slurm. Such a bundle that was resumed has the results of an earlier attempt.
 func (r Row) leavesJob() bool {
-	over := r.Phase == Finalizing || r.Phase == Done
+	over := r.Phase == Collecting || r.Phase == Finalizing || r.Phase == Done
 	return over && r.Begun == nil && !r.SubmittedAt.IsZero() && r.NoJobSince.IsZero()
 }
 
@@ -336,7 +341,7 @@ func (r Row) stored() Row {
 
 // WaitsToSubmit reports whether the row is staged and waits to be submitted.
 func (r Row) WaitsToSubmit(now time.Time) bool {
-	return r.Phase == Staging && r.Staged != nil && r.StopVerdict == nil && !r.DueAt.After(now)
+	return r.Phase == Staging && r.Staged != nil && !r.awaitsFiles() && r.StopVerdict == nil && !r.DueAt.After(now)
 }
 
 // Outline is the content of a ledger. Most rows are done, and no caller needs all of those at once.

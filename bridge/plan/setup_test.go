@@ -22,6 +22,8 @@ func (w *world) setPolicy(a *arguments) error {
 			p.CancelOrphans = value == "yes"
 		case "retry_begun":
 			q.RetryBegun = plan.RetryBegun(value)
+		case "workdir":
+			q.WorkingDirDisk = spool.WorkingDirDisk(value)
 		case "max_attempts":
 			p.MaxAttempts = a.number(value)
 		case "quota_patience":
@@ -87,6 +89,8 @@ func (w *world) setRow(a *arguments) error {
 			if r.SubmissionName != "" {
 				r.SubmissionName, r.OnDisk = w.submission(r.Attempt.Number), spool.NameAttempt(r.Attempt.Number, w.policy.Bridge)
 			}
+		case "resume":
+			r.Run.Metadata["tags"] = []string{"resume=" + value}
 		case "generation":
 			r.Generation = int64(a.number(value))
 		case "time":
@@ -97,7 +101,7 @@ func (w *world) setRow(a *arguments) error {
 	}
 	token := fmt.Sprintf("worker-%d", r.Attempt.Number)
 	if r.Begun != nil {
-		r.Begun = &spool.Started{Token: token, Node: "n1", Job: "7"}
+		r.Begun = &spool.Started{Token: token, Node: "n1", Job: "7", At: epoch}
 	}
 	if r.Exit != nil {
 		r.Exit.Token = token

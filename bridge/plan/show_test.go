@@ -105,6 +105,9 @@ func (w *world) fields(r plan.Row) []field {
 		{"waits-for-room-until", roomWords(r)},
 		{"dropped", yes(r.Dropped)},
 		{"releasing", yes(r.Releasing)},
+		{"resumed", number(int64(r.Resumption.Count))},
+		{"files-of", string(r.Resumption.From)},
+		{"copied-to", number(int64(r.Resumption.Copied))},
 		{"avoids", r.SickNodes},
 		{"any-node", yes(r.AnyNode)},
 		{"failed-tries", number(int64(r.FailedTries))},
@@ -191,6 +194,9 @@ func exitWords(r plan.Row) string {
 	}
 	if r.Exit.Terminated {
 		text += " terminated"
+	}
+	if r.Exit.TimedOut {
+		text += " timed-out"
 	}
 	return text
 }

@@ -42,11 +42,11 @@ func (d *decision) claimed(reason string) {
 		d.row.Run = &run
 	}
 	if refusal := d.queue.refusal(d.row); refusal != "" {
-		d.endWithoutResults(Verdict{Cause: spool.CauseUser, Failure: refusal}, "the queue refuses the request")
+		d.endUnbegun(Verdict{Cause: spool.CauseUser, Failure: refusal}, "the queue refuses the request")
 		return
 	}
 	if m := d.policy.mapping(d.row); m.Refuse != "" {
-		d.endWithoutResults(Verdict{Cause: spool.CauseUser, Failure: codalab.Sentence(m.Refuse)}, "the site's table refuses the owner")
+		d.endUnbegun(Verdict{Cause: spool.CauseUser, Failure: codalab.Sentence(m.Refuse)}, "the site's table refuses the owner")
 		return
 	}
 	if c := d.news.Claimed; c != nil && c.Refusal != "" { // do not stage an image and dependencies in vain
@@ -108,6 +108,9 @@ func (q Queue) refusal(r Row) string {
 	if r.Resources.Invalid != "" {
 		return r.Resources.Invalid
 	}
+	if _, err := r.asksToResume(); err != nil {
+		return err.Error()
+	}
 	if asked := seconds(r.Resources.Time); q.MaxTime > 0 && asked > q.MaxTime {
 		return fmt.Sprintf("Queue %s runs bundles for at most %s, and %s was asked for: lower --request-time or use another queue.",
 			q.Tag, codalab.FormatDuration(q.MaxTime), codalab.FormatDuration(asked))
@@ -130,8 +133,9 @@ func (d *decision) staging() {
 		d.enter(Claiming, "the server refused another claim")
 		return
 	}
-	if d.row.Staged != nil {
-		return // Batch decides when it is submitted
+	if d.row.Staged != nil { // Batch decides when it is submitted
+		d.carrying()
+		return
 	}
 	d.applyDiskSpace()
 	end := d.news.Staged
@@ -155,7 +159,7 @@ func (d *decision) staging() {
 			v.Cause = spool.CausePlatform
 			v.Failure += fmt.Sprintf(" It failed %d times in %s.", d.row.FailedTries+1, codalab.FormatDuration(d.now.Sub(d.row.FailingSince)))
 		}
-		d.endWithoutResults(v, "staging failed")
+		d.endUnbegun(v, "staging failed")
 	default:
 		d.tryLater(end.Failure)
 		if later := d.now.Add(min(end.After, longestRegistryPause)); later.After(d.row.DueAt) {

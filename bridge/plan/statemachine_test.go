@@ -200,6 +200,7 @@ func link(scenario string) string {
 var repeated = map[plan.Kind][2]string{
 	plan.Claim:           {"yes: the server gives its owner the same answer", "I1"},
 	plan.Stage:           {"yes: inputs in the cache are not fetched again", "I1"},
+	plan.Carry:           {"yes: a directory that is there is left alone", "I4"},
 	plan.Prepare:         {"yes: the same file is written again", "I1"},
 	plan.Submit:          {"no: only if it is proven that the last one made no job", "I2, I3"},
 	plan.AskQueue:        {"yes: a question", "I10"},

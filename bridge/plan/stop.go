@@ -29,7 +29,7 @@ func (d *decision) stopping() {
 	case !d.row.Fenced:
 		d.fence()
 	case d.row.RecordsGoneSince.IsZero(), gone && d.slurmStateKnown(): // without records only Slurm can tell that it is over
-		d.endWithoutResults(*d.row.StopVerdict, "stopped before it began: "+d.row.StopVerdict.Failure)
+		d.endUnbegun(*d.row.StopVerdict, "stopped before it began: "+d.row.StopVerdict.Failure)
 	}
 }
 
@@ -38,7 +38,7 @@ func (d *decision) enterStopping() { d.enter(Stopping, "being stopped: "+d.row.S
 
 // endUnsubmitted ends a row that is to be stopped and has no job.
 func (d *decision) endUnsubmitted() {
-	d.endWithoutResults(*d.row.StopVerdict, "stopped before it was submitted: "+d.row.StopVerdict.Failure)
+	d.endUnbegun(*d.row.StopVerdict, "stopped before it was submitted: "+d.row.StopVerdict.Failure)
 }
 
 // fence wants the attempt fenced, so that it can never begin.

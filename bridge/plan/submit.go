@@ -68,7 +68,7 @@ func (d *decision) prepare() {
 	case p == nil:
 		d.wantUnlessFailed(Prepare, "")
 	case p.Final: // the owner has removed a secret since
-		d.endWithoutResults(Verdict{Cause: spool.CauseUser, Failure: codalab.Sentence(p.Failure)}, "the server does not give the bundle's secrets")
+		d.endUnbegun(Verdict{Cause: spool.CauseUser, Failure: codalab.Sentence(p.Failure)}, "the server does not give the bundle's secrets")
 	case p.Failure != "":
 		d.tryLater(p.Failure)
 	default:
@@ -233,7 +233,7 @@ func (d *decision) endRefused(words string) {
 	if d.row.Standalone {
 		sentence = codalab.Sentence(words)
 	}
-	d.endWithoutResults(Verdict{Cause: spool.CauseUser, Failure: sentence}, "Slurm refused the submission")
+	d.endUnbegun(Verdict{Cause: spool.CauseUser, Failure: sentence}, "Slurm refused the submission")
 }
 
 // provenAbsent reports whether it is proven that the current submission made no live job. A complete

@@ -161,6 +161,7 @@ func TestI8NothingIsWantedInACircle(t *testing.T) {
 	failing := map[plan.Kind]plan.News{
 		plan.Claim:       {Claimed: &plan.Claimed{Outcome: plan.Outcome{Failure: "no"}}},
 		plan.Stage:       {Staged: &plan.StageEnd{Outcome: plan.Outcome{Failure: "no"}}},
+		plan.Carry:       {Carried: &plan.Outcome{Failure: "no"}},
 		plan.Prepare:     {Prepared: &plan.Outcome{Failure: "no"}},
 		plan.Submit:      answered(plan.Submission{Words: "timed out"}),
 		plan.ReadRecords: {RecordsFailure: "no"},
@@ -284,6 +285,8 @@ func truth(e plan.Effect, now time.Time) plan.News {
 		n.Claimed = &plan.Claimed{Accepted: true}
 	case plan.Stage:
 		n.Staged = &plan.StageEnd{}
+	case plan.Carry:
+		n.Carried = &plan.Outcome{}
 	case plan.Prepare:
 		n.Prepared = &plan.Outcome{}
 	case plan.Submit:

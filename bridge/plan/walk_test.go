@@ -22,6 +22,7 @@ func walk(seed uint64, record func(move)) error {
 	pick := func(from []string) string { return from[random.IntN(len(from))] }
 	w := newWorld()
 	w.record, w.quiet = record, true
+	asks := seed%4 == 0 // it asks to be resumed
 	for range random.IntN(4) {
 		if err := w.command(words(pick(sites))); err != nil {
 			return err
@@ -33,11 +34,17 @@ func walk(seed uint64, record func(move)) error {
 		if random.IntN(4) == 0 {
 			step += " attempt=3"
 		}
+		if asks {
+			step += " resume=2"
+		}
 		if err := w.command(words(step)); err != nil {
 			return err
 		}
 	}
 	said := anyNews()
+	if asks {
+		said = append(said, "note exit code=143 cause=limit timed-out failure=Slow.", "slurm job=7 state=PENDING submitted=50h")
+	}
 	for range walkSteps {
 		for range 1 + random.IntN(2) {
 			line := pick(said)
@@ -93,6 +100,7 @@ func anyNews() []string {
 var outcomes = map[plan.Kind][]string{
 	plan.Claim:   {"yes", "yes", "no", "failure=502", "failure=403 final", "failure=404 final gone"},
 	plan.Stage:   {"ok", "ok", "failure=away", "failure=full full", "failure=wrong final", "progress=half"},
+	plan.Carry:   {"ok", "ok", "failure=away", "failure=full full", "failure=gone final"},
 	plan.Prepare: {"ok", "ok", "failure=full"},
 	plan.Submit: {
 		"job=7", "job=7", "refused words=no", "refused retry words=busy", "words=what?",

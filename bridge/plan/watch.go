@@ -47,6 +47,10 @@ func (d *decision) running() {
 	if d.concludedByWorker() {
 		return
 	}
+	if d.requeued() {
+		d.conclude(platform("Slurm put job %s back into its queue while it ran on %s.", d.row.Job.ID, d.row.Node()))
+		return
+	}
 	d.stopHeldJob()
 	if d.row.StopVerdict != nil {
 		d.enterStopping()
@@ -379,6 +383,7 @@ func (d *decision) conclude(v Verdict) {
 			d.startElsewhere(node, v.Failure)
 			return
 		case failed:
+		case begun && d.row.resumes() > 0: // it is resumed, or ends
 		case d.row.FailedAttempts+1 < d.policy.MaxAttempts && (!begun && !d.mayHaveBegun() || d.queue.RetryBegun == RetryOnPlatform):
 			if state := d.row.Job.State; !begun && (state == sbatch.StateNodeFail || state == sbatch.StateBootFail) {
 				// Slurm may go on using the node: a launch that came too late does not take it down
@@ -390,16 +395,20 @@ func (d *decision) conclude(v Verdict) {
 			return
 		}
 	}
-	if !begun {
-		d.endWithoutResults(v, "the attempt ended, and no record shows that it began: "+string(v.Cause))
-		return
-	}
-	if v.Restage {
+	switch {
+	case !begun:
+		d.endUnbegun(v, "the attempt ended, and no record shows that it began: "+string(v.Cause))
+	case v.Restage:
 		d.giveBack(v, "the command was stopped: given back to the server")
-		return
+	case !d.resume(v):
+		d.collect(d.explainResumption(v), "the attempt ended: "+string(v.Cause))
 	}
+}
+
+// collect ends a bundle whose results are to be collected.
+func (d *decision) collect(v Verdict, reason string) {
 	d.row.Verdict = &v
-	d.enter(Collecting, "the attempt ended: "+string(v.Cause))
+	d.enter(Collecting, reason)
 	d.row.Times.CleaningUp, d.row.Times.Uploading = d.now, d.now
 }
 
@@ -474,17 +483,22 @@ func (d *decision) nextAttempt(why string) {
 	d.row.noteTried()
 	d.row.DueAt = d.now.Add(pauseAfter(d.row.Attempt.Number))
 	d.noteCost()
+	d.keepFiles()
 	d.row.Attempt = Attempt{Number: d.row.Attempt.Number, OnDisk: d.row.OnDisk}
 	// News about the last attempt does not concern the next one.
-	d.news.Records, d.news.Fenced, d.news.Observation, d.news.Accounting, d.news.Submitted = nil, nil, nil, nil, nil
+	d.news.Records, d.news.Fenced, d.news.Observation, d.news.Accounting, d.news.Submitted, d.news.Carried = nil, nil, nil, nil, nil, nil
 }
 
-// endWithoutResults ends a bundle that has no results to collect.
-func (d *decision) endWithoutResults(v Verdict, reason string) {
-	if v.Restage {
+// endUnbegun ends a bundle whose attempt has not begun. It has results only if it was resumed: those of the attempt
+// before.
+func (d *decision) endUnbegun(v Verdict, reason string) {
+	switch {
+	case v.Restage:
 		d.giveBack(v, reason)
-		return
+	case d.row.Resumption.From != "":
+		d.collect(v, reason)
+	default:
+		d.row.Verdict = &v
+		d.finalize(reason)
 	}
-	d.row.Verdict = &v
-	d.finalize(reason)
 }

@@ -173,12 +173,24 @@ func (w *world) promised(before, after plan.Row, n plan.News, effects []plan.Eff
 		return errors.New("I2: submitted again within the grace")
 	case submits && (before.Job.ID != 0 || before.Begun != nil):
 		return errors.New("I2: submitted again though there is a job")
-	case retried && before.Begun != nil && !notStarted && w.policy.Queues[before.Queue].RetryBegun != plan.RetryOnPlatform:
+	case after.Resumption.Count > asked(before):
+		return errors.New("a bundle is resumed more often than it asks for")
+	case retried && before.Begun != nil && !notStarted && asked(before) > 0 && (after.Resumption.From != before.OnDisk || after.Resumption.Copied != 0):
+		return errors.New("a bundle that asks to be resumed begins again without its files")
+	case submits && after.Resumption.From != "" && after.Resumption.Copied != after.Attempt.Number:
+		return errors.New("an attempt is submitted before it has its files")
+	case retried && before.Begun != nil && !notStarted && asked(before) == 0 && w.policy.Queues[before.Queue].RetryBegun != plan.RetryOnPlatform:
 		return errors.New("I4: a begun bundle begins again")
 	case !before.Times.Finalizing.IsZero() && !before.Dropped && before.Verdict != nil && !reflect.DeepEqual(before.Verdict, after.Verdict):
 		return errors.New("I7: a reported verdict changed")
 	}
 	return nil
+}
+
+// asked returns how often a bundle may be resumed.
+func asked(r plan.Row) int {
+	n, _ := r.Run.Metadata.Resumes() // a wrong number is no request
+	return n
 }
 
 // tick lets time pass.

@@ -54,6 +54,7 @@ func (w *world) checkBegin(wk *worker) {
 			w.violate(BegunAgain, "%s began again after attempt %d (%s)", wk.bundle.uuid, other.number, other.cause)
 		}
 	}
+	w.checkResumed(wk)
 }
 
 // mayBeginAgain reports whether a bundle may begin again after an attempt; r is the bundle's row. If the
@@ -61,7 +62,7 @@ func (w *world) checkBegin(wk *worker) {
 func (w *world) mayBeginAgain(a *attempt, r *plan.Row) bool {
 	missed := a.doubtful && a.purged && r.Begun == nil && r.Job.ID == 0
 	notStarted := a.commandBegan == 0 && a.exit.record != nil && a.exit.record.NotStarted
-	return missed || notStarted || w.queues[0].RetryBegun == plan.RetryOnPlatform && w.platformEnded(a, r) || w.isUnknown(a.command)
+	return missed || notStarted || w.mayBeResumed(a, r) || w.queues[0].RetryBegun == plan.RetryOnPlatform && w.platformEnded(a, r) || w.isUnknown(a.command)
 }
 
 // platformEnded reports whether an attempt may count as ended by the platform; r is its bundle's row. It

@@ -106,8 +106,8 @@ func (w *world) checkUpload(b *bundle, run codalab.RunBundle, n int) {
 	case run.Command != b.command:
 		w.violate(Foreign, "results of %s are delivered to %s, which is %s", run.Command, b.uuid, b.command)
 	case w.isUnknown(b.command):
-	case !ok || row.Attempt.Number != n:
-		w.violate(Superseded, "results of attempt %d of %s are delivered, and its attempt is %d", n, b.uuid, row.Attempt.Number)
+	case !ok || w.filesIn(row).number != n:
+		w.violate(Superseded, "results of attempt %d of %s are delivered, and its files are of attempt %d", n, b.uuid, w.filesIn(row).number)
 	case a.alive > 0 && !a.cut:
 		w.violate(Undelivered, "results of attempt %d of %s are delivered while it runs", n, b.uuid)
 	}
@@ -129,16 +129,16 @@ func (w *world) checkResult(b *bundle) {
 		w.violate(FalseEnd, "%s ended at the server without a verdict", b.uuid)
 	case (v.ExitCode == nil) != (b.exit == nil) || b.exit != nil && *v.ExitCode != *b.exit || v.Failure != b.failure:
 		w.violate(Undelivered, "%s: the verdict is %+v, and the server has exit %v, failure %q", b.uuid, *v, b.exit, b.failure)
-	case v.ExitCode == nil && row.Begun == nil:
+	case v.ExitCode == nil && !row.HasFiles():
 	case b.lost != "": // checkEnd checks that they come back
 	case row.Uncollected && w.wasHeld(b.uuid): // the verdict tells where they are
 	case b.upload == nil:
 		w.violate(Undelivered, "%s ended without its results", b.uuid)
-	case b.upload.attempt != row.Attempt.Number:
-		w.violate(Superseded, "%s has the results of attempt %d, and its attempt is %d", b.uuid, b.upload.attempt, row.Attempt.Number)
-	case !b.upload.complete && !w.disk.attempt(b.uuid, row.Attempt.Number).cut:
+	case b.upload.attempt != w.filesIn(row).number:
+		w.violate(Superseded, "%s has the results of attempt %d, and its files are of attempt %d", b.uuid, b.upload.attempt, w.filesIn(row).number)
+	case !b.upload.complete && !w.filesIn(row).cut:
 		w.violate(Undelivered, "%s has a part of its results", b.uuid)
-	case b.upload.missing && !w.disk.attempt(b.uuid, row.Attempt.Number).purged:
+	case b.upload.missing && !w.filesIn(row).purged:
 		w.violate(Undelivered, "%s: the results were removed before they were delivered", b.uuid)
 	}
 }

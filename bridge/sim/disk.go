@@ -45,6 +45,8 @@ type attempt struct {
 	started             written[spool.Started]
 	status              written[spool.Status]
 	exit                written[spool.Exit]
+	dir                 runDir
+	resumed             bool // its specification says that its directory has the files of an earlier one
 
 	// The true history, which no purge removes.
 	begun         int           // the number of workers that began it
@@ -64,6 +66,7 @@ type attempt struct {
 	name          string        // the name of its jobs, as the bridge submitted them
 	unnamed       bool          // a plugin of the site, or an administrator, has rewritten the name and the comment of a job of it
 	cancelled     bool          // an administrator has cancelled its job
+	outOfMemory   bool          // the kernel has killed it for memory
 	limited       bool          // Slurm has told its worker to stop, or the kernel has killed it for memory
 	failedStart   time.Duration // the time at which a worker could not start its command; 0 for never
 	doubtful      bool          // the bridge may have missed its job
@@ -225,12 +228,12 @@ func (m mount) Prepare(_ spool.AttemptName, s spool.Spec) error {
 	if a.command != "" && a.command != s.Command && w.isUnknown(a.command) {
 		w.ledger.unknown[s.Command] = true // this bundle finds the records of an earlier one, which the ledger has lost
 	}
-	a.command, a.submission = s.Command, s.Submission
+	a.command, a.submission, a.resumed = s.Command, s.Submission, s.Resumed
 	if w.fault(PrepareLost) && !a.there {
 		a.notePlatformCause("its directory was not made")
 		return nil
 	}
-	a.there = true
+	a.there, a.dir.there = true, true
 	if m.crashes() {
 		return errCrashed
 	}
@@ -303,7 +306,7 @@ func (m mount) Release(uuid string) error {
 	}
 	for _, a := range w.disk.bundle(uuid).attempts {
 		a.remove()
-		a.released = true
+		a.released, a.dir = true, runDir{}
 	}
 	if m.crashes() {
 		return errCrashed
@@ -389,7 +392,8 @@ func (c collector) Collect(_ context.Context, run codalab.RunBundle, runDir stri
 	n := number(filepath.Base(runDir))
 	w.checkUpload(b, run, n)
 	a := w.disk.attempt(run.UUID, n)
-	b.upload = &upload{attempt: n, complete: a.alive == 0, missing: !a.there}
+	w.checkCounted(a)
+	b.upload = &upload{attempt: n, complete: a.alive == 0, missing: !a.dir.there}
 	if fails {
 		return "", errUnreachable
 	}

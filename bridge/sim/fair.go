@@ -168,7 +168,7 @@ func (w *world) waitingLanes(l *life, rows map[string]*plan.Row, going []plan.Ro
 		if r.InFlight() && !goes {
 			flying[r.Queue]++
 		}
-		if (r.Phase == plan.Staging || r.Phase == plan.Submitting) && r.Staged != nil && r.FailedTries > 0 {
+		if (r.Phase == plan.Staging || r.Phase == plan.Submitting) && r.Staged != nil && !r.NeedsDisk() && r.FailedTries > 0 {
 			retrying[lane{r.Queue, r.Run.OwnerID}]++
 		}
 		if !goes && !r.WaitsToSubmit(l.clock()) {

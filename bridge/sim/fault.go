@@ -110,6 +110,8 @@ const (
 	AdminSignals // the batch script gets TERM
 	LimitChanged // the time limit of a job, up or down
 	NodeDrained  // no job starts on a node for minutes
+	// The disk once more.
+	CarryFails // the files of an interrupted attempt cannot be copied
 	kinds
 )
 
@@ -135,6 +137,7 @@ var kindNames = [kinds]string{
 	"over-quota",
 	"job-vanishes", "database-lags",
 	"admin-renames", "admin-holds", "admin-moves", "admin-forces", "admin-signals", "limit-changed", "node-drained",
+	"carry-fails",
 }
 
 // Kinds lists the kinds of faults.
@@ -169,7 +172,7 @@ func (k Kind) perMille() uint64 {
 		return 150 // there is one chance in a seed
 	case SlurmDown, DatabaseDown, DatabaseBehind, DatabaseLosesEnds, ServerDown, ServerRestored, Purged,
 		AdminRequeues, AdminCancels, Preempted, BootFails, LaunchFails, NodeDies, NodeCut, NodeSick, QueueRefused, Restaged, BundleReturns, DiskLow, CheckInTooLarge, JobSuspended, RequestsLimited,
-		JobVanishes, DatabaseLags, AdminRenames, AdminHolds, AdminMoves, AdminForces, AdminSignals, LimitChanged, NodeDrained:
+		JobVanishes, DatabaseLags, AdminRenames, AdminHolds, AdminMoves, AdminForces, AdminSignals, LimitChanged, NodeDrained, CarryFails:
 		return 500 // there are a few chances in a seed
 	default: // the others are equally likely
 	}
@@ -299,6 +302,7 @@ const (
 	ofKills
 	ofLimits
 	ofAdmins
+	ofResumes
 	matters
 )
 

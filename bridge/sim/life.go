@@ -73,7 +73,7 @@ func (w *world) startLife() {
 	}
 	l.bridge = &bridge.Bridge{Config: bridge.Config{
 		Policy: w.policy, Name: "sim", Hostname: "login", Ledger: &book{life: l}, Scheduler: l.slurm, Service: service{life: l},
-		Spool: mount{l}, Gauge: mount{l}, Stager: stager{l}, Collector: collector{l}, Log: slog.New(slog.DiscardHandler), Now: l.clock, ReadEvery: 20 * time.Second,
+		Spool: mount{l}, Carrier: mount{l}, Gauge: mount{l}, Stager: stager{l}, Collector: collector{l}, Log: slog.New(slog.DiscardHandler), Now: l.clock, ReadEvery: 20 * time.Second,
 		AtOnce: w.crowd.atOnce, Pace: w.pace(), Settings: commands{l}.settings,
 	}}
 	if w.log != nil {
@@ -277,6 +277,8 @@ func (l *life) effectDuration(e plan.Effect) time.Duration {
 			return d.duration(ofEffects, time.Minute, 15*time.Minute)
 		}
 		return d.duration(ofEffects, 100*time.Millisecond, 20*time.Second)
+	case plan.Carry:
+		return d.duration(ofResumes, 10*time.Millisecond, time.Minute)
 	case plan.Submit:
 		if d.below(ofEffects, 10) == 0 {
 			return d.duration(ofEffects, time.Second, submitBound)

@@ -19,6 +19,12 @@ const (
 	// BegunAgain: a bundle began again without a recorded platform cause, or although its queue
 	// does not allow it.
 	BegunAgain Broken = "begun_again"
+	// SharedDirectory: an attempt got a run directory that another attempt has.
+	SharedDirectory Broken = "shared_directory"
+	// FilesLost: an attempt of a bundle that is resumed did not go on with the bundle's files.
+	FilesLost Broken = "files_lost"
+	// ResumedTooOften: a bundle was resumed more often than it asks for.
+	ResumedTooOften Broken = "resumed_too_often"
 	// Superseded: results of an attempt that was given up were delivered.
 	Superseded Broken = "superseded"
 	// SubmittedTwice: an attempt was submitted again although it had a job.
@@ -58,7 +64,7 @@ const (
 // AllBroken lists the promises that are checked.
 func AllBroken() []Broken {
 	return []Broken{
-		Lost, Foreign, BegunTwice, Stuck, Orphan, FalseEnd, SubmittedTwice, BegunAgain, Superseded, Touched, Undelivered, VerdictChanged, DeletedEarly, TooManyRequests, KillWaits, FalseState, Unheard, Starved, Rivals, Panicked,
+		Lost, Foreign, BegunTwice, SharedDirectory, FilesLost, ResumedTooOften, Stuck, Orphan, FalseEnd, SubmittedTwice, BegunAgain, Superseded, Touched, Undelivered, VerdictChanged, DeletedEarly, TooManyRequests, KillWaits, FalseState, Unheard, Starved, Rivals, Panicked,
 	}
 }
 

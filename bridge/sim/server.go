@@ -65,6 +65,7 @@ type wants struct {
 	queue, owner string
 	priority     int64
 	cpus         int64
+	resumes      int           // the number of times that it may be resumed
 	long         bool          // its inputs and its results take minutes
 	seconds      time.Duration // of its command
 	code         int           // its exit status
@@ -107,7 +108,7 @@ func (s *server) publish(b *bundle) {
 // newBundle makes a bundle with a UUID and a random request. Its owner may kill it later.
 func (s *server) newBundle(uuid string) *bundle {
 	w := s.w
-	wants := wants{queue: w.pickQueue(), owner: w.pickOwner(), priority: w.pickPriority(), cpus: 1}
+	wants := wants{queue: w.pickQueue(), owner: w.pickOwner(), priority: w.pickPriority(), cpus: 1, resumes: w.newResumes()}
 	wants.long = w.crowd.long > 0 && w.dice.below(ofQueues, w.crowd.long) == 0
 	wants.seconds = w.dice.duration(ofUsers, 0, time.Minute)
 	switch w.dice.below(ofUsers, 12) {
@@ -268,7 +269,7 @@ func offerOf(b *bundle) codalab.Message {
 	}
 	run := codalab.RunBundle{
 		UUID: b.uuid, OwnerID: b.wants.owner, Command: b.command,
-		Metadata: codalab.Metadata{"request_priority": b.wants.priority, "created": b.createdAt()},
+		Metadata: codalab.Metadata{"request_priority": b.wants.priority, "created": b.createdAt(), "tags": tagsOf(b.wants)},
 	}
 	return codalab.Message{Type: codalab.MessageRun, Bundle: &run, Resources: &r}
 }

@@ -132,7 +132,7 @@ func (wk *worker) begin() {
 	if w.fault(WorkerOOM) {
 		wk.at(w.dice.faultDuration(WorkerOOM, 0, 30*time.Second), func() {
 			a.noteCause("out of memory")
-			a.limited = true
+			a.limited, a.outOfMemory = true, true
 			wk.end(slurmtest.End{Signal: 9, OutOfMemory: true})
 		})
 	}
@@ -162,7 +162,7 @@ func (wk *worker) setUp() {
 		w.logf("worker", "%s.%d: its command begins", shortID(wk.bundle.uuid), a.number)
 		wk.report()
 		wants := w.wants[a.command]
-		wk.at(wants.seconds, func() { wk.commandEnds(wants.code) })
+		wk.count(wants, func() { wk.commandEnds(wants.code) })
 	})
 }
 

@@ -90,7 +90,7 @@ func openCore(ctx context.Context, dir, imageRoot, server string, httpClient *ht
 	disk := spool.Disk{Layout: layout, Bridge: b.book.ID}
 	b.bridge = &bridge.Bridge{Config: bridge.Config{
 		Policy: b.policy(), Name: c.Name, Hostname: coreHost,
-		Ledger: b.book, Scheduler: watched, Service: cl, Spool: disk, Gauge: disk,
+		Ledger: b.book, Scheduler: watched, Service: cl, Spool: disk, Carrier: disk, Gauge: disk,
 		Stager: stage, Collector: &results.Collector{Contents: cl, Layout: layout, MaxBytes: c.Staging.MaxResults.Bytes, Now: now},
 		Log: slog.New(slog.DiscardHandler), Now: now,
 		ObserveEvery: watched.Interval, DoorbellEvery: 350 * time.Millisecond, ReadEvery: 5 * time.Second,

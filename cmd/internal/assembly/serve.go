@@ -289,6 +289,7 @@ func (a Assembly) build(book *ledger.Ledger, watched *sbatch.Observer, installed
 		Owners:     a.Client,
 		Secrets:    &bridge.Secrets{Service: a.Client, Files: spool.Disk{Layout: layout, Bridge: book.ID}},
 		Spool:      spool.Disk{Layout: layout, Bridge: book.ID},
+		Carrier:    spool.Disk{Layout: layout, Bridge: book.ID},
 		Gauge:      spool.Disk{Layout: layout},
 		Stager:     made.Stager,
 		Collector:  a.collector(watched.Now),
