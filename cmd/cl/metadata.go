@@ -101,6 +101,9 @@ func (c *cli) checkNew(ctx context.Context, bundleType string, m codalab.Metadat
 	if err := codalab.CheckMetadata(bundleType, m, true); err != nil {
 		return usagef("%v", err)
 	}
+	if bundleType == codalab.TypeRun {
+		return checkResumes(m)
+	}
 	return nil
 }
 

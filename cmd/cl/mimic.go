@@ -72,6 +72,8 @@ type mimicOptions struct {
 	shadow, dryRun, memoize bool
 	// metadata replaces that of the old bundles.
 	metadata codalab.Metadata
+	// resume lets a run ask to be resumed, if the user asks for that.
+	resume func(codalab.Metadata)
 }
 
 func (c *cli) mimicFlags(cmd *cobra.Command) func() mimicOptions {
@@ -80,6 +82,7 @@ func (c *cli) mimicFlags(cmd *cobra.Command) func() mimicOptions {
 	read := metadataOverrides(cmd.Flags(), codalab.TypeRun)
 	c.completeQueueFlag(cmd)
 	secrets := c.secretFlag(cmd, "give runs your secret of this `name`, in place of the old runs' secrets; may be repeated")
+	o.resume = resumeFlag(cmd.Flags())
 	cmd.Flags().IntVar(&o.depth, "depth", 10, "the most steps between the old output and the old inputs")
 	cmd.Flags().BoolVarP(&o.shadow, "shadow", "s", false, "put each new bundle right after the old one on the worksheet")
 	cmd.Flags().BoolVarP(&o.dryRun, "dry-run", "i", false, "make nothing, and print the bundles that would be made")
@@ -113,6 +116,9 @@ func (c *cli) mimic(ctx context.Context, specs []string, o mimicOptions) error {
 	c.warnOfSmallRequests(o.metadata)
 	if err := codalab.CheckMetadata(codalab.TypeRun, o.metadata, false); err != nil {
 		return usagef("%v", err)
+	}
+	if err := checkResumes(o.metadata); err != nil {
+		return err
 	}
 	at, uuids, err := c.bundleUUIDs(ctx, o.worksheet, specs)
 	if err != nil {

@@ -192,6 +192,9 @@ func (m *mimicry) metadata(old client.BundleInfo) codalab.Metadata {
 	if names, ok := m.options.metadata[codalab.SecretsKey]; ok && old.Type == codalab.TypeRun {
 		metadata[codalab.SecretsKey] = names
 	}
+	if old.Type == codalab.TypeRun {
+		m.options.resume(metadata)
+	}
 	return metadata
 }
 

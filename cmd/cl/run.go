@@ -39,6 +39,7 @@ func (c *cli) runCommand() *cobra.Command {
 	worksheet := c.worksheetFlag(cmd)
 	metadata := metadataFlags(cmd.Flags(), codalab.TypeRun)
 	secrets := c.secretFlag(cmd, "give the command your secret of this `name` as a variable; may be repeated (cl help secret)")
+	resume := resumeFlag(cmd.Flags())
 	cmd.Flags().BoolVarP(&o.memoize, "memoize", "m", false, "use an existing run of the same command on the same inputs")
 	cmd.Flags().StringVarP(&o.afterSortKey, "after_sort_key", "a", "", "put the run after the item with this sort key")
 	cmd.Flags().BoolVarP(&o.edit, "edit", "e", false, "edit the metadata in $EDITOR first")
@@ -50,6 +51,7 @@ func (c *cli) runCommand() *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		last, m := len(args)-1, metadata()
 		secrets(m)
+		resume(m)
 		return c.createRun(cmd.Context(), *worksheet, args[:last], args[last], m, o)
 	}
 	cmd.ValidArgsFunction = c.completeBundles
