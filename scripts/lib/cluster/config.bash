@@ -184,6 +184,11 @@ AccountingStorageTRES=gres/gpu
 AccountingStoreFlags=job_comment
 TrackWCKey=yes
 
+# The jobs of the partition urgent take the place of jobs of spot, which are cancelled, and of back,
+# which are put back into the queue as far as they may be.
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+
 # The nodes claim more than the machine has, so that many jobs fit.
 SlurmdParameters=config_overrides
 GresTypes=gpu
@@ -191,9 +196,12 @@ CONF
   plugin_lines
   node_lines
   cat <<CONF
-PartitionName=cpu Nodes=n[1-2] Default=YES MaxTime=7-00:00:00 DefaultTime=01:00:00 State=UP
-PartitionName=gpu Nodes=n[3-4] MaxTime=2-00:00:00 DefaultTime=01:00:00 State=UP
-PartitionName=short Nodes=n[1-4] MaxTime=00:10:00 DefaultTime=00:01:00 State=UP
+PartitionName=cpu Nodes=n[1-2] Default=YES MaxTime=7-00:00:00 DefaultTime=01:00:00 State=UP PreemptMode=OFF
+PartitionName=gpu Nodes=n[3-4] MaxTime=2-00:00:00 DefaultTime=01:00:00 State=UP PreemptMode=OFF
+PartitionName=short Nodes=n[1-4] MaxTime=00:10:00 DefaultTime=00:01:00 State=UP PreemptMode=OFF
+PartitionName=spot Nodes=n[1-2] MaxTime=01:00:00 DefaultTime=00:10:00 State=UP PreemptMode=CANCEL
+PartitionName=back Nodes=n[1-2] MaxTime=01:00:00 DefaultTime=00:10:00 State=UP PreemptMode=REQUEUE
+PartitionName=urgent Nodes=n[1-2] MaxTime=01:00:00 DefaultTime=00:10:00 State=UP PreemptMode=OFF PriorityTier=10
 CONF
 }
 
