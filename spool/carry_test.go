@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
@@ -90,6 +91,29 @@ func TestHalfCopyIsNoDirectoryOfAnAttempt(t *testing.T) {
 	testenv.Must(t, d.Carry(t.Context(), carried, "1-b1", "2-b1", nil))
 	if got, want := runDirs(t, d), []string{"1-b1", "2-b1"}; !slices.Equal(got, want) {
 		t.Errorf("run directories %q, want %q", got, want)
+	}
+}
+
+func TestFullDiskLeavesNoHalfCopy(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	testenv.SmallDisk(t, dir, "size=1m")
+	d := spool.Disk{Layout: spool.Layout(dir), Bridge: "b1"}
+	source := d.Layout.RunDir(carried, "1-b1")
+	for _, made := range append(d.Layout.Directories(), source) {
+		testenv.Must(t, os.MkdirAll(made, 0o700))
+	}
+	testenv.Must(t, errors.Join(os.WriteFile(filepath.Join(source, "count"), []byte("1-b1"), 0o600), os.WriteFile(filepath.Join(source, "large"), make([]byte, 600<<10), 0o600)))
+	if err := d.Carry(t.Context(), carried, "1-b1", "2-b1", nil); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("%v", err)
+	}
+	if got, want := runDirs(t, d), []string{"1-b1"}; !slices.Equal(got, want) {
+		t.Errorf("run directories %q, want %q", got, want)
+	}
+	testenv.Must(t, os.Truncate(filepath.Join(source, "large"), 300<<10)) // there is room again
+	testenv.Must(t, d.Carry(t.Context(), carried, "1-b1", "2-b1", nil))
+	if got := countIn(t, d, "2-b1"); got != "1-b1" {
+		t.Errorf("the next attempt has the files of %q", got)
 	}
 }
 
