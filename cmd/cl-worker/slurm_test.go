@@ -223,7 +223,7 @@ func TestNothingOfTheJobsEnvironmentIsInItsContainer(t *testing.T) {
 			got := strings.Split(strings.TrimSuffix(x.file("stdout"), "\x00"), "\x00")
 			slices.Sort(got)
 			got = slices.DeleteFunc(got, func(v string) bool { return v == "PWD=/"+bundle }) // bubblewrap says where it has gone
-			want := []string{"CODALAB=true", "FROM_IMAGE=yes", "HOME=/" + bundle, "PATH=/bin", "TMPDIR=/" + bundle + "_tmp"}
+			want := []string{"CODALAB=true", "CODALAB_ATTEMPT=1", "FROM_IMAGE=yes", "HOME=/" + bundle, "PATH=/bin", "TMPDIR=/" + bundle + "_tmp"}
 			if diff := gocmp.Diff(want, got); diff != "" {
 				t.Errorf("-want +got\n%s", diff)
 			}
