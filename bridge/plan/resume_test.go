@@ -107,6 +107,19 @@ func TestFailedStartsAreCountedAnewAfterAResumption(t *testing.T) {
 	}
 }
 
+// A ledger that was restored from an old copy does not know the inputs of a job that it takes up.
+func TestResumedBundleWithoutInputsGetsThemAndItsFiles(t *testing.T) {
+	t.Parallel()
+	b := given(t, asksFor(1), func(r *plan.Row) { r.Staged = nil }).interrupt().is(plan.Staging)
+	b.now = b.row.DueAt
+	b.decide(plan.News{}).is(plan.Staging, plan.Stage)
+	b.decide(plan.News{Staged: &plan.StageEnd{Inputs: spool.Inputs{SIF: "/x.sif"}}}).is(plan.Staging, plan.Carry)
+	b.decide(plan.News{Carried: &plan.Outcome{}}).is(plan.Staging)
+	if !b.row.WaitsToSubmit(b.now) {
+		t.Errorf("%+v", b.row)
+	}
+}
+
 func TestSignalComesAheadOfTheLimit(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -153,6 +153,7 @@ func (d *decision) staging() {
 		d.row.Spent.StagedAt = cmp.Or(d.row.Spent.StagedAt, d.now)
 		d.row.DueAt, d.row.Retry, d.row.Progress, d.row.DiskLow = time.Time{}, Retry{}, "", ""
 		d.row.Reason = noted("image and dependencies are ready", d.row.Notes())
+		d.carrying()
 	case end.Final && !end.Full || d.stagingPatienceOver(end.Outcome):
 		v := Verdict{Cause: spool.CauseUser, Failure: codalab.Sentence(end.Failure)}
 		if !end.Final || end.Full {
