@@ -8,6 +8,27 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
+// collect ends a bundle whose results are to be collected.
+func (d *decision) collect(v Verdict, reason string) {
+	d.row.Verdict = &v
+	d.enter(Collecting, reason)
+	d.row.Times.CleaningUp, d.row.Times.Uploading = d.now, d.now
+}
+
+// endUnbegun ends a bundle whose attempt has not begun. It has results only if it was resumed: those of the attempt
+// before.
+func (d *decision) endUnbegun(v Verdict, reason string) {
+	switch {
+	case v.Restage:
+		d.giveBack(v, reason)
+	case d.row.Resumption.From != "":
+		d.collect(v, reason)
+	default:
+		d.row.Verdict = &v
+		d.finalize(reason)
+	}
+}
+
 // collecting: the results go to the server. Until the verdict is reported, an exit record that the disk
 // shows late still replaces the verdict from Slurm's state.
 func (d *decision) collecting() {

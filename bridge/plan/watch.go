@@ -405,13 +405,6 @@ func (d *decision) conclude(v Verdict) {
 	}
 }
 
-// collect ends a bundle whose results are to be collected.
-func (d *decision) collect(v Verdict, reason string) {
-	d.row.Verdict = &v
-	d.enter(Collecting, reason)
-	d.row.Times.CleaningUp, d.row.Times.Uploading = d.now, d.now
-}
-
 // mayHaveBegun reports whether the attempt may have begun without a record of it, because its records are
 // gone.
 func (d *decision) mayHaveBegun() bool {
@@ -487,18 +480,4 @@ func (d *decision) nextAttempt(why string) {
 	d.row.Attempt = Attempt{Number: d.row.Attempt.Number, OnDisk: d.row.OnDisk}
 	// News about the last attempt does not concern the next one.
 	d.news.Records, d.news.Fenced, d.news.Observation, d.news.Accounting, d.news.Submitted, d.news.Carried = nil, nil, nil, nil, nil, nil
-}
-
-// endUnbegun ends a bundle whose attempt has not begun. It has results only if it was resumed: those of the attempt
-// before.
-func (d *decision) endUnbegun(v Verdict, reason string) {
-	switch {
-	case v.Restage:
-		d.giveBack(v, reason)
-	case d.row.Resumption.From != "":
-		d.collect(v, reason)
-	default:
-		d.row.Verdict = &v
-		d.finalize(reason)
-	}
 }
