@@ -172,6 +172,9 @@ func (r Row) resumingStatus() string {
 // show a job as it was before it began, so the job must have come back after that.
 func (d *decision) requeued() bool {
 	exit, job := d.row.Exit, d.row.Job
-	return exit != nil && exit.Terminated && job.State == sbatch.StatePending && job.Submitted.After(d.row.Begun.At.Add(ClockSlack)) &&
+	return exit != nil && exit.Terminated && job.State == sbatch.StatePending && job.Submitted.After(d.row.Begun.At.Add(requeueSlack)) &&
 		d.row.StopVerdict == nil && d.row.Resumption.Count < d.row.resumes()
 }
+
+// requeueSlack is larger than the difference between the clocks of the nodes and of Slurm's controller.
+const requeueSlack = time.Minute
