@@ -108,6 +108,12 @@ func adoptable(s *Observation) (job sbatch.Job, ok bool) {
 	return job, ok
 }
 
+// supersedes reports whether a record of a job is newer than another one of the same job. The accounting database has a
+// record for each start of a job, and those before the last one are REQUEUED.
+func supersedes(j, other sbatch.Job) bool {
+	return j.State != sbatch.StateRequeued && (other.State == sbatch.StateRequeued || j.Start.After(other.Start))
+}
+
 // ghost reports whether a job is the record that a refused submission leaves: it FAILED and never had a
 // node.
 func ghost(j sbatch.Job) bool { return j.State == sbatch.StateFailed && j.Nodes == "" }

@@ -184,10 +184,15 @@ func (d *decision) jobOfAttempt(jobs []sbatch.Job) (sbatch.Job, bool) {
 	if d.row.Begun != nil && d.row.Begun.Job != "" {
 		id = d.row.Begun.Job
 	}
+	var job sbatch.Job
+	ok := false
 	for _, j := range jobs {
-		if j.ID.String() == id {
-			return j, true
+		if j.ID.String() == id && (!ok || supersedes(j, job)) {
+			job, ok = j, true
 		}
+	}
+	if ok {
+		return job, true
 	}
 	if d.row.Begun != nil && d.row.Begun.Job != "" {
 		return sbatch.Job{}, false // another job of the name is not the one that began
