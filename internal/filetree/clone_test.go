@@ -141,10 +141,7 @@ func TestClonedHolesTakeNoRoom(t *testing.T) {
 
 func TestManyFilesAreCloned(t *testing.T) {
 	t.Parallel()
-	many := 100_000
-	if testing.Short() {
-		many = 5_000
-	}
+	const many = 10_000
 	dir := t.TempDir()
 	root, err := os.OpenRoot(dir)
 	testenv.Must(t, err)
