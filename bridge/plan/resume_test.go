@@ -187,3 +187,17 @@ func TestResumedBundleSaysWhatItWaitsFor(t *testing.T) {
 	enough := ""
 	b.at(2*time.Hour).decide(plan.News{DiskLow: &enough}).is(plan.Staging, plan.Carry)
 }
+
+// A row keeps little of a bundle's metadata, which would take more memory than the rest of it.
+func TestRowKeepsTheRequestAndNoOtherTags(t *testing.T) {
+	t.Parallel()
+	m := offered()
+	m.Bundle.Metadata = codalab.Metadata{"tags": []any{"vision", "resume=3"}, "description": "long"} // as a server's JSON is read
+	r := throughJSON(t, plan.NewRow(epoch, "cpu", m))
+	if n, err := r.Run.Metadata.Resumes(); n != 3 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	if tags := r.Run.Metadata.Strings("tags"); len(tags) != 1 || r.Run.Metadata.Has("description") {
+		t.Errorf("%v", r.Run.Metadata)
+	}
+}

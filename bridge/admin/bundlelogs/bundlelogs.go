@@ -38,9 +38,9 @@ type Logs struct {
 // Attempt has the files of one attempt.
 type Attempt struct {
 	Name string `json:"name"`
-	// Dir is the directory of the records, RunDir that of the working directory or its copy.
+	// Dir is the directory of the records, RunDir that of the working directory or its copy; empty if it is gone.
 	Dir    string `json:"directory"`
-	RunDir string `json:"run_directory"`
+	RunDir string `json:"run_directory,omitempty"`
 	Files  []File `json:"files"`
 }
 
@@ -71,6 +71,9 @@ func Collect(e heartbeat.Explanation, layout spool.Layout) (Logs, error) {
 		}
 		name := entry.Name()
 		a := Attempt{Name: name, Dir: filepath.Join(dir, name), RunDir: layout.RunDir(e.Bundle, spool.AttemptName(name)), Files: []File{}}
+		if _, err := os.Lstat(a.RunDir); errors.Is(err, fs.ErrNotExist) {
+			a.RunDir = "" // of a run that was resumed, and later attempts have copies
+		}
 		for _, file := range spool.AttemptFiles() {
 			if f, ok := readEnd(a.Dir, file); ok {
 				a.Files = append(a.Files, f)

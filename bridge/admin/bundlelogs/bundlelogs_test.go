@@ -30,6 +30,7 @@ func TestAllRecordsOfABundleAreInOnePlace(t *testing.T) {
 	l := spool.Layout(t.TempDir())
 	dir := l.BundleDir(bundle)
 	write(t, dir+"/10-b1/slurm.out", "the tenth\n")
+	write(t, l.RunDir(bundle, "9-b1")+"/result", "") // the tenth attempt's directory is gone
 	write(t, dir+"/9-b1/started", `{"node":"n1"}`)
 	write(t, dir+"/9-b1/exit.json", "{}\n")
 	write(t, dir+"/9-b1/spec.json", `{"command":"secret"}`)
@@ -52,7 +53,7 @@ func TestAllRecordsOfABundleAreInOnePlace(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, said)
 		}
 	}
-	for _, other := range []string{"secret", "another", "0x99"} {
+	for _, other := range []string{"secret", "another", "0x99", l.RunDir(bundle, "10-b1")} {
 		if strings.Contains(said, other) {
 			t.Errorf("%q in\n%s", other, said)
 		}

@@ -22,7 +22,9 @@ func Text(l Logs, now time.Time) string {
 	}
 	for _, a := range l.Attempts {
 		title(&b, "Attempt "+a.Name+": "+a.Dir)
-		fmt.Fprintf(&b, "Its files are in %s.\n", a.RunDir)
+		if a.RunDir != "" {
+			fmt.Fprintf(&b, "Its files are in %s.\n", a.RunDir)
+		}
 		for _, f := range a.Files {
 			b.WriteString(head(f))
 			b.WriteString(asLines(f.Text))
