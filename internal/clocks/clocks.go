@@ -1,4 +1,4 @@
-// Package clocks compares the clocks of two hosts by one message there and back.
+// Package clocks compares the clocks of two hosts by one message there and back, or by the times of files.
 //
 // This host notes its time before it sends and after it receives. Somewhere between these two moments the other
 // host has read its own clock. So the difference of the clocks lies in an interval, and the interval is as long as
@@ -6,7 +6,9 @@
 package clocks
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"time"
 )
 
@@ -20,6 +22,38 @@ type Offset struct {
 // cut to whole units, such as seconds; 0 means that it was not.
 func Between(sent, received, shown time.Time, unit time.Duration) Offset {
 	return Offset{Least: shown.Sub(received), Most: shown.Add(unit).Sub(sent)}
+}
+
+// Less returns the offset of a third clock: this one is of a clock against ours, and other of the same clock against the
+// third one's. It is the third clock's against ours.
+func (o Offset) Less(other Offset) Offset {
+	return Offset{Least: o.Least - other.Most, Most: o.Most - other.Least}
+}
+
+// And returns what two measurements of one clock prove together.
+func (o Offset) And(other Offset) Offset {
+	return Offset{Least: max(o.Least, other.Least), Most: min(o.Most, other.Most)}
+}
+
+// OfDisk returns the clock by which the disk of a directory notes the times of files. On a network disk that is its
+// server's.
+func OfDisk(dir string, now func() time.Time) (o Offset, err error) {
+	made := now()
+	f, err := os.CreateTemp(dir, ".clock-")
+	if err != nil {
+		return o, fmt.Errorf("read the clock of a disk: %w", err)
+	}
+	defer func() { err = errors.Join(err, f.Close(), os.Remove(f.Name())) }()
+	info, err := f.Stat()
+	if err != nil {
+		return o, fmt.Errorf("read the clock of a disk: %w", err)
+	}
+	// The kernel notes the time of its last tick, and some disks whole seconds.
+	unit := 10 * time.Millisecond
+	if info.ModTime().Nanosecond() == 0 {
+		unit = time.Second
+	}
+	return Between(made, now(), info.ModTime(), unit), nil
 }
 
 // Magnitude returns the least difference that the clocks can have. It is 0 if they may agree.

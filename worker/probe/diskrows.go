@@ -2,6 +2,7 @@ package probe
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/internal/disktrial"
@@ -32,7 +33,11 @@ func checkMount(dir string, f disktrial.Features) Check {
 	if _, softer := f.Option("softerr"); soft || softer {
 		return Fault(Warning, name, said, "while its server is away, writes of commands fail and are lost", "mount it hard")
 	}
-	return Passed(name, "%s", said)
+	c := Passed(name, "%s", said)
+	if slices.Contains([]string{"lustre", "gpfs", "beegfs"}, f.Type) {
+		return c.Meaning("many sites purge such disks by policies that no host shows (robinhood, ILM): ask the administrator whether this directory is exempt")
+	}
+	return c
 }
 
 func checkLinks(dir string, f disktrial.Features) Check {

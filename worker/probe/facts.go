@@ -9,6 +9,8 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container/runner"
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
+	"github.com/cl-slurm/cl-slurm/internal/background"
+	"github.com/cl-slurm/cl-slurm/internal/clocks"
 	"github.com/cl-slurm/cl-slurm/internal/disktrial"
 	"github.com/cl-slurm/cl-slurm/internal/purgers"
 	"github.com/cl-slurm/cl-slurm/internal/tickets"
@@ -22,6 +24,8 @@ type Facts struct {
 	SharedDir   string              `json:"shared_dir,omitempty"`
 	ScratchDisk *disktrial.Features `json:"scratch_disk,omitempty"`
 	SharedDisk  *disktrial.Features `json:"shared_disk,omitempty"`
+	// DiskClock is the shared disk's clock against the node's; nil if it could not be read.
+	DiskClock *clocks.Offset `json:"disk_clock,omitempty"`
 	// SharedOverlay is the reason why an overlay cannot be on the shared disk; "" if it can, or was not tried.
 	SharedOverlay string `json:"shared_overlay,omitempty"`
 	// Container is the trial of a whole container; nil where the built-in runtime cannot be used.
@@ -75,6 +79,12 @@ func (e Examiner) Examine(ctx context.Context) (Report, error) {
 	if e.Shared != "" {
 		f.SharedPurges = purgers.Find(e.Root, e.Shared)
 		disk(e.Shared, &f.SharedDisk)
+		group.Go(func() error {
+			if o, err := background.Call(ctx, func() (clocks.Offset, error) { return clocks.OfDisk(e.Shared, e.Now) }); err == nil {
+				f.DiskClock = &o
+			}
+			return nil
+		})
 		if r.Host.Namespaces.Lack == "" {
 			group.Go(func() error {
 				f.SharedOverlay = e.Containers.TryOverlay(ctx, e.Shared)

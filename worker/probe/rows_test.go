@@ -156,6 +156,9 @@ func TestWhatIsWeakAndHarmlessIsToldWithoutAWarning(t *testing.T) {
 		"/shared: flock locks only within a host; fcntl locks only within a host; the bridge needs none": func(r *probe.Report) {
 			r.Locks.Flock, r.Locks.RangeLock = "shared", "shared"
 		},
+		"/shared is on lustre (flock); many sites purge such disks by policies that no host shows": func(r *probe.Report) {
+			r.Facts.SharedDisk.Type, r.Facts.SharedDisk.Options = "lustre", []string{"flock"}
+		},
 		"/shared: fcntl: no answer within 10s; ":          func(r *probe.Report) { r.Locks.RangeLock = "no answer within 10s" },
 		"and is in one itself; containers see only ":      func(r *probe.Report) { r.Facts.UserNamespaces.Nested = true },
 		"/etc/subuid: none; in images, root is the only ": func(r *probe.Report) { r.Host.IDs.Lack = "/etc/subuid: none" },

@@ -40,6 +40,13 @@ func NodeClock(node string, o clocks.Offset) Check {
 		"the times of runs on it are wrong by that; from five minutes on munge and Kerberos refuse its credentials")
 }
 
+// DiskClock judges the clock by which the shared disk notes the times of files.
+func DiskClock(o clocks.Offset) Check {
+	return clock("shared.clock", "the clock of the disk of shared", o, 24*time.Hour,
+		"the ages of files are wrong by days: kept data may seem to be old, and purgers of the site remove it",
+		"the times of files are wrong by that: make and rsync misjudge which file is newer; the bridge judges ages by the clock of the disk alone")
+}
+
 // ControllerClock judges the clock of slurmctld's host, by the time that it gave to a job.
 func ControllerClock(o clocks.Offset) Check {
 	return clock("slurm.clock", "slurmctld's clock", o, plan.ClockSlack,

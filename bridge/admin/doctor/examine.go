@@ -19,6 +19,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/clocks"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -49,8 +50,9 @@ type Examination struct {
 	checks []Check
 	silent bool // the shared disk does not answer
 	// writable is set if this account can make files in the shared directory.
-	writable bool
-	open     bool // others can write to the bridge's directories
+	writable  bool
+	open      bool // others can write to the bridge's directories
+	diskClock *clocks.Offset
 	// clocked is set once the controller's clock was judged.
 	clocked bool
 }
@@ -258,7 +260,7 @@ func (e *Examination) sendJobs(ctx context.Context, site Site, gpus map[string]i
 	e.Sending(names)
 	jobs := Jobs{Slurm: e.Slurm, Shared: c.Shared, Settle: c.DiskSettle.Duration, BeginWithin: e.Wait, Node: e.Node, Now: e.Now}
 	queues, found := installed.Queues(c), make([][]Check, len(names))
-	at := Place{Shared: c.Shared, Settle: c.DiskSettle.Duration, Architecture: string(config.Architecture("").Canonical()), IDs: ownIDs()}
+	at := Place{Shared: c.Shared, Settle: c.DiskSettle.Duration, Architecture: string(config.Architecture("").Canonical()), IDs: ownIDs(), DiskClock: e.diskClock}
 	var group errgroup.Group
 	for i, name := range names {
 		group.Go(func() error {

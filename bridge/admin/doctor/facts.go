@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/internal/clocks"
 	"github.com/cl-slurm/cl-slurm/worker/probe"
 )
 
@@ -35,10 +36,23 @@ func facts(q plan.Queue, at Place, out Outcome) []Check {
 	if c := sameIDs(at.IDs, r.Report); c.Name != "" {
 		checks = worse(checks, c)
 	}
-	if out.RoundTrip.Known {
-		checks = append(checks, NodeClock(r.Node, out.RoundTrip.Clock))
+	if o, known := nodeClock(at, out); known {
+		checks = append(checks, NodeClock(r.Node, o))
 	}
 	return checks
+}
+
+// nodeClock returns the node's clock against this host's, by the message to it and by the times of files.
+func nodeClock(at Place, out Outcome) (o clocks.Offset, known bool) {
+	o, known = out.RoundTrip.Clock, out.RoundTrip.Known
+	if at.DiskClock == nil || out.Report.Facts.DiskClock == nil {
+		return o, known
+	}
+	byDisk := at.DiskClock.Less(*out.Report.Facts.DiskClock)
+	if !known {
+		return byDisk, true
+	}
+	return o.And(byDisk), true
 }
 
 // worse puts a check in the place of one of its name, or at the end.

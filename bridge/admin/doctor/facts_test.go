@@ -24,12 +24,13 @@ func off(by time.Duration) clocks.Offset {
 func TestSkewedClocksAreNamedWithWhatBreaks(t *testing.T) {
 	t.Parallel()
 	for want, check := range map[string]doctor.Check{
-		"warning node.n1.clock: the clock of n1 is at least 29.9 s ahead of this host's; ": doctor.NodeClock("n1", off(30*time.Second)),
-		"failed node.n1.clock: the clock of n1 is at least 6m0s behind this host's; ":      doctor.NodeClock("n1", off(-6*time.Minute)),
-		"warning slurm.clock: slurmctld's clock is at least 9.9 s behind this host's; ":    doctor.ControllerClock(off(-10 * time.Second)),
-		"failed slurm.clock: slurmctld's clock is at least 69.9 s ahead of this host's; ":  doctor.ControllerClock(off(70 * time.Second)),
-		"warning server.clock: the server's clock is at least 19.9 s ahead of this host's": doctor.ServerClock(off(20 * time.Second)),
-		"failed server.clock: the server's clock is at least 3m0s behind this host's":      doctor.ServerClock(off(-3 * time.Minute)),
+		"warning node.n1.clock: the clock of n1 is at least 29.9 s ahead of this host's; ":   doctor.NodeClock("n1", off(30*time.Second)),
+		"failed node.n1.clock: the clock of n1 is at least 6m0s behind this host's; ":        doctor.NodeClock("n1", off(-6*time.Minute)),
+		"warning slurm.clock: slurmctld's clock is at least 9.9 s behind this host's; ":      doctor.ControllerClock(off(-10 * time.Second)),
+		"failed slurm.clock: slurmctld's clock is at least 69.9 s ahead of this host's; ":    doctor.ControllerClock(off(70 * time.Second)),
+		"warning server.clock: the server's clock is at least 19.9 s ahead of this host's":   doctor.ServerClock(off(20 * time.Second)),
+		"failed server.clock: the server's clock is at least 3m0s behind this host's":        doctor.ServerClock(off(-3 * time.Minute)),
+		"warning shared.clock: the clock of the disk of shared is at least 29.9 s behind th": doctor.DiskClock(off(-30 * time.Second)),
 		"": doctor.ServerClock(off(time.Second)),
 	} {
 		if got := said(check); !strings.HasPrefix(got, want) || want == "" && got != "" {
@@ -39,9 +40,19 @@ func TestSkewedClocksAreNamedWithWhatBreaks(t *testing.T) {
 			t.Errorf("no meaning or no remedy: %+v", check)
 		}
 	}
-	// NFS may show a file a minute late, which proves nothing about a clock.
-	if c := doctor.NodeClock("n1", clocks.Offset{Least: -time.Minute, Most: time.Minute}); c.Verdict != doctor.OK {
+	// NFS may show a file a minute late, which proves nothing about a clock. The times of files do.
+	late := clocks.Offset{Least: -time.Minute, Most: time.Minute}
+	if c := doctor.NodeClock("n1", late); c.Verdict != doctor.OK {
 		t.Errorf("%+v", c)
+	}
+	here, there := off(2*time.Second), off(-28*time.Second)
+	at := doctor.Place{Shared: "/shared", Settle: 10 * time.Second, Architecture: "amd64", DiskClock: &here}
+	out := outcome(func(o *doctor.Outcome) {
+		o.Report.Facts, o.RoundTrip.Clock, o.RoundTrip.Known = &probe.Facts{DiskClock: &there}, late, true
+	})
+	const want = "warning node.n1.clock: the clock of n1 is at least 29.8 s ahead of this host's; "
+	if got := said(doctor.Node(plan.Queue{Name: "q"}, at, out)...); !strings.HasPrefix(got, want) {
+		t.Errorf("%s\nwant\n%s", got, want)
 	}
 }
 

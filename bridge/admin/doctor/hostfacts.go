@@ -8,6 +8,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge/admin/caches"
 	"github.com/cl-slurm/cl-slurm/cache"
+	"github.com/cl-slurm/cl-slurm/internal/clocks"
 	"github.com/cl-slurm/cl-slurm/internal/disktrial"
 	"github.com/cl-slurm/cl-slurm/internal/purgers"
 	"github.com/cl-slurm/cl-slurm/internal/subids"
@@ -37,6 +38,10 @@ func (e *Examination) sharedDisk(ctx context.Context) {
 		return
 	}
 	e.add(ofHost(probe.CheckDisk(c.Shared, features))...)
+	if o, err := clocks.OfDisk(c.Shared, e.Now); err == nil {
+		e.diskClock = &o
+		e.add(DiskClock(o))
+	}
 	held := tickets.Look(ctx, probe.TicketEnv(e.Getenv), e.Now())
 	e.add(ofHost(probe.CheckTickets(c.Shared, features, held, probe.Longest(e.longest()), e.Now()))...)
 	dirs := []string{c.Shared}

@@ -15,6 +15,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/clocks"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/worker/probe"
 )
@@ -26,6 +27,8 @@ type Place struct {
 	Architecture string
 	// IDs are the subordinate ids of the account on the bridge's host; empty if it has none.
 	IDs string
+	// DiskClock is the shared disk's clock against the bridge's host's; nil if it could not be read.
+	DiskClock *clocks.Offset
 }
 
 // Node judges the outcome of a queue's job.
