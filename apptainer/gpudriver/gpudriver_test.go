@@ -136,3 +136,40 @@ func TestOwnCacheIsReadAsLdconfigPrintsIt(t *testing.T) {
 		t.Errorf("names (-ldconfig +read):\n%s", diff)
 	}
 }
+
+func TestVersionsOfModuleAndLibraryAreRead(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.129.03  Thu Oct 19 18:56:32 UTC 2023\nGCC version:  gcc version 12.2.0\n":                          "535.129.03",
+		"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  560.35.03  Release Build  (dvs-builder@U16)  Fri Aug 16 21:42:42 UTC 2024\nGCC version: 12\n": "560.35.03",
+		"another text\n": "",
+	} {
+		root := t.TempDir()
+		drivertest.Write(t, root, "proc/driver/nvidia/version", text, 0o444)
+		if got := gpudriver.ModuleVersion(root); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+		drivertest.Write(t, root, "sys/module/nvidia/version", "550.54.14\n", 0o444)
+		if got := gpudriver.ModuleVersion(root); got != "550.54.14" {
+			t.Errorf("%q: %q, in spite of /sys", text, got)
+		}
+	}
+	if got := gpudriver.ModuleVersion(t.TempDir()); got != "" {
+		t.Errorf("without a module: %q", got)
+	}
+	lib := filepath.Join(t.TempDir(), "libcuda.so.550.54.14")
+	if err := os.WriteFile(lib, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(filepath.Dir(lib), "libcuda.so.1")
+	if err := os.Symlink(lib, link); err != nil {
+		t.Fatal(err)
+	}
+	d := gpudriver.Driver{Libraries: []gpudriver.Library{{Name: "libnvidia-ml.so.1", Path: lib}, {Name: "libcuda.so.1", Path: link}}}
+	if got := d.Version(); got != "550.54.14" {
+		t.Errorf("libcuda.so.1: %q", got)
+	}
+	if got := (gpudriver.Driver{}).Version(); got != "" {
+		t.Errorf("without it: %q", got)
+	}
+}

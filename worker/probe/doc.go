@@ -8,8 +8,8 @@
 //
 //	login node                            job
 //	Call: makes asked, locks two files ►  Attend: reads asked, settles started, asks for the locks,
-//	Hear: report.json, settles started ◄─ writes report.json
-//	Watch: reads a file again and again ◄ … replaces it by rename
+//	Hear: replaces a file by rename ───►  reads that file again and again,
+//	… report.json, settles started ◄────  writes report.json
 //	RoundTrip: makes ping ─────────────►  … sees ping,
 //	           sees pong ◄──────────────  makes pong, with its time
 //

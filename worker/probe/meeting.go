@@ -25,6 +25,7 @@ type Meeting struct {
 	Dir string
 
 	release []func() // give the login node's locks back
+	looks   *int     // of the login node for the report
 }
 
 // The files of a meeting.
@@ -52,8 +53,8 @@ func Call(ctx context.Context, below string) (Meeting, error) {
 	if err != nil {
 		return Meeting{}, fmt.Errorf("make a directory for a meeting: %w", err)
 	}
-	m := Meeting{Dir: dir}
-	if err := m.write(askedName, []byte(rand.Text())); err != nil {
+	m := Meeting{Dir: dir, looks: new(int)}
+	if err := errors.Join(m.replace(), m.write(askedName, []byte(rand.Text()))); err != nil {
 		return Meeting{}, errors.Join(err, m.End())
 	}
 	m.holdLocks(ctx)
@@ -123,45 +124,71 @@ func (m Meeting) Attend(ctx context.Context, r Report, now func() time.Time) err
 	if r.Owner, err = m.settle(ctx); err != nil {
 		r.Meeting = err.Error()
 	}
-	r.Locks = m.askLocks(ctx)
+	r.Locks, r.Lost = m.askLocks(ctx), m.watch(ctx)
 	data, err := json.Marshal(r)
 	if err == nil {
-		err = errors.Join(m.replace(), m.write(reportName, data))
+		err = m.write(reportName, data)
 	}
 	if err != nil {
 		return fmt.Errorf("attend a meeting: %w", err)
 	}
-	if err := m.await(ctx, pingName, func() { _ = m.replace() }); err != nil { // the login node sees whether it is whole
+	if err := m.await(ctx, pingName); err != nil {
 		return fmt.Errorf("attend a meeting: %w", err)
 	}
 	return m.write(pongName, []byte(now().UTC().Format(time.RFC3339Nano)))
 }
 
-// recordLength is the length of each content of the file that the job replaces.
+// recordLength is the length of each content of the file that the login node replaces.
 const recordLength = 8 << 10
 
-// replace replaces a file by another of the same length.
+// replaceEvery is the number of looks between two replacements, a second. With NFS 4 the server may delegate each new file to
+// the login node, and makes the job wait for a tenth of a second then: a file that is replaced again and again cannot be
+// opened at all.
+const replaceEvery = 10
+
+// replace replaces a file by another of the same length. It need not outlast a crash.
 func (m Meeting) replace() error {
-	return m.write(replaced, []byte(strings.Repeat(rand.Text()[:1], recordLength)))
+	next := m.path(replaced + ".next")
+	if err := os.WriteFile(next, []byte(strings.Repeat(rand.Text()[:1], recordLength)), 0o600); err != nil {
+		return fmt.Errorf("replace a file: %w", err)
+	}
+	if err := os.Rename(next, m.path(replaced)); err != nil {
+		return fmt.Errorf("replace a file: %w", err)
+	}
+	return nil
 }
 
-// watched is the number of times that the login node reads the file that the job replaces.
-const watched = 15
+// The job reads the file that the login node replaces this often, in somewhat more than a second.
+const (
+	watched     = 14
+	watchEvery  = 80 * time.Millisecond
+	watchWithin = 5 * time.Second
+)
 
-// Watch reads the file that the job replaces by rename(2). It returns the reason why a reader can lose such a file or get
-// a part of it, or "".
-func (m Meeting) Watch(ctx context.Context) string {
-	tick := time.NewTicker(lookEvery)
+// watch reads the file that the login node replaces by rename(2). It returns the reason why a reader can lose such a file or
+// get a part of it, or "". It returns in time, also if a read does not.
+func (m Meeting) watch(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, watchWithin)
+	defer cancel()
+	lost, err := background.Call(ctx, func() (string, error) { return m.readAgain(ctx), nil })
+	if err != nil {
+		return "" // a slow disk loses nothing
+	}
+	return lost
+}
+
+func (m Meeting) readAgain(ctx context.Context) string {
+	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	for i := range watched {
 		data, err := os.ReadFile(m.path(replaced))
 		switch {
 		case i == 0 && errors.Is(err, fs.ErrNotExist):
-			return "" // a cl-worker of an older release
+			return "" // the bridge is of an older release
 		case err != nil:
-			return "a file that the node replaces by rename is lost meanwhile: " + err.Error()
+			return "the node lost a file that the login node replaced by rename: " + err.Error()
 		case len(data) != recordLength || strings.Trim(string(data), string(data[:1])) != "":
-			return "a file that the node replaces by rename is seen in part"
+			return "the node saw a part of a file that the login node replaced by rename"
 		}
 		select {
 		case <-ctx.Done():
@@ -185,6 +212,11 @@ type Heard struct {
 func (m Meeting) Hear(ctx context.Context) (Heard, bool, error) {
 	data, err := os.ReadFile(m.path(reportName))
 	if errors.Is(err, fs.ErrNotExist) {
+		if m.looks != nil {
+			if *m.looks++; *m.looks%replaceEvery == 0 {
+				_ = m.replace() // the job may watch now; a disk in trouble fails at other calls, too
+			}
+		}
 		return Heard{}, false, nil
 	}
 	var h Heard
@@ -227,7 +259,7 @@ func (m Meeting) RoundTrip(ctx context.Context, now func() time.Time) (Trip, err
 	if err := m.write(pingName, nil); err != nil {
 		return Trip{}, err
 	}
-	if err := m.await(ctx, pongName, func() {}); err != nil {
+	if err := m.await(ctx, pongName); err != nil {
 		return Trip{}, fmt.Errorf("wait for a node's answer: %w", err)
 	}
 	seen := now()
@@ -268,8 +300,7 @@ func (m Meeting) settle(ctx context.Context) (own bool, err error) {
 	return standing == token, err
 }
 
-// await waits for a file, and calls meanwhile before each further look.
-func (m Meeting) await(ctx context.Context, name string, meanwhile func()) error {
+func (m Meeting) await(ctx context.Context, name string) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
@@ -281,7 +312,6 @@ func (m Meeting) await(ctx context.Context, name string, meanwhile func()) error
 		case <-ctx.Done():
 			return fmt.Errorf("%w; %w", err, ctx.Err())
 		case <-tick.C:
-			meanwhile()
 		}
 	}
 }

@@ -38,11 +38,8 @@ func TestMeetingProvesThatBothSeeOneDisk(t *testing.T) {
 	if heard.Node != "n1" || heard.Disk != "" || !heard.Owner {
 		t.Errorf("%+v", heard)
 	}
-	if lost := login.Watch(ctx); lost != "" {
-		t.Error(lost)
-	}
-	if l := heard.Locks; l == nil || *l != (probe.Locks{}) {
-		t.Errorf("two programs have the locks: %+v", l)
+	if l := heard.Locks; l == nil || *l != (probe.Locks{}) || heard.Lost != "" {
+		t.Errorf("two programs have the locks: %+v; lost: %q", l, heard.Lost)
 	}
 	trip, err := login.RoundTrip(ctx, time.Now)
 	if err := errors.Join(err, job.Wait()); err != nil || trip.Took <= 0 || !trip.Known || trip.Clock.Magnitude() != 0 {
@@ -84,5 +81,49 @@ func TestMeetingSaysWhatTheDiskDoesWrong(t *testing.T) {
 		if err != nil || !there || !strings.Contains(heard.Disk, want) {
 			t.Errorf("%s: %+v, %v", harm, heard, err)
 		}
+	}
+}
+
+// attend lets a job and a login node meet, and returns what the login node hears.
+func attend(t *testing.T, m probe.Meeting) (heard probe.Heard) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.WaitLimit)
+	defer cancel()
+	var job errgroup.Group
+	job.Go(func() error { return m.Attend(ctx, probe.Report{}, time.Now) })
+	var err error
+	for there := false; !there && err == nil; {
+		heard, there, err = m.Hear(ctx)
+	}
+	if err == nil {
+		_, err = m.RoundTrip(ctx, time.Now)
+	}
+	if err := errors.Join(err, job.Wait()); err != nil {
+		t.Fatal(err)
+	}
+	return heard
+}
+
+// The test is a login node that holds no lock, and whose disk shows a file in part.
+func TestMeetingFindsLocksThatExcludeNobodyAndFilesInPart(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{"replaced": "the node saw a part of a file that the login node replaced by rename", "another": ""} {
+		m := probe.Meeting{Dir: t.TempDir()}
+		for _, file := range []string{"asked", "flock", "ranges", name} {
+			if err := os.WriteFile(filepath.Join(m.Dir, file), []byte("x"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		heard := attend(t, m)
+		if locks := (probe.Locks{Flock: "shared", RangeLock: "shared"}); heard.Lost != want || heard.Locks == nil || *heard.Locks != locks {
+			t.Errorf("%s: lost %q, locks %+v", name, heard.Lost, heard.Locks)
+		}
+	}
+	older := probe.Meeting{Dir: t.TempDir()} // a bridge of an older release
+	if err := os.WriteFile(filepath.Join(older.Dir, "asked"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if heard := attend(t, older); heard.Locks != nil || heard.Lost != "" {
+		t.Errorf("lost %q, locks %+v", heard.Lost, heard.Locks)
 	}
 }

@@ -43,6 +43,8 @@ type Report struct {
 	Meeting string `json:"meeting,omitempty"`
 	// Locks tells of locks that the login node holds; nil if it holds none.
 	Locks *Locks `json:"locks,omitempty"`
+	// Lost is the reason why the node lost a file that the login node replaced, or "".
+	Lost string `json:"lost,omitempty"`
 	// Facts are those of Examine; nil for a cl-worker of an older release.
 	Facts *Facts `json:"facts,omitempty"`
 }

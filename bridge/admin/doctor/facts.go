@@ -26,8 +26,8 @@ func facts(q plan.Queue, at Place, out Outcome) []Check {
 		}
 		checks = append(checks, c)
 	}
-	if out.Lost != "" {
-		checks = worse(checks, probe.Fault(Failed, nodeKey(r.Node, "rename"), out.Lost, "records of runs seem to be lost for a moment, and runs seem to have failed",
+	if r.Lost != "" {
+		checks = worse(checks, probe.Fault(Failed, nodeKey(r.Node, "rename"), r.Lost, "records of runs seem to be lost for a moment, and runs seem to have failed",
 			"name a directory on a disk with atomic link and rename, such as NFS, Lustre or GPFS"))
 	}
 	if r.Facts == nil {

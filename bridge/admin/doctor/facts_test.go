@@ -68,8 +68,8 @@ func TestFactsOfANodeAreRowsOfTheNode(t *testing.T) {
 			o.Report.Host.Namespaces.Lack, o.Report.Facts.UserNamespaces.Max = "refused", "0"
 			o.Report.Choice, o.Report.Error = nil, "refused"
 		},
-		"failed node.n1.rename: a file that the node replaces by rename is lost meanwhile: no such file; ": func(o *doctor.Outcome) {
-			o.Lost = "a file that the node replaces by rename is lost meanwhile: no such file"
+		"failed node.n1.rename: the node lost a file that the login node replaced by rename: no such file; ": func(o *doctor.Outcome) {
+			o.Report.Lost = "the node lost a file that the login node replaced by rename: no such file"
 		},
 		"warning node.n1.clock: the clock of n1 is at least 29.9 s ahead of this host's; ": func(o *doctor.Outcome) {
 			o.RoundTrip.Clock, o.RoundTrip.Known = off(30*time.Second), true

@@ -47,8 +47,6 @@ type Outcome struct {
 	// began. RoundTrip is a message to the job and back, over the disk.
 	Heard     time.Duration
 	RoundTrip probe.Trip
-	// Lost is the reason why this host lost a file that the node replaced, or "".
-	Lost string
 	// Report is the node's; nil where none is seen here.
 	Report *probe.Heard
 	// Machine is the output of uname -m on the node, Output that of the worker.
@@ -184,7 +182,6 @@ func (w *jobWait) over(ctx context.Context) bool {
 		w.out.Report, w.out.Heard = &heard, now.Sub(w.submitted)
 		ctx, cancel := context.WithTimeout(ctx, roundTripWithin)
 		defer cancel()
-		w.out.Lost = w.meeting.Watch(ctx)
 		w.out.RoundTrip, w.out.RoundTripErr = w.meeting.RoundTrip(ctx, w.Now)
 		w.observe(ctx) // it names the job's node
 		return true

@@ -46,7 +46,7 @@ func TestJobMeetsThisHostAndLeavesNothing(t *testing.T) {
 	jobs := doctor.Jobs{Slurm: k, Shared: shared, Settle: 50 * time.Millisecond, ObserveEvery: 20 * time.Millisecond, Now: time.Now}
 	q := plan.Queue{Name: "cpu", Partition: "cpu", Scratch: "/tmp"}
 	out := jobs.Run(t.Context(), q, 0, sbatch.Program{Path: self})
-	if out.Err != nil || out.Report == nil || out.Report.Disk != "" || out.RoundTripErr != nil || out.RoundTrip.Took <= 0 || !out.RoundTrip.Known || out.RoundTrip.Clock.Magnitude() != 0 || out.Lost != "" || out.Report.Locks == nil || out.Job.Nodes != "n1" || out.Machine == "" {
+	if out.Err != nil || out.Report == nil || out.Report.Disk != "" || out.RoundTripErr != nil || out.RoundTrip.Took <= 0 || !out.RoundTrip.Known || out.RoundTrip.Clock.Magnitude() != 0 || out.Report.Lost != "" || out.Report.Locks == nil || out.Job.Nodes != "n1" || out.Machine == "" {
 		t.Errorf("%+v", out)
 	}
 
