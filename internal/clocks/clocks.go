@@ -69,13 +69,14 @@ func (o Offset) Magnitude() time.Duration {
 
 // String describes the other clock: "within 0.5 s of", "at least 3.0 s ahead of", "at least 3.0 s behind".
 func (o Offset) String() string {
+	const told = 100 * time.Millisecond // the least difference that is printed
 	switch {
-	case o.Least > 0:
+	case o.Least >= told:
 		return fmt.Sprintf("at least %s ahead of", spell(o.Least))
-	case o.Most < 0:
+	case o.Most <= -told:
 		return fmt.Sprintf("at least %s behind", spell(-o.Most))
 	}
-	return fmt.Sprintf("within %s of", spell(max(-o.Least, o.Most)))
+	return fmt.Sprintf("within %s of", spell(max(o.Least.Abs(), o.Most.Abs(), told)))
 }
 
 // spell rounds a duration to a tenth of a second, or from two minutes on to a second.

@@ -23,6 +23,7 @@ func TestSlowMessageProvesNoDifferenceOfClocks(t *testing.T) {
 		{time.Second, -10 * time.Second, 0, 10 * time.Second, "at least 10.0 s behind"},
 		{time.Second, -10 * time.Second, time.Second, 9 * time.Second, "at least 9.0 s behind"},
 		{time.Second, -10 * time.Minute, time.Second, 10*time.Minute - time.Second, "at least 9m59s behind"},
+		{time.Millisecond, 40 * time.Millisecond, 0, 39 * time.Millisecond, "within 0.1 s of"},
 		{200 * time.Millisecond, 0, time.Second, 0, "within 1.0 s of"}, // a second's fraction is no difference
 	} {
 		o := clocks.Between(sent, sent.Add(test.took), sent.Add(test.shown), test.unit)
