@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pair tells how files get from one directory to another. A text is empty if the way is open, and otherwise the
+// Pair has the ways of files from one directory to another. A text is empty if the way is open, and otherwise the
 // reason why it is not.
 type Pair struct {
 	HardLinks string `json:"hard_links,omitempty"`

@@ -15,11 +15,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/procstat"
 )
 
-// Features tells what a directory's disk does. A text is empty if the call works, and otherwise the reason why it
+// Features has the abilities of a directory's disk. A text is empty if the call works, and otherwise the reason why it
 // does not.
 type Features struct {
-	// Type is the file system's, such as ext4 or nfs4. Options are those of its mount that say how fresh and how
-	// strict it is (nfs(5)).
+	// Type is the file system's, such as ext4 or nfs4. Options are those of its mount about freshness and
+	// strictness (nfs(5)).
 	Type    string   `json:"type,omitempty"`
 	Options []string `json:"options,omitempty"`
 

@@ -15,7 +15,7 @@ func tellingOptions() []string {
 	}
 }
 
-// telling returns the options of a mount that say how fresh and how strict it is.
+// telling returns the options of a mount about its freshness and strictness.
 func telling(m procstat.Mount) []string {
 	var told []string
 	for _, option := range slices.Concat(m.Options, m.FileSystemOptions) {

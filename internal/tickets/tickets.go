@@ -25,7 +25,7 @@ type Ticket struct {
 	Kind Kind `json:"kind"`
 	// Of is the principal of a ticket of Kerberos, or the cell of a token of AFS.
 	Of string `json:"of"`
-	// Cache is where the ticket lies, such as FILE:/tmp/krb5cc_1001. It is empty for a token of AFS.
+	// Cache is the place of the ticket, such as FILE:/tmp/krb5cc_1001. It is empty for a token of AFS.
 	Cache   string    `json:"cache,omitempty"`
 	Expires time.Time `json:"expires,omitzero"` // zero: it has expired, at a time that is not known
 	// RenewUntil is the end of the time in which kinit -R makes a new ticket of it; zero if it cannot be renewed.

@@ -36,7 +36,7 @@ type GPUs struct {
 	// Bound are the libraries and programs that containers get. Unread is the reason why they could not be found.
 	Bound  []string `json:"bound,omitempty"`
 	Unread string   `json:"unread,omitempty"`
-	// SMI is what nvidia-smi says; Mute is the reason if it says nothing.
+	// SMI is the answer of nvidia-smi; Mute is the reason if there is none.
 	SMI  SMI    `json:"smi,omitzero"`
 	Mute string `json:"mute,omitempty"`
 	// Job and Visible are SLURM_JOB_GPUS and CUDA_VISIBLE_DEVICES. InJob is set in a job of Slurm.
@@ -45,7 +45,7 @@ type GPUs struct {
 	InJob   bool   `json:"in_job,omitempty"`
 }
 
-// SMI is what nvidia-smi -q says.
+// SMI is the answer of nvidia-smi -q.
 type SMI struct {
 	Driver string   `json:"driver,omitempty"`
 	CUDA   string   `json:"cuda,omitempty"` // the newest CUDA that the driver knows

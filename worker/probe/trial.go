@@ -31,7 +31,7 @@ type Trial struct {
 	Inside   Inside  `json:"inside,omitzero"`
 }
 
-// Inside is what a program sees in a container.
+// Inside lists the devices and libraries of a program in a container.
 type Inside struct {
 	// Open are the devices that it was given and may open, Closed those that it may not.
 	Open   []string `json:"open,omitempty"`

@@ -260,7 +260,7 @@ func (e *Examination) sendJobs(ctx context.Context, site Site, gpus map[string]i
 	e.Sending(names)
 	jobs := Jobs{Slurm: e.Slurm, Shared: c.Shared, Settle: c.DiskSettle.Duration, BeginWithin: e.Wait, Node: e.Node, Now: e.Now}
 	queues, found := installed.Queues(c), make([][]Check, len(names))
-	at := Place{Shared: c.Shared, Settle: c.DiskSettle.Duration, Architecture: string(config.Architecture("").Canonical()), IDs: ownIDs(), DiskClock: e.diskClock}
+	at := Place{Node: e.Node, Shared: c.Shared, Settle: c.DiskSettle.Duration, Architecture: string(config.Architecture("").Canonical()), IDs: ownIDs(), DiskClock: e.diskClock}
 	var group errgroup.Group
 	for i, name := range names {
 		group.Go(func() error {
@@ -271,7 +271,7 @@ func (e *Examination) sendJobs(ctx context.Context, site Site, gpus map[string]i
 		})
 	}
 	_ = group.Wait() // no function returns an error
-	found = elsewhere(e.Node, names, found)
+	found = Elsewhere(e.Node, names, found)
 	if ctx.Err() == nil {
 		e.add(slices.Concat(found...)...)
 	}

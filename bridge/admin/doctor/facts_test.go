@@ -128,6 +128,24 @@ func TestJobIsSentToTheNamedNode(t *testing.T) {
 	}
 }
 
+// A node belongs to some queues. Only a node that no queue has is a mistake.
+func TestQueueThatHasNotTheNamedNodeIsNoFault(t *testing.T) {
+	t.Parallel()
+	at := doctor.Place{Node: "n3", Shared: "/shared", Settle: 10 * time.Second, Architecture: "amd64"}
+	refused := doctor.Node(plan.Queue{Name: "cpu"}, at, doctor.Outcome{Err: &sbatch.Error{Message: "Requested node configuration is not available", Refused: true}})
+	ran := doctor.Node(plan.Queue{Name: "gpu", Scratch: "/scratch"}, at, outcome(func(*doctor.Outcome) {}))
+	queues := []string{"cpu", "gpu"}
+	const none = "failed queue.cpu.job: Slurm refuses a job: Requested node configuration is not available; is n3 a node of the queue's partition? sinfo -N shows it"
+	if got := said(doctor.Elsewhere("n3", queues[:1], [][]doctor.Check{refused})[0]...); got != none {
+		t.Errorf("%s\nwant\n%s", got, none)
+	}
+	checks := doctor.Elsewhere("n3", queues, [][]doctor.Check{refused, ran})
+	const want = "it was not tried: its jobs do not run on n3 (Requested node configuration is not available)"
+	if c := checks[0][0]; c.Verdict != doctor.OK || c.Name != "queue.cpu.job" || c.Found != want || len(checks[1]) != len(ran) {
+		t.Errorf("%+v", checks)
+	}
+}
+
 var errRecorded = errors.New("it was only recorded")
 
 // recording notes the last submission.

@@ -103,7 +103,7 @@ func Paired(from, to string, p disktrial.Pair) Check {
 // vanishedFiles bounds the files of the cache to look at.
 const vanishedFiles = 20_000
 
-// Vanish is what a look at the cache has found: its directory, its number of contents, and those of which files are gone,
+// Vanish has the findings of a look at the cache: its directory, its number of contents, and those of which files are gone,
 // with the path of one.
 type Vanish struct {
 	Dir      string

@@ -22,6 +22,9 @@ import (
 
 // Place has the values with which a node is compared: the shared directory, disk_settle, and those of the bridge's host.
 type Place struct {
+	// Node is the node to which jobs were sent; empty means any.
+	Node string
+
 	Shared       string
 	Settle       time.Duration
 	Architecture string
@@ -40,6 +43,8 @@ func Node(q plan.Queue, at Place, out Outcome) []Check {
 	}
 	var refused *sbatch.Error
 	switch {
+	case errors.As(out.Err, &refused) && refused.Refused && at.Node != "":
+		return []Check{failed(name, refusedWords+refused.Message, fmt.Sprintf("is %s a node of the queue's partition? sinfo -N shows it", at.Node))}
 	case errors.As(out.Err, &refused):
 		return []Check{unsubmitted(q, out.Err)}
 	case out.Err != nil && out.Job.ID == 0:
@@ -58,8 +63,8 @@ func Node(q plan.Queue, at Place, out Outcome) []Check {
 	return []Check{withoutTrace(q, at, where, out)}
 }
 
-// elsewhere replaces what was found for queues without a named node, if another queue has it.
-func elsewhere(node string, queues []string, found [][]Check) [][]Check {
+// Elsewhere replaces what was found for queues whose jobs do not run on a named node, if those of another queue do.
+func Elsewhere(node string, queues []string, found [][]Check) [][]Check {
 	if node == "" || !slices.ContainsFunc(found, func(checks []Check) bool { return len(checks) > 1 }) {
 		return found
 	}

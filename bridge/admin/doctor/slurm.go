@@ -260,7 +260,6 @@ var refusals = []struct{ said, key string }{ //nolint:gochecknoglobals // a tabl
 	{"feature", "constraint"},
 	{"artition", "partition"},
 	{"option", "sbatch_options"},
-	{"node name specified", "job"}, // --node of doctor
 	{"specification", "sbatch_options"},
 	{"(gres)", "gres_type"},
 }
