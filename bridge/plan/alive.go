@@ -22,10 +22,15 @@ func (d *decision) applyStatus(s spool.Status) {
 	}
 }
 
+// silentFor is the age at which a status record shows that its worker has ended. It is longer than two pauses between
+// records and the largest difference of the clocks of a node and of the bridge's host with which munge lets a job start.
+const silentFor = 10 * time.Minute
+
 // mayLive reports whether the attempt's worker may live although Slurm does not show its job: Slurm has not shown the
-// job's end either, and the worker has written status records. A job that another cluster took has its own patience.
+// job's end either, and the worker has written a status record lately. A job that another cluster took has its own
+// patience.
 func (d *decision) mayLive() bool {
 	r := &d.row
-	return r.Begun != nil && r.Exit == nil && r.Status != nil && !r.NoJobSince.IsZero() &&
-		!r.Job.State.Ended() && r.RevokedSince.IsZero() && !r.Standalone
+	return r.Begun != nil && r.Exit == nil && r.Status != nil && d.now.Sub(r.Status.At) < silentFor &&
+		!r.NoJobSince.IsZero() && !r.Job.State.Ended() && r.RevokedSince.IsZero() && !r.Standalone
 }

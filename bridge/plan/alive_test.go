@@ -35,6 +35,17 @@ func TestI3WorkerThatWritesOutranksASnapshotThatLacksItsJob(t *testing.T) {
 	b.at(silent).decide(beat(silent, at-spool.LongestStatusPause)).is(plan.Collecting, plan.Collect).verdict(spool.CausePlatform, "its worker left no exit record")
 }
 
+// A bridge that was away for an hour reads an old status.
+func TestI3OldStatusShowsNoLife(t *testing.T) {
+	t.Parallel()
+	b := given(t, rowIn(plan.Running))
+	b.policy.Accounting = false
+	at := time.Hour
+	b.at(at).decide(beat(at, late)).decide(seen(at))
+	settled := at + b.policy.Settle
+	b.at(settled).decide(beat(settled, late)).is(plan.Collecting, plan.Collect).verdict(spool.CausePlatform, "its worker left no exit record")
+}
+
 // Slurm shows the end itself: a node that was cut off may go on writing, and is not waited for.
 func TestI3EndThatSlurmShowsDoesNotWaitForTheWorker(t *testing.T) {
 	t.Parallel()

@@ -121,9 +121,9 @@ func (w *world) pickJob(in sbatch.State) (job sbatch.Job, ok bool) {
 }
 
 // jobVanishes hides a running job from squeue for good, whatever the accounts say. Its worker writes its status, which
-// it cannot while it is suspended.
+// it cannot while it is suspended, and which is old to a bridge whose clock is wrong.
 func (w *world) jobVanishes() {
-	if w.dice.happen[JobSuspended] {
+	if w.dice.happen[JobSuspended] || w.dice.happen[ClockSet] {
 		return
 	}
 	for _, wk := range w.slurm.workers {
