@@ -55,6 +55,8 @@ type Config struct {
 	Adapt    func(p *plan.Policy, s sbatch.Settings)
 	// Turns asks Slurm for the places of pending jobs among those of all users; nil if they are of no interest.
 	Turns func(ctx context.Context, ids []sbatch.JobID) (map[sbatch.JobID]sbatch.Turn, error)
+	// Describe asks Slurm for a job that can never start, which the site may have changed; nil if nobody changes jobs.
+	Describe func(ctx context.Context, id sbatch.JobID) (sbatch.Details, error)
 
 	// Limits asks Slurm for the limits of its QOS and associations; nil if they are of no interest.
 	Limits LimitSource
@@ -156,7 +158,7 @@ func (b *Bridge) assemble() {
 	b.doer = doer{
 		inForce: &b.inForce, workerID: b.Config.WorkerID, hostname: b.Hostname, remote: b.remote(),
 		service: b.Service, owners: ownerNames{service: b.Owners, now: b.Now}, secrets: b.Secrets, scheduler: b.Scheduler, spool: b.Spool, carrier: b.Carrier, stager: b.Stager, collector: b.Collector,
-		trials:  trials{scheduler: b.Scheduler, inForce: &b.inForce, capacity: &b.board.capacity, now: b.Now},
+		trials:  trials{scheduler: b.Scheduler, describe: b.Describe, inForce: &b.inForce, capacity: &b.board.capacity, now: b.Now},
 		records: &b.records, reports: &b.board.reports, inbox: &b.inbox, log: b.Log, now: b.Now,
 	}
 	b.secrets = secretWatch{secrets: b.Secrets, inForce: &b.inForce, view: &b.board.view, now: b.Now, log: b.Log}

@@ -93,7 +93,7 @@ func (d *doer) doForRow(ctx context.Context, k plan.Kind, r plan.Row) func(*plan
 			}
 		}
 	case plan.AskQueue:
-		c := d.trials.askQueue(ctx, r.Queue)
+		c := d.trials.askAbout(ctx, r)
 		return func(n *plan.News) { n.Canary = &c }
 	case plan.ReadRecords:
 		return d.records.read(r)

@@ -27,6 +27,20 @@ func (t *trials) askQueue(ctx context.Context, queue string) plan.Canary {
 	return plan.Canary{Failure: err.Error()}
 }
 
+// askAbout is askQueue for a row's job that can never start, and asks what the site has changed of the job. An answer that
+// lacks that is none.
+func (t *trials) askAbout(ctx context.Context, r plan.Row) plan.Canary {
+	c := t.askQueue(ctx, r.Queue)
+	if t.describe == nil || c != (plan.Canary{}) || r.Job.ID == 0 {
+		return c
+	}
+	details, err := t.describe(ctx, r.Job.ID)
+	if err != nil {
+		return plan.Canary{Failure: err.Error()}
+	}
+	return plan.Canary{SiteChanges: t.inForce.now().SiteChanges(r, details)}
+}
+
 // tooLarge returns Slurm's refusal of a request that is larger than all nodes of its queue that the survey has
 // shown. It is empty if the request fits one of them, if Slurm takes it all the same, and if Slurm does not
 // tell the bundle's fault from the queue's: then the job is submitted, and its refusal is judged.
@@ -66,6 +80,7 @@ const (
 // bundles with one impossible request cost Slurm one question. They are safe for concurrent use.
 type trials struct {
 	scheduler sbatch.Scheduler
+	describe  func(ctx context.Context, id sbatch.JobID) (sbatch.Details, error) // nil for none
 	inForce   *inForce
 	capacity  *capacity
 	now       func() time.Time

@@ -56,3 +56,32 @@ func TestOnlyAnswersOfSlurmAreRemembered(t *testing.T) {
 		t.Errorf("Slurm was asked %d times", slurm.asked)
 	}
 }
+
+// What the site has changed of a job is asked of Slurm, and an answer that lacks that decides nothing.
+func TestJobThatCanNeverStartIsComparedWithItsRequest(t *testing.T) {
+	t.Parallel()
+	now := sbatch.Details{Partition: "short"}
+	var failure error
+	tried := trials{scheduler: &smallSite{}, inForce: following(plan.Policy{Queues: map[string]plan.Queue{"cpu": {Name: "cpu", Partition: "batch"}}}), now: time.Now}
+	row := plan.Row{Bundle: "0x1", Queue: "cpu", Run: &codalab.RunBundle{}, Attempt: plan.Attempt{Job: sbatch.Job{ID: 7}}}
+	if c := tried.askAbout(t.Context(), row); c != (plan.Canary{}) {
+		t.Errorf("nobody describes jobs: %+v", c)
+	}
+	tried.describe = func(_ context.Context, id sbatch.JobID) (sbatch.Details, error) {
+		if id != 7 {
+			t.Errorf("job %d was asked for", id)
+		}
+		return now, failure
+	}
+	if c := tried.askAbout(t.Context(), row); c != (plan.Canary{SiteChanges: "its partition is short instead of batch"}) {
+		t.Errorf("%+v", c)
+	}
+	failure = errors.New("no answer")
+	if c := tried.askAbout(t.Context(), row); c != (plan.Canary{Failure: "no answer"}) {
+		t.Errorf("%+v", c)
+	}
+	row.Job.ID = 0
+	if c := tried.askAbout(t.Context(), row); c != (plan.Canary{}) {
+		t.Errorf("without a job: %+v", c)
+	}
+}

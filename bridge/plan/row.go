@@ -199,6 +199,9 @@ type Attempt struct {
 	// ImpossibleSince is the time at which Slurm first gave a reason for which the job can never start; zero
 	// while it gives none.
 	ImpossibleSince time.Time `json:"impossible_since,omitzero"`
+	// SiteChanges are the values of a job that can never start which the site has changed (Policy.SiteChanges); empty
+	// for none.
+	SiteChanges string `json:"site_changes,omitempty"`
 	// RevokedSince is the time at which Slurm first showed the job REVOKED since the bridge was started;
 	// zero while it does not.
 	RevokedSince time.Time `json:"revoked_since,omitzero"`

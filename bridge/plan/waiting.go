@@ -29,7 +29,10 @@ func (r Row) pendingStatus() string {
 	if r.Limit.Reason == job.Reason && r.Limit.Sentence != "" {
 		sentences = append(sentences, r.Limit.Sentence)
 	}
-	if why.Action != "" {
+	switch {
+	case r.SiteChanges != "":
+		sentences = append(sentences, r.siteChanged())
+	case why.Action != "":
 		sentences = append(sentences, why.Action)
 	}
 	if r.WaitsForTurn() && r.Turn.Partition != "" {

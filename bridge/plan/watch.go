@@ -289,7 +289,7 @@ func (d *decision) diskSettled() bool {
 func (d *decision) stopImpossibleJob() {
 	r := &d.row
 	if r.Job.State != sbatch.StatePending || !impossible(r.Job.Reason) {
-		r.ImpossibleSince = time.Time{}
+		r.ImpossibleSince, r.SiteChanges = time.Time{}, ""
 		return
 	}
 	ofQueue := reasonOfQueue(r.Job.Reason, r.Resources) || r.Job.Reason == "PartitionConfig" && d.fitsANode()
@@ -297,11 +297,8 @@ func (d *decision) stopImpossibleJob() {
 		r.ImpossibleSince, r.QueueTrouble = d.now, ofQueue
 	}
 	canary := d.news.Canary
-	if canary != nil && canary.Failure == "" && !ofQueue && r.QueueTrouble != (canary.Refusal != "") {
-		r.QueueTrouble = canary.Refusal != ""
-		if !r.QueueTrouble {
-			r.ImpossibleSince = d.now // Slurm gives its reasons again in its next round
-		}
+	if canary != nil && canary.Failure == "" && !ofQueue {
+		d.applyCanary(*canary)
 	}
 	wait := d.policy.StuckFor
 	if r.ImpossibleSince.Sub(r.PhaseSince) > couldStart {
@@ -321,7 +318,11 @@ func (d *decision) stopImpossibleJob() {
 	case canary.Failure != "": // the next snapshot asks again
 		return
 	}
-	d.setStopVerdict(Verdict{Cause: spool.CauseUser, Failure: d.neverStarts()},
+	cause := spool.CauseUser
+	if r.SiteChanges != "" {
+		cause = spool.CausePlatform
+	}
+	d.setStopVerdict(Verdict{Cause: cause, Failure: d.neverStarts()},
 		"Slurm says that the job can never start: "+r.Job.Reason)
 }
 
@@ -330,6 +331,8 @@ func (d *decision) neverStarts() string {
 	why := sbatch.Explain(d.row.Job.Reason)
 	sentence := fmt.Sprintf("Slurm can never start this job (%s): %s. Asked of queue %s: %s.", d.row.Job.Reason, why.Text, d.queue.Tag, d.requested())
 	switch size := d.tooLarge(); {
+	case d.row.SiteChanges != "":
+		return sentence + " " + d.row.siteChanged()
 	case size != "":
 		return sentence + " " + size
 	case why.Action != "":

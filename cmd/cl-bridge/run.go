@@ -84,6 +84,7 @@ func serve(ctx context.Context, p program.Process, c config.Config, r running) e
 		Settings:    slurm.Settings,
 		Turns:       slurm.Turns,
 		Limits:      assembly.SlurmLimits{Slurm: slurm, User: doctor.LocalUser()},
+		Describe:    slurm.Describe,
 		Counts:      counts,
 		Reread:      r.reread,
 		Run: func(ctx context.Context, b *bridge.Bridge) error {

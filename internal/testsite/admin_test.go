@@ -19,7 +19,7 @@ func TestI3AdministratorsChangesOfAJobEndNoBundle(t *testing.T) {
 	need(t)
 	s := own(t, testsite.Options{Config: often(wrapped(t, map[string]string{"sbatch": inAnHour}))})
 	running := run(t, s, "cpu", "echo once; until [ -e go ]; do sleep 0.2; done")
-	waiting := run(t, s, "gpu", "echo once")
+	waiting := run(t, s, "gpu", "echo once", "--request-time", "30m")
 	job := begun(t, s, running)
 	untilPrinted(t, s, running, "once")
 	update := func(job string, values ...string) {
@@ -42,10 +42,13 @@ func TestI3AdministratorsChangesOfAJobEndNoBundle(t *testing.T) {
 	_, queued, _ := strings.Cut(status, "Slurm job ")
 	queued, _, _ = strings.Cut(queued, " ")
 	admin(t, "scontrol", "hold", queued)
-	update(queued, "name=moved", "comment=moved", "partition=cpu", "timelimit=5", "nice=7", "qos=normal")
+	update(queued, "name=moved", "comment=moved", "partition=cpu", "nice=7", "qos=normal")
 	until(t, s, waiting, "run_status", "JobHeldAdmin")
+	update(queued, "starttime=now", "partition=short") // which allows 10 minutes; an administrator's own timelimit has no bound
 	admin(t, "scontrol", "release", queued)
-	update(queued, "starttime=now", "nice=0")
+	until(t, s, waiting, "run_status", `PartitionTimeLimit.*The site has changed the job: its partition is short instead of gpu\.`)
+	update(queued, "partition=cpu")
+	update(queued, "nice=0")
 	ranOnce(t, s, waiting)
 
 	cl(t, s, "write", running+"/go", "now")

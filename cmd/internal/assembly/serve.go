@@ -69,6 +69,8 @@ type Assembly struct {
 	Turns func(ctx context.Context, ids []sbatch.JobID) (map[sbatch.JobID]sbatch.Turn, error)
 	// Limits gets the limits of Slurm's QOS and associations; nil if they are of no interest.
 	Limits bridge.LimitSource
+	// Describe gets one job; nil if nobody changes jobs.
+	Describe func(ctx context.Context, id sbatch.JobID) (sbatch.Details, error)
 	// Worker is the path of a cl-worker that jobs run in place; empty to install a copy of the
 	// configuration's on the shared disk.
 	Worker string
@@ -298,6 +300,7 @@ func (a Assembly) build(book *ledger.Ledger, watched *sbatch.Observer, installed
 		Settings:   a.Settings, Adapt: func(p *plan.Policy, s sbatch.Settings) { adapt(c.Slurm, p, s) },
 		Turns:         a.Turns,
 		Limits:        a.Limits,
+		Describe:      a.Describe,
 		ObserveEvery:  watched.Interval,
 		DoorbellEvery: doorbellEvery,
 		ReadEvery:     readEvery,
