@@ -69,6 +69,8 @@ type Config struct {
 	Ports Ports
 	// Standalone makes the bridge a stand-alone worker; nil for a bridge.
 	Standalone *Standalone
+	// Once makes it end after a pass; nil for a bridge that works until its context ends.
+	Once *Once
 
 	// AtOnce bounds the effects of a kind that run at once; nil for the function AtOnce. Pace bounds the
 	// requests of a kind to Slurm; the zero Pace is DefaultPace.

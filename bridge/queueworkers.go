@@ -104,10 +104,13 @@ const stoppedWords = "the bridge was stopped"
 // stopped returns why a bridge that ends takes no more runs; empty while it works. A stand-alone worker says in other
 // fields that it ends.
 func (w *queueWorkers) stopped() string {
-	if w.life.standalone == nil && w.life.ending.Load() {
-		return stoppedWords
+	switch {
+	case w.life.standalone != nil || !w.life.ending.Load():
+		return ""
+	case w.config.Once != nil:
+		return passWords
 	}
-	return ""
+	return stoppedWords
 }
 
 // sayGoodbye checks out: when a signal has ended the work, the workers of all queues tell the server that they take no

@@ -11,17 +11,17 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 )
 
-// Run works until ctx ends, which is no error. Jobs in Slurm go on then, and the next Run
+// Run works until ctx ends, or until its pass has ended (Once), which is no error. Jobs in Slurm go on then, and the next Run
 // adopts them. Run fails if the ledger cannot be read or written, if the ledger is older than
 // Slurm's jobs (plan.ErrOutdated), and if the server refuses the bridge's credentials.
 func (b *Bridge) Run(ctx context.Context) error {
 	err := b.work(ctx)
-	// Only a signal is a reason to check out. A bridge whose shared directory or ledger another one has taken must
+	// Only a signal, or the end of a pass, is a reason to check out. A bridge whose shared directory or ledger another one has taken must
 	// not speak for that one's workers.
-	if errors.Is(context.Cause(ctx), context.Canceled) && !b.contact.answeredAt().IsZero() {
+	if (errors.Is(context.Cause(ctx), context.Canceled) || errors.Is(err, errPassEnded)) && !b.contact.answeredAt().IsZero() {
 		b.queueWorkers.sayGoodbye(context.WithoutCancel(ctx))
 	}
-	if errors.Is(err, context.Canceled) || errors.Is(err, errEnded) {
+	if errors.Is(err, context.Canceled) || errors.Is(err, errEnded) || errors.Is(err, errPassEnded) {
 		return nil
 	}
 	return err
@@ -55,6 +55,10 @@ func (b *Bridge) work(ctx context.Context) error {
 		g.Go(func() error { return b.secrets.run(ctx) })
 	}
 	g.Go(func() error { return b.serveQueues(ctx, g) })
+	if b.Once != nil {
+		end := passEnder{once: b.Once, inForce: &b.inForce, board: &b.board, contact: &b.contact, condition: &b.condition, log: b.Log, now: b.Now}
+		g.Go(func() error { return end.run(ctx) })
+	}
 	if b.Standalone != nil {
 		stop := ender{life: &b.life, board: &b.board, contact: &b.contact, inbox: &b.inbox, log: b.Log, now: b.Now}
 		g.Go(func() error { return stop.run(ctx) })

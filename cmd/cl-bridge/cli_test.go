@@ -108,7 +108,7 @@ func TestSlurmThatIsNotThereIsSaidAtTheStart(t *testing.T) {
 	}
 	c := config.Config{Server: "http://127.0.0.1:1", User: "ann", PasswordFile: password}
 	c.Slurm.Bin = "/opt/nosuch"
-	err := serve(t.Context(), program.Process{Getenv: func(string) string { return "" }}, c, running{log: slog.New(slog.DiscardHandler)})
+	err := serve(t.Context(), program.Process{Getenv: func(string) string { return "" }}, c, &running{log: slog.New(slog.DiscardHandler)})
 	if err == nil || !strings.Contains(err.Error(), "/opt/nosuch/sbatch") || !strings.Contains(err.Error(), "slurm.bin") {
 		t.Errorf("error %v does not say where Slurm was looked for", err)
 	}

@@ -3,15 +3,18 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/bridge/admin/doctor"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
+	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/bridge/metrics"
 	"github.com/cl-slurm/cl-slurm/bridge/trace"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/assembly"
@@ -27,7 +30,11 @@ func runCommand(p program.Process) *cobra.Command {
 		ctx, hangups, stop := reloadSignals(ctx)
 		defer stop()
 		r.reread = assembly.Rereading{Asked: hangups, Read: s.readAgain}
-		return outdated(refusedLogin(serve(ctx, p, s.Config, r)), s.flags)
+		err := outdated(refusedLogin(serve(ctx, p, s.Config, &r)), s.flags)
+		if r.once {
+			return r.passCode(err)
+		}
+		return err
 	})
 	r.flags(cmd)
 	return cmd
@@ -37,7 +44,18 @@ const aboutRun = `cl-bridge run claims bundles and runs them until SIGTERM or SI
 
 At SIGHUP (systemctl --user reload cl-bridge) it reads the configuration again, and
 logs each key that it follows from then on. It names the keys that have changed and
-that it follows only after a new start. It keeps to what it has if the file is wrong.`
+that it follows only after a new start. It keeps to what it has if the file is wrong.
+
+With --once it makes one pass, for cron: it takes up its bundles, claims, stages and
+submits new ones, delivers those that have ended, and ends when it has nothing more to do
+for now. Jobs wait and run in Slurm until the next pass. If the server misses the bridge
+for a minute, it shows their bundles as worker_offline, until the next pass reports them:
+none is lost. A pass refuses to begin while another bridge works on the ledger.
+
+Exit codes of a pass: 0 it did all that it could do; 1 bundles wait until a failure is
+mended (cl-bridge status), or the pass failed; 2 the command line or the configuration
+is wrong; 3 the server or Slurm did not answer, or another bridge works on the ledger;
+4 the server refused the login.`
 
 // running are the flags of the command run, and what comes with them.
 type running struct {
@@ -46,6 +64,8 @@ type running struct {
 	metricsListen string
 	format        *program.LogFormat
 	debug         bool
+	once          bool
+	left          bridge.Pass // what a pass has left
 	log           *slog.Logger
 	reread        assembly.Rereading
 }
@@ -56,6 +76,7 @@ func (r *running) flags(cmd *cobra.Command) {
 	f.StringVar(&r.metricsListen, "metrics-listen", "", "the `address` to serve /metrics on, instead of the configuration's")
 	r.format = program.LogFormatFlag(f)
 	f.BoolVar(&r.debug, "debug", false, "log in detail")
+	f.BoolVar(&r.once, "once", false, "make one pass and end, for cron")
 }
 
 // readAgain reads the configuration again, with the ledger of the start.
@@ -65,8 +86,32 @@ func (s *site) readAgain() (config.Config, error) {
 	return again.Config, err
 }
 
+// The bounds of a pass. The server holds a check-in for five seconds, and CodaLab's own offers one bundle in each pass of
+// its manager.
+const (
+	passQuiet      = 12 * time.Second
+	passPatience   = time.Minute
+	passStuckAfter = 30 * time.Minute
+)
+
+// pass makes a bridge end after a pass.
+func (r *running) pass(b *bridge.Bridge) {
+	b.Once = &bridge.Once{Quiet: passQuiet, Patience: passPatience, StuckAfter: passStuckAfter, Ended: func(left bridge.Pass) { r.left = left }}
+}
+
+// passCode returns the error of a pass with its exit code.
+func (r *running) passCode(err error) error {
+	switch {
+	case errors.Is(err, ledger.ErrLocked), errors.Is(err, bridge.ErrAway):
+		return &program.Error{Code: program.ExitTransient, Err: err}
+	case err == nil && r.left.Ailing+r.left.Unfinished > 0:
+		return &program.Error{Code: program.ExitFailure}
+	}
+	return err
+}
+
 // serve builds the bridge and runs it.
-func serve(ctx context.Context, p program.Process, c config.Config, r running) error {
+func serve(ctx context.Context, p program.Process, c config.Config, r *running) error {
 	log := r.log
 	cl, slurm, err := connect(ctx, p, c, log)
 	if err != nil {
@@ -76,6 +121,10 @@ func serve(ctx context.Context, p program.Process, c config.Config, r running) e
 	slurm.Watch = counts.Call
 	page := pages.NewPage("cl_bridge_", log, counts)
 	page.Address, page.File = cmp.Or(r.metricsListen, c.MetricsListen), c.MetricsFile
+	tryHost := doctor.LogHost(log)
+	if r.once {
+		tryHost = nil // cron begins a pass every few minutes
+	}
 	return assembly.Assembly{
 		Process: p, Config: c, Log: log,
 		Client:      cl,
@@ -88,9 +137,12 @@ func serve(ctx context.Context, p program.Process, c config.Config, r running) e
 		Counts:      counts,
 		Reread:      r.reread,
 		Run: func(ctx context.Context, b *bridge.Bridge) error {
+			if r.once {
+				r.pass(b)
+			}
 			return page.Around(ctx, func() error { return r.runBridge(ctx, b, log) })
 		},
-		TryHost: doctor.LogHost(log),
+		TryHost: tryHost,
 	}.Serve(ctx)
 }
 

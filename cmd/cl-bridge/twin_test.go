@@ -18,6 +18,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/heartbeat"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/assembly"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
@@ -97,6 +98,33 @@ func TestTwinOfABridgeIsRefusedAtItsStart(t *testing.T) {
 	}
 	_ = first.Wait()
 	s.start(t, "--ledger", filepath.Join(s.dir, "other.db")) // the first has given the directory up
+}
+
+// Cron begins the next pass whether or not the last one has ended.
+func TestPassBesideABridgeIsRefusedAndMayBeTriedAgain(t *testing.T) {
+	t.Parallel()
+	s := newTwinSite(t)
+	pass := func() (code int, said string) {
+		t.Helper()
+		out, err := exec.Command("cl-bridge", "run", "--once", "--config", s.config).CombinedOutput()
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+			return exit.ExitCode(), string(out)
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		return 0, string(out)
+	}
+	first := s.start(t)
+	if code, said := pass(); code != program.ExitTransient || !strings.Contains(said, "another cl-bridge works on it") {
+		t.Errorf("beside a bridge a pass ends with %d:\n%s", code, said)
+	}
+	if err := first.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	_ = first.Wait()
+	if code, said := pass(); code != 0 || !strings.Contains(said, `msg="the pass ends"`) {
+		t.Errorf("after it a pass ends with %d:\n%s", code, said)
+	}
 }
 
 // A name that is fixed in the configuration may be used on two hosts that share nothing else.

@@ -51,6 +51,8 @@ type Options struct {
 	Queues string
 	// Flags are further flags of cl-bridge run.
 	Flags []string
+	// ServerFlags are further flags of cl-server run.
+	ServerFlags []string
 	// Via, if it is set, gets the server's address and returns the address that the bridge uses,
 	// such as that of a proxy.
 	Via func(server string) string
@@ -150,6 +152,7 @@ func (s *Site) start(ctx context.Context) error {
 		}
 	}
 	args := []string{"cl-server", "run", "--data", data, "--listen", address, "--default-cpu-image", s.Image, "--default-gpu-image", s.Image}
+	args = append(args, s.options.ServerFlags...)
 	if s.options.SharedDisk {
 		args = append(args, "--shared-disk")
 	}
