@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"maps"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -257,5 +256,5 @@ func (d *decider) tellFull(ctx context.Context, rooms *plan.Rooms) {
 // refusedForLimit reports whether Slurm refused a submission because it has too many jobs already.
 func refusedForLimit(n *plan.News) bool {
 	s := n.Submitted
-	return s != nil && s.Refused && s.Retry && strings.Contains(s.Words, "SubmitJob")
+	return s != nil && s.Refused && s.Retry && sbatch.SaysFull(s.Words)
 }

@@ -190,8 +190,11 @@ var limitLine = regexp.MustCompile(`(?m)^sbatch: error: ([A-Z]\w+)$`)
 // src/common/slurm_protocol_defs.c: job_reason_string).
 func tooLarge(stderr string) bool {
 	limit := limitLine.FindStringSubmatch(stderr)
-	return limit != nil && !strings.Contains(limit[1], "SubmitJob")
+	return limit != nil && !SaysFull(limit[1])
 }
+
+// SaysFull reports whether Slurm's words about a refused submission name a limit on the number of jobs.
+func SaysFull(words string) bool { return strings.Contains(words, "SubmitJob") }
 
 // message returns Slurm's message about a failed command, or the error if there is none.
 func message(err error) string {

@@ -31,6 +31,8 @@ type Submission struct {
 	// Limits are sentences about those limits of Slurm's QOS and associations that bound the number of jobs or their
 	// resources together, with their use if Slurm tells it.
 	Limits []string `json:"limits,omitempty"`
+	// Full says that Slurm takes no more of such jobs until some end; empty if it does.
+	Full string `json:"full,omitempty"`
 	// Expected is when and where Slurm would start it; nil if Slurm does not say, or has the job.
 	Expected *sbatch.Expected `json:"expected,omitempty"`
 }
@@ -59,8 +61,12 @@ func Of(ctx context.Context, slurm Slurm, p plan.Policy, limits plan.Limits, r p
 	}
 	var err error
 	s.Expected, err = slurm.Expect(ctx, request)
-	if refused, ok := errors.AsType[*sbatch.Error](err); ok && refused.Refused && !refused.Retry {
+	switch refused, ok := errors.AsType[*sbatch.Error](err); {
+	case !ok || !refused.Refused:
+	case !refused.Retry:
 		s.Refusal, err = "Slurm refuses it: "+codalab.Sentence(refused.Message), nil
+	case sbatch.SaysFull(refused.Message):
+		s.Full, err = "Slurm takes it when others have ended: "+codalab.Sentence(refused.Message), nil
 	}
 	return s, err
 }
@@ -100,6 +106,8 @@ func (s Submission) Text(unanswered error) string {
 		said += fmt.Sprintf("It is job %s.\n", s.Job)
 	case s.Refusal != "":
 		said += termtext.Line(s.Refusal) + "\n"
+	case s.Full != "":
+		said += termtext.Line(s.Full) + "\n"
 	case unanswered != nil:
 		said += "Slurm does not say when it would start it.\n"
 	case s.Expected != nil:

@@ -84,6 +84,7 @@ func TestRefusalsAndOutagesAreTold(t *testing.T) {
 	t.Parallel()
 	refusal := &sbatch.Error{Op: "try", Message: "Requested node configuration is not available", Refused: true, Err: errors.New("x")}
 	away := &sbatch.Error{Op: "try", Message: "Unable to contact slurm controller", Refused: true, Retry: true, Err: errors.New("x")}
+	full := &sbatch.Error{Op: "try", Message: "Job violates accounting/QOS policy (QOSMaxSubmitJobPerUserLimit)", Refused: true, Retry: true, Err: errors.New("x")}
 	for _, c := range []struct {
 		name    string
 		seconds int64
@@ -96,6 +97,7 @@ func TestRefusalsAndOutagesAreTold(t *testing.T) {
 		{"the queue's limit", 7200, answering{}, "Queue gpu runs bundles for at most 1h0m, and 2h0m was asked for: ", true, false, 0},
 		{"Slurm's refusal", 60, answering{err: refusal}, "Slurm refuses it: Requested node configuration is not available.\n", true, false, 1},
 		{"Slurm is away", 60, answering{err: away}, "Slurm does not say when it would start it.\n", false, true, 1},
+		{"a full limit", 60, answering{err: full}, "Slurm takes it when others have ended: Job violates accounting/QOS policy (QOSMaxSubmitJobPerUserLimit).\n", false, false, 1},
 		{"no time", 60, answering{}, "Slurm takes it, and does not say when it would start.\n", false, false, 1},
 	} {
 		s, err := Of(t.Context(), &c.slurm, policy(), nil, row(c.seconds), 0, noon)
