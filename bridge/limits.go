@@ -51,10 +51,12 @@ type limitWatch struct {
 	use              sbatch.LimitUse
 	tableDue, useDue time.Time
 	useAsked         time.Time
+	useFailed        bool           // the last question for it
 	own              plan.JobCounts // when the use was asked for
 	limits           plan.Limits
-	policy           *plan.Policy // of limits
-	unknown          string       // why there are none, or no use, as it was logged
+	policy           *plan.Policy    // of limits
+	unknown          string          // why there are none, or no use
+	said             map[string]bool // the reasons that were logged
 }
 
 // run asks for the limits until ctx ends.
@@ -87,7 +89,11 @@ func (w *limitWatch) askIfDue(ctx context.Context, now time.Time) {
 
 // noteUnknown notes why limits or their use are not known; empty if they are. Each reason is logged once.
 func (w *limitWatch) noteUnknown(ctx context.Context, why string) {
-	if why != "" && why != w.unknown {
+	if why != "" && !w.said[why] {
+		if w.said == nil {
+			w.said = map[string]bool{}
+		}
+		w.said[why] = true
 		w.log.InfoContext(ctx, "Slurm's limits of QOS and associations are not known as a whole; jobs wait in Slurm where they reach one", slog.String("reason", why))
 	}
 	w.unknown = why
@@ -117,6 +123,9 @@ func (w *limitWatch) askTable(ctx context.Context, now time.Time, cluster string
 // useIsDue reports whether the use is to be asked for.
 func (w *limitWatch) useIsDue(now time.Time) bool {
 	since := now.Sub(w.useAsked)
+	if w.useFailed { // most of all because the site hides it
+		return !now.Before(w.useDue)
+	}
 	return !now.Before(w.useDue) || w.wanted.Load() && since >= useSoonest || since >= useAtLimitEvery && w.view.anyAtLimit()
 }
 
@@ -130,7 +139,7 @@ func (w *limitWatch) askUse(ctx context.Context, now time.Time) bool {
 	if ctx.Err() != nil {
 		return false
 	}
-	w.use = use
+	w.use, w.useFailed = use, err != nil
 	if err != nil {
 		w.use, w.useDue = sbatch.LimitUse{}, now.Add(tableEvery)
 		w.noteUnknown(ctx, err.Error())

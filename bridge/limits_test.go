@@ -258,20 +258,21 @@ func (l *lines) count(words string) int {
 func TestUnknownLimitsAreSaidOnceAndHoldNobodyUp(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		settings sbatch.Settings
-		down     bool
-		want     string
-		tables   int
+		settings     sbatch.Settings
+		down, hidden bool
+		want         string
+		tables, uses int
 	}{
 		"no database":  {settings: sbatch.Settings{Cluster: "north"}, want: "there is no accounting database"},
 		"not enforced": {settings: sbatch.Settings{Cluster: "north", Accounting: true}, want: "the site does not enforce them"},
 		"no answer":    {settings: sbatch.Settings{Cluster: "north", Accounting: true, Limits: true}, down: true, want: errNoDatabase.Error(), tables: 7},
+		"hidden use":   {settings: sbatch.Settings{Cluster: "north", Accounting: true, Limits: true}, hidden: true, want: "Access/permission denied", tables: 7, uses: 8},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			atSite(t, func(s *site) {
 				l := limitedSite(s, labLimit(sbatch.GrpSubmitJobs, "", 1))
-				l.down = c.down
+				l.down, l.hidden = c.down, c.hidden
 				var log lines
 				alter := s.alter
 				s.alter = func(b *bridge.Bridge) {
@@ -287,13 +288,13 @@ func TestUnknownLimitsAreSaidOnceAndHoldNobodyUp(t *testing.T) {
 					s.result(time.Minute, bundleID(i+1))
 				}
 				time.Sleep(time.Hour)
-				if got := s.bridge.Condition(); got.LimitsUnknown != c.want || len(got.Limits) > 0 {
+				if got := s.bridge.Condition(); got.LimitsUnknown != c.want || len(got.Limits) > 0 != c.hidden {
 					t.Errorf("the condition has %q, %q", got.LimitsUnknown, got.Limits)
 				}
 				if n := log.count("limits of QOS and associations are not known"); n != 1 {
 					t.Errorf("it is logged %d times", n)
 				}
-				if l.tables > c.tables || l.uses > 0 {
+				if l.tables > c.tables || l.uses > c.uses {
 					t.Errorf("the limits were asked for %d times, their use %d times", l.tables, l.uses)
 				}
 			})
@@ -301,21 +302,26 @@ func TestUnknownLimitsAreSaidOnceAndHoldNobodyUp(t *testing.T) {
 	}
 }
 
-// The questions cost the controller the same for any number of bundles.
+// The questions cost the controller the same for any number of bundles, and fewer where the use is hidden.
 func TestLimitsCostFewQuestions(t *testing.T) {
 	t.Parallel()
-	for _, bundles := range []int{1, 200} {
-		t.Run(fmt.Sprint(bundles), func(t *testing.T) {
+	for _, c := range []struct {
+		bundles, uses int
+		hidden        bool
+	}{{1, 61, false}, {200, 61, false}, {200, 7, true}} {
+		t.Run(fmt.Sprint(c), func(t *testing.T) {
 			t.Parallel()
 			atSite(t, func(s *site) {
+				bundles := c.bundles
 				l := limitedSite(s, labLimit(sbatch.GrpJobs, "", 1))
+				l.hidden = c.hidden
 				s.slurm.never = func(sbatch.Request) string { return "AssocGrpJobsLimit" }
 				s.start()
 				for i := range bundles {
 					s.offer(bundleID(i+1), "sleep 1")
 				}
 				time.Sleep(time.Hour)
-				if l.tables > 7 || l.uses > 61 {
+				if l.tables > 7 || l.uses > c.uses {
 					t.Errorf("%d and %d questions within an hour", l.tables, l.uses)
 				}
 			})
