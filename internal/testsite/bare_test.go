@@ -70,7 +70,9 @@ func TestObservationIsBelowHalfARequestASecond(t *testing.T) {
 	if rate := float64(asked.ByUser[testsite.User]-submitted) / float64(seconds); rate >= most {
 		t.Errorf("%.3f requests a second at the usual pause: %v", rate, asked.ByType)
 	}
-	counted := []string{"REQUEST_BUILD_INFO", "REQUEST_JOB_INFO", "REQUEST_JOB_USER_INFO", "REQUEST_NODE_INFO", "REQUEST_PARTITION_INFO", "REQUEST_PING", "REQUEST_SUBMIT_BATCH_JOB"}
+	counted := []string{
+		"REQUEST_ASSOC_MGR_INFO", "REQUEST_BUILD_INFO", "REQUEST_JOB_INFO", "REQUEST_JOB_USER_INFO", "REQUEST_NODE_INFO", "REQUEST_PARTITION_INFO", "REQUEST_PING", "REQUEST_SUBMIT_BATCH_JOB",
+	}
 	of := int64(0)
 	for _, kind := range counted {
 		of += asked.ByType[kind]
