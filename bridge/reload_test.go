@@ -3,11 +3,14 @@ package bridge_test
 import (
 	"context"
 	"maps"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
 // reload puts a policy in force whose queues a function has changed.
@@ -39,6 +42,37 @@ func TestReloadedLimitHoldsForBundlesThatWait(t *testing.T) {
 		}
 		s.phase(5*time.Second, bundleID(2), plan.Running)
 		s.phase(0, bundleID(1), plan.Running)
+	})
+}
+
+// The table of owners decides about bundles that wait, too.
+func TestReloadedTableOfOwnersHoldsForTheNextJobs(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		var mu sync.Mutex
+		var accounts []string
+		s.slurm.before = func(r sbatch.Request) {
+			mu.Lock()
+			defer mu.Unlock()
+			accounts = append(accounts, r.Account)
+		}
+		s.queue.MaxInFlight = 1
+		s.start()
+		s.offer(bundleID(1), "sleep 60")
+		s.phase(5*time.Second, bundleID(1), plan.Running)
+		s.offer(bundleID(2), "sleep 60")
+		time.Sleep(20 * time.Second)
+		if err := s.reload(func(p *plan.Policy) {
+			p.Map = []plan.Mapping{{Users: []string{"*"}, Billing: plan.Billing{Account: "nlp"}}}
+		}); err != nil {
+			s.Fatal(err)
+		}
+		s.phase(2*time.Minute, bundleID(2), plan.Running)
+		mu.Lock()
+		defer mu.Unlock()
+		if !slices.Equal(accounts, []string{"", "nlp"}) {
+			s.Errorf("the jobs' accounts are %q", accounts)
+		}
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -17,7 +18,7 @@ import (
 // Options configures a cache. All processes that use one directory give the same options, except
 // for Host and Over.
 type Options struct {
-	// Size limits the bytes of all contents together, and Quota those of one owner; 0 or nil means
+	// Size limits the bytes of all contents together until SetSize does, and Quota those of one owner; 0 or nil means
 	// no limit. Each limit is exceeded by at most one content. A content whose Want has no Size
 	// counts only after it has been made.
 	Size  int64
@@ -63,6 +64,7 @@ func (o Options) withDefaults() Options {
 type Cache struct {
 	dir  string
 	o    Options
+	size atomic.Int64 // the limit of all contents together
 	self holderOfLease
 	// opened is set when the cache's directories exist. The cache does not make its directory again
 	// if it vanishes, because its disk is then not mounted.
@@ -81,6 +83,7 @@ func Open(dir string, o Options) (*Cache, error) {
 		return nil, fmt.Errorf("open cache: %w", err)
 	}
 	c := &Cache{dir: dir, o: o.withDefaults()}
+	c.size.Store(o.Size)
 	c.sweeps.Interval = max(c.o.Grace/4, 1)
 	if c.self, err = self(o.Host); err != nil {
 		return nil, fmt.Errorf("open cache %s: %w", dir, err)
@@ -93,6 +96,9 @@ func Open(dir string, o Options) (*Cache, error) {
 	c.opened = true
 	return c, nil
 }
+
+// SetSize sets the limit of the bytes of all contents together. If they have more, the next trim retires some.
+func (c *Cache) SetSize(bytes int64) { c.size.Store(bytes) }
 
 // Fill makes the content of an entry, a file or a directory, at the path tmp on the cache's disk.
 // The parent directory of tmp belongs to this fill: the cache removes everything else from it

@@ -114,7 +114,7 @@ func (w *trimming) excess() (excess, error) {
 		used.Bytes += w.want.bytes
 		used.Owners[w.want.owner] += w.want.bytes
 	}
-	x.total = w.above(used.Bytes, w.o.Size)
+	x.total = w.above(used.Bytes, w.size.Load())
 	for owner, bytes := range used.Owners {
 		if more := w.above(bytes, w.quota(owner)); more > 0 {
 			x.owners[owner] = more

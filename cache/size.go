@@ -176,7 +176,8 @@ func (c *Cache) claim(s sizeOf) (full, err error) {
 	if err := c.write(s); err != nil {
 		return nil, err
 	}
-	if c.o.Size == 0 && c.o.Quota == nil {
+	limit := c.size.Load()
+	if limit == 0 && c.o.Quota == nil {
 		return nil, nil
 	}
 	others, err := c.sizes()
@@ -184,8 +185,8 @@ func (c *Cache) claim(s sizeOf) (full, err error) {
 		return nil, err
 	}
 	used := usage(slices.DeleteFunc(others, func(other sizeOf) bool { return other.id() == s.id() }))
-	if c.o.Size > 0 && used.Bytes > c.o.Size {
-		return fmt.Errorf("%w: %d of %d bytes are taken", ErrFull, used.Bytes, c.o.Size), nil
+	if limit > 0 && used.Bytes > limit {
+		return fmt.Errorf("%w: %d of %d bytes are taken", ErrFull, used.Bytes, limit), nil
 	}
 	if quota := c.quota(s.owner); quota > 0 && used.Owners[s.owner] > quota {
 		return fmt.Errorf("%w for %s: %d of %d bytes are taken", ErrFull, s.owner, used.Owners[s.owner], quota), nil

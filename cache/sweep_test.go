@@ -95,6 +95,19 @@ func TestUsageAfterATrimIsWithoutTheLeftoversThatItCleared(t *testing.T) {
 	}
 }
 
+// An operator makes the cache smaller while bridges use it.
+func TestLimitThatIsSetLaterHolds(t *testing.T) {
+	t.Parallel()
+	c := openInside(t, t.TempDir(), Options{Settle: -1})
+	got(t, c, "", text("content"))
+	for size, want := range map[int64]int{0: 0, 1 << 20: 0, 1: 1} {
+		c.SetSize(size)
+		if done, err := c.Trim(t.Context(), TrimOptions{DryRun: true}); err != nil || len(done.Retired) != want {
+			t.Errorf("with %d bytes: %+v, %v; want %d retired", size, done, err, want)
+		}
+	}
+}
+
 // It may be that no running bridge trims the cache. Then the fill that waits for room sweeps it.
 func TestFillFindsTheRoomThatADeadFillHasLeft(t *testing.T) {
 	t.Parallel()

@@ -46,7 +46,7 @@ func (s *Stager) Stage(ctx context.Context, run codalab.RunBundle, reference, ar
 	var in spool.Inputs
 	dependencies := make([]spool.Dependency, len(run.Dependencies))
 	err := transfer.Report(items, progress, func() error {
-		return all(ctx, len(items), 1+s.Dependencies.AtOnce, func(ctx context.Context, i int) (err error) {
+		return all(ctx, len(items), 1+s.Dependencies.AtOnceNow(), func(ctx context.Context, i int) (err error) {
 			if i == 0 {
 				in, err = s.Images.Stage(ctx, run, reference, architecture, holder, items[0])
 				return err

@@ -1,9 +1,11 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
@@ -30,6 +32,31 @@ func (m Mapping) Plan() plan.Mapping {
 		charge.Nice = &nice
 	}
 	return plan.Mapping{Users: m.Users, Groups: m.Groups, Queues: m.Queues, Billing: charge, Refuse: strings.TrimSpace(m.Refuse)}
+}
+
+// String is the entry in one line: its owners, with an @ before groups, its queues, and what it gives them.
+func (m Mapping) String() string {
+	owners := slices.Clone(m.Users)
+	for _, g := range m.Groups {
+		owners = append(owners, "@"+g)
+	}
+	text := strings.Join(owners, ", ")
+	if len(m.Queues) > 0 {
+		text += " in " + strings.Join(m.Queues, ", ")
+	}
+	if m.Refuse != "" {
+		return text + ": refused"
+	}
+	var given []string
+	for _, part := range []struct{ key, value string }{{"account", m.Account}, {"qos", m.QOS}, {"wckey", m.WCKey}, {"reservation", m.Reservation}} {
+		if part.value != "" {
+			given = append(given, part.key+" "+part.value)
+		}
+	}
+	if m.Nice != nil {
+		given = append(given, "nice "+strconv.Itoa(*m.Nice))
+	}
+	return text + ": " + cmp.Or(strings.Join(given, ", "), "the queue's")
 }
 
 // Mappings returns the tables [[map]] in their order.

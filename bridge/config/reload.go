@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"encoding"
 	"fmt"
 	"maps"
@@ -29,13 +30,16 @@ func (c Change) String() string {
 
 // Live reports whether a running bridge follows a key of [Keys] when it reads the configuration again.
 func Live(key string) bool {
-	if strings.HasPrefix(key, "queue.NAME.") {
+	switch first, _, _ := strings.Cut(key, "."); first {
+	case "queue":
 		return key != "queue.NAME.architecture" // its cl-worker is installed at the start
+	case "link", "map", "staging":
+		return true
 	}
 	return slices.Contains([]string{
 		"keep_after_ack", "stage_patience", "outage_patience", "collect_patience", "quota_patience", "max_attempts",
-		"cancel_strays", "low_water", "link.root", "link.users", "cache.owner_size", "cache.owner_sizes.ID", "staging.bandwidth",
-		"image.default_cpu", "image.default_gpu",
+		"cancel_strays", "low_water", "cache.size", "cache.owner_size", "cache.owner_sizes.ID",
+		"image.default_cpu", "image.default_gpu", "image.conversions",
 	}, key)
 }
 
@@ -149,6 +153,12 @@ func spell(v reflect.Value) string {
 			roots[i] = l.Root + " for " + strings.Join(append([]string{"you"}, l.Users...), ", ")
 		}
 		return strings.Join(roots, "; ")
+	case []Mapping:
+		tables := make([]string, len(value))
+		for i, m := range value {
+			tables[i] = m.String()
+		}
+		return cmp.Or(strings.Join(tables, "; "), none)
 	case *bool:
 		return fmt.Sprint(*value)
 	}

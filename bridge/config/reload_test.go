@@ -35,7 +35,7 @@ max_time = "1d"
 func TestReloadSaysWhatChangesAndWhatNeedsANewStart(t *testing.T) {
 	t.Parallel()
 	running := parseFollowing(t)
-	fresh := parseFollowing(t, `"1d"`, "\"2d\"\npartition = \"long\"", "[queue.old]", "[queue.new]", `"200m"`, `"1g"`,
+	fresh := parseFollowing(t, `"1d"`, "\"2d\"\npartition = \"long\"", "[queue.old]", "[queue.new]", `"200m"`, "\"1g\"\ndownloads = 4\nmax_files = 5\n[cache]\nsize = \"2g\"\nlow = 70",
 		"/opt/slurm/bin", "/usr/bin", "max_attempts = 3", "max_attempts = 5\nlow_water = \"10%\"")
 	merged, changed, left, err := running.Follow(fresh)
 	if err != nil {
@@ -49,12 +49,12 @@ func TestReloadSaysWhatChangesAndWhatNeedsANewStart(t *testing.T) {
 		need = append(need, c.Key)
 	}
 	if diff := cmp.Diff([]string{
-		"queue.new is new: a queue", "queue.old is gone", "low_water: 5%, at most 50g → 10%", "max_attempts: 3 → 5",
-		`queue.cpu.max_time: 1d → 2d`, `queue.cpu.partition: "" → "long"`, "staging.bandwidth: 200m → 1g",
+		"queue.new is new: a queue", "queue.old is gone", "cache.size: none → 2g", "low_water: 5%, at most 50g → 10%", "max_attempts: 3 → 5",
+		`queue.cpu.max_time: 1d → 2d`, `queue.cpu.partition: "" → "long"`, "staging.bandwidth: 200m → 1g", "staging.downloads: 8 → 4", "staging.max_files: 10000000 → 5",
 	}, lines); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"slurm.bin"}, need); diff != "" {
+	if diff := cmp.Diff([]string{"cache.low", "slurm.bin"}, need); diff != "" {
 		t.Errorf("a new start (-want +got):\n%s", diff)
 	}
 	if merged.Slurm.Bin != "/opt/slurm/bin" || merged.MaxAttempts != 5 || merged.Queue["cpu"].Partition != "long" || merged.Queue["new"] == nil || merged.Queue["old"] != nil {
@@ -65,6 +65,21 @@ func TestReloadSaysWhatChangesAndWhatNeedsANewStart(t *testing.T) {
 	}
 	if _, changed, left, err := running.Follow(parseFollowing(t)); len(changed)+len(left) > 0 || err != nil {
 		t.Errorf("the same file: %v, %v, %v", changed, left, err)
+	}
+}
+
+func TestReloadFollowsTheTableOfOwners(t *testing.T) {
+	t.Parallel()
+	const ann, lab = "[[map]]\nusers = [\"ann\"]\naccount = \"nlp\"\nnice = 5\n[queue.old]", "[[map]]\ngroups = [\"lab\"]\nqueues = [\"cpu\"]\nrefuse = \"Ask Bob.\"\n"
+	merged, changed, left, err := parseFollowing(t, "[queue.old]", ann).Follow(parseFollowing(t, "[queue.old]", lab+ann))
+	if err != nil || len(left) > 0 || len(changed) != 1 || len(merged.Mappings()) != 2 {
+		t.Fatalf("%v, %v, %v; %+v", err, left, changed, merged.Map)
+	}
+	if got, want := changed[0].String(), "map: ann: account nlp, nice 5 → @lab in cpu: refused; ann: account nlp, nice 5"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if _, changed, _, err := parseFollowing(t, "[queue.old]", ann).Follow(parseFollowing(t)); err != nil || len(changed) != 1 || changed[0].String() != "map: ann: account nlp, nice 5 → none" {
+		t.Errorf("%v, %v", changed, err)
 	}
 }
 

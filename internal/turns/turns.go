@@ -95,6 +95,20 @@ func (t *Turns) Take(ctx context.Context, p Party) (leave func(), err error) {
 	}
 }
 
+// SetPlaces sets the number of places. If more are taken, their holders keep them.
+func (t *Turns) SetPlaces(n int) {
+	t.mu.Lock()
+	t.places = n
+	t.grantAndUnlock()
+}
+
+// Places returns the number of places.
+func (t *Turns) Places() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.places
+}
+
 // Taken returns the number of taken places.
 func (t *Turns) Taken() int {
 	t.mu.Lock()

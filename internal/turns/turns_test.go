@@ -53,6 +53,28 @@ func TestOneWishIsNotBehindAThousand(t *testing.T) {
 	d.want(t, "ann0", "ann1", "ben0", "ann2")
 }
 
+// An operator changes the number while places are taken.
+func TestNumberOfPlacesChangesWhileSomeAreTaken(t *testing.T) {
+	t.Parallel()
+	d := newDesk(2)
+	for _, owner := range []string{"ann", "ben", "cem"} {
+		d.ask(owner, "", 0)
+	}
+	d.want(t, "ann0", "ben0")
+	d.SetPlaces(3)
+	d.want(t, "cem0")
+	d.SetPlaces(1)
+	d.ask("dan", "", 0)
+	d.tickets["ann0"].Leave()
+	d.tickets["ben0"].Leave()
+	d.want(t)
+	d.tickets["cem0"].Leave()
+	d.want(t, "dan0")
+	if d.Places() != 1 || d.Taken() != 1 {
+		t.Errorf("%d of %d places are taken", d.Taken(), d.Places())
+	}
+}
+
 // TestOneOwnerLeavesPlacesFree: others find a place at once, however long the first owner keeps theirs.
 func TestOneOwnerLeavesPlacesFree(t *testing.T) {
 	t.Parallel()

@@ -91,7 +91,7 @@ func openCore(ctx context.Context, dir, imageRoot, server string, httpClient *ht
 	b.bridge = &bridge.Bridge{Config: bridge.Config{
 		Policy: b.policy(), Name: c.Name, Hostname: coreHost,
 		Ledger: b.book, Scheduler: watched, Service: cl, Spool: disk, Carrier: disk, Gauge: disk,
-		Stager: stage, Collector: &results.Collector{Contents: cl, Layout: layout, MaxBytes: c.Staging.MaxResults.Bytes, Now: now},
+		Stager: stage, Collector: &results.Collector{Contents: cl, Layout: layout, MaxBytes: func() int64 { return c.Staging.MaxResults.Bytes }, Now: now},
 		Log: slog.New(slog.DiscardHandler), Now: now,
 		ObserveEvery: watched.Interval, DoorbellEvery: 350 * time.Millisecond, ReadEvery: 5 * time.Second,
 	}}
@@ -147,7 +147,9 @@ func (b *coreBridge) stager(cl *client.Client) *staging.Stager {
 		Images: b.images,
 		Dependencies: &inputs.Dependencies{
 			Contents: cl, Cache: b.content, Identity: cl.Identity, LowWater: c.LowWater.Of, AtOnce: c.Staging.Downloads, Layout: layout,
-			Limits: tarstream.Limits{Bytes: c.Staging.MaxDependency.Bytes, Entries: int64(c.Staging.MaxFiles)},
+			Limits: func() tarstream.Limits {
+				return tarstream.Limits{Bytes: c.Staging.MaxDependency.Bytes, Entries: int64(c.Staging.MaxFiles)}
+			},
 		},
 		Holder: func(bundle string) cache.Holder { return pins.RowHolder(b.book.ID, bundle) },
 	}

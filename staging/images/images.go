@@ -62,6 +62,18 @@ type Images struct {
 	resolver    *resolver
 }
 
+// SetAtOnce sets the number of images that are brought at the same time, in place of AtOnce. Those under way go on.
+func (im *Images) SetAtOnce(n int) {
+	im.begin()
+	im.transfers.SetTurns(n)
+}
+
+// AtOnceNow returns the number of images that are brought at the same time.
+func (im *Images) AtOnceNow() int {
+	im.begin()
+	return im.transfers.Turns()
+}
+
 func (im *Images) begin() {
 	im.once.Do(func() {
 		im.transfers = transfer.NewRegistry(im.AtOnce)

@@ -29,13 +29,13 @@ type Dependencies struct {
 	// Public reports whether anyone may read a bundle on the server. Then all members of the
 	// cache's group may read its downloads. If Public is nil, only this user may read downloads.
 	Public func(ctx context.Context, bundle string) (bool, error)
-	// Limits bounds one dependency. The free space of the cache's disk at the begin of the download
-	// limits it, too.
-	Limits tarstream.Limits
+	// Limits returns the bounds of one dependency; nil means none. The free space of the cache's disk at the begin of
+	// the download limits it, too.
+	Limits func() tarstream.Limits
 	// LowWater returns the bytes that a download must leave free on a disk of this size; nil means
 	// only maxReserve.
 	LowWater func(total int64) int64
-	// AtOnce limits the simultaneous downloads of all bundles; at least 1. Owners take turns
+	// AtOnce limits the simultaneous downloads of all bundles until SetAtOnce does; at least 1. Owners take turns
 	// (package turns).
 	AtOnce int
 	// Pace limits the speed of the downloads; nil means no limit.
@@ -63,6 +63,18 @@ func (d *Dependencies) begin() {
 		d.transfers = transfer.NewRegistry(d.AtOnce)
 		d.asking = turns.New(questionsAtOnce)
 	})
+}
+
+// SetAtOnce sets the limit of simultaneous downloads. Those under way go on.
+func (d *Dependencies) SetAtOnce(n int) {
+	d.begin()
+	d.transfers.SetTurns(n)
+}
+
+// AtOnceNow returns the limit of simultaneous downloads.
+func (d *Dependencies) AtOnceNow() int {
+	d.begin()
+	return d.transfers.Turns()
 }
 
 // Name returns the name of a dependency for sentences.

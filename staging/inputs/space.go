@@ -37,7 +37,10 @@ func (d *Dependencies) bound(tmp string) (bound, error) {
 		reserve = max(reserve, d.LowWater(disk.Total))
 	}
 	most := max(1, disk.Free-reserve+sizeOf(tmp))
-	b := bound{Limits: d.Limits, free: -1}
+	b := bound{free: -1}
+	if d.Limits != nil {
+		b.Limits = d.Limits()
+	}
 	if b.Bytes == 0 || most < b.Bytes {
 		b.Bytes, b.free, b.reserve = most, disk.Free, reserve
 	}

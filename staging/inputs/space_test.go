@@ -62,7 +62,7 @@ func TestSiteBoundsADependency(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := Dependencies{Contents: test.server, Limits: limits, AtOnce: 1}
+			d := Dependencies{Contents: test.server, Limits: func() tarstream.Limits { return limits }, AtOnce: 1}
 			d.begin()
 			tr, leave := d.transfers.Join("", turns.Party{Bundle: run1})
 			defer leave()
@@ -98,7 +98,7 @@ func TestDiskBoundsADependency(t *testing.T) {
 	if resumed, err := d.bound(tmp); err != nil || resumed.Bytes < there {
 		t.Errorf("%d bytes may be used, %v", resumed.Bytes, err)
 	}
-	d.Limits.Bytes = 1
+	d.Limits = func() tarstream.Limits { return tarstream.Limits{Bytes: 1} }
 	if bounded, err := d.bound(tmp); err != nil || bounded.Bytes != 1 || bounded.free != -1 {
 		t.Errorf("%+v, %v", bounded, err)
 	}

@@ -34,9 +34,9 @@ type Collector struct {
 	Store *Store
 	// Layout is the shared directory with the run directories.
 	Layout spool.Layout
-	// MaxBytes limits one upload; 0 means the size of the disk with the results. A file counts with
+	// MaxBytes returns the limit of one upload; nil or 0 means the size of the disk with the results. A file counts with
 	// its whole size, including holes, because an upload reads and sends them.
-	MaxBytes int64
+	MaxBytes func() int64
 	// Sent, if not nil, is called with the number of bytes of each piece that an upload has sent.
 	Sent func(bytes int)
 	// Now reads the clock.
@@ -183,8 +183,10 @@ func (c *Collector) upload(ctx context.Context, run codalab.RunBundle, root *os.
 
 // mostBytes returns the limit of an upload of root.
 func (c *Collector) mostBytes(root *os.Root) (int64, error) {
-	if c.MaxBytes > 0 {
-		return c.MaxBytes, nil
+	if c.MaxBytes != nil {
+		if most := c.MaxBytes(); most > 0 {
+			return most, nil
+		}
 	}
 	disk, err := diskspace.Of(root.Name())
 	if err != nil || disk.Total <= 0 { // some network file systems report 0 blocks

@@ -80,7 +80,7 @@ func TestSparseResultsAreRefusedBeforeTheyAreRead(t *testing.T) {
 	r := left(t, map[string]string{"stdout": "x"})
 	r.sparse("image.raw", size)
 	for name, most := range map[string]int64{"the disk's size": 0, "the site's bound": 1 << 30} {
-		r.collector.MaxBytes = most
+		r.collector.MaxBytes = func() int64 { return most }
 		_, err := r.collect(spool.ResultsUpload)
 		if err == nil || !strings.Contains(err.Error(), "with image.raw they have more than") || !strings.Contains(err.Error(), tarstream.ErrTooLarge.Error()) {
 			t.Errorf("%s: %v", name, err)
@@ -95,7 +95,7 @@ func TestSparseResultsAreRefusedBeforeTheyAreRead(t *testing.T) {
 	if entries, err := os.ReadDir(r.server.bundles); err != nil || len(entries) > 0 {
 		t.Errorf("sent %v, %v", entries, err)
 	}
-	r.collector.MaxBytes = 0
+	r.collector.MaxBytes = nil
 	must(t, os.Remove(filepath.Join(r.runDir, "image.raw")))
 	r.mustCollect(spool.ResultsUpload)
 }

@@ -22,6 +22,12 @@ type Registry struct {
 // NewRegistry returns a Registry with so many turns at a time.
 func NewRegistry(n int) *Registry { return &Registry{turns: turns.New(n)} }
 
+// SetTurns sets the number of turns at a time. Transfers that have a turn keep it.
+func (r *Registry) SetTurns(n int) { r.turns.SetPlaces(n) }
+
+// Turns returns the number of turns at a time.
+func (r *Registry) Turns() int { return r.turns.Places() }
+
 // Join makes a bundle wait for the transfer of a key, and registers the transfer if it is the
 // first. The caller calls leave once, when the bundle does not wait any more.
 func (r *Registry) Join(key string, bundle turns.Party) (t *Transfer, leave func()) {

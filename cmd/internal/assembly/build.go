@@ -15,7 +15,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
-	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 	"github.com/cl-slurm/cl-slurm/staging"
@@ -95,7 +94,7 @@ func (made *parts) addStager(p program.Process, c config.Config, cl *client.Clie
 			Cache:    made.content,
 			Public:   public,
 			Identity: cl.Identity,
-			Limits:   tarstream.Limits{Bytes: c.Staging.MaxDependency.Bytes, Entries: int64(c.Staging.MaxFiles)},
+			Limits:   made.live.dependency,
 			LowWater: made.live.lowWater,
 			AtOnce:   c.Staging.Downloads,
 			Pace:     made.pace,
@@ -108,8 +107,8 @@ func (made *parts) addStager(p program.Process, c config.Config, cl *client.Clie
 }
 
 // collector returns the collector of results.
-func (a Assembly) collector(now func() time.Time) *results.Collector {
-	made := &results.Collector{Contents: a.Client, Store: serverStore(a.Config), Layout: spool.Layout(a.Shared), MaxBytes: a.Staging.MaxResults.Bytes, Now: now}
+func (a Assembly) collector(l *live, now func() time.Time) *results.Collector {
+	made := &results.Collector{Contents: a.Client, Store: serverStore(a.Config), Layout: spool.Layout(a.Shared), MaxBytes: l.results, Now: now}
 	if a.Counts != nil {
 		made.Sent = a.Counts.Sent
 	}

@@ -1,7 +1,9 @@
 package assembly
 
 import (
+	"context"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,6 +14,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/lease"
 	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
+	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
@@ -133,12 +136,40 @@ func TestLeaseOfTheSameLockedLedgerIsTakenAtOnce(t *testing.T) {
 	}
 }
 
-func TestResultsAreBoundedAsConfigured(t *testing.T) {
+func TestTransfersAreBoundedAsConfiguredAlsoAfterAReload(t *testing.T) {
 	t.Parallel()
 	var c config.Config
-	c.Staging.MaxResults.Bytes = 1 << 30
-	if got := (Assembly{Config: c}).collector(time.Now).MaxBytes; got != 1<<30 {
-		t.Errorf("results may have %d bytes", got)
+	c.Shared, c.Staging.Downloads = t.TempDir(), 8
+	content, err := cache.Open(t.TempDir(), cache.Options{Settle: -1})
+	if err == nil {
+		_, err = content.Get(t.Context(), cache.Want{Key: cache.Key{Kind: "bundle", ID: "x"}}, func(_ context.Context, tmp string) error { return os.WriteFile(tmp, []byte("content"), 0o600) })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := parts{live: newLive(c), content: content}
+	made.addStager(program.Process{Getenv: noConfiguration}, c, nil, "b1b2b3", time.Now, nil)
+	collector := (Assembly{Config: c}).collector(made.live, time.Now)
+	if n := collector.MaxBytes(); n != 0 {
+		t.Errorf("results may have %d bytes before", n)
+	}
+	c.Staging = config.Staging{MaxResults: config.Size{Bytes: 1 << 30}, MaxDependency: config.Size{Bytes: 1 << 20}, MaxFiles: 7, Downloads: 3}
+	c.Image.Conversions, c.Cache.Size = 2, config.Size{Bytes: 1}
+	made.follow(c)
+	if n := collector.MaxBytes(); n != 1<<30 {
+		t.Errorf("results may have %d bytes", n)
+	}
+	if l := made.Stager.Dependencies.Limits(); l.Bytes != 1<<20 || l.Entries != 7 {
+		t.Errorf("a dependency may have %+v", l)
+	}
+	if n := made.Stager.Dependencies.AtOnceNow(); n != 3 {
+		t.Errorf("%d downloads at once", n)
+	}
+	if n := made.Images.AtOnceNow(); n != 2 {
+		t.Errorf("%d conversions at once", n)
+	}
+	if done, err := made.content.Trim(t.Context(), cache.TrimOptions{DryRun: true}); err != nil || len(done.Retired) != 1 {
+		t.Errorf("the cache has more than its size, and %+v is retired; %v", done.Retired, err)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
+	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -32,6 +33,15 @@ func newLive(c config.Config) *live {
 
 // lowWater returns the bytes of a disk of this size that stay free.
 func (l *live) lowWater(total int64) int64 { return l.Load().LowWater.Of(total) }
+
+// dependency returns the bounds of one dependency.
+func (l *live) dependency() tarstream.Limits {
+	s := l.Load().Staging
+	return tarstream.Limits{Bytes: s.MaxDependency.Bytes, Entries: int64(s.MaxFiles)}
+}
+
+// results returns the bytes that one bundle's results may hold; 0 means no bound but the disk.
+func (l *live) results() int64 { return l.Load().Staging.MaxResults.Bytes }
 
 // quota returns the bytes that an owner may have in the cache; 0 means no bound.
 func (l *live) quota(owner string) int64 { return l.Load().Cache.Quota(owner) }
@@ -87,9 +97,7 @@ func (r *reloader) reload(ctx context.Context) error {
 		if err := r.made.Bridge.Reload(ctx, r.policy(merged)); err != nil {
 			return err
 		}
-		r.made.live.Store(&merged)
-		r.made.pace.SetLimit(merged.Staging.Bandwidth.Bytes)
-		r.made.links.SetRoots(linkRoots(merged))
+		r.made.follow(merged)
 		r.counts.Begin(r.made.Bridge)
 	}
 	r.log.InfoContext(ctx, "the configuration was read again", slog.Int("changes", len(changed)))
@@ -100,6 +108,16 @@ func (r *reloader) reload(ctx context.Context) error {
 		r.log.WarnContext(ctx, "a key has changed that a running bridge does not follow: start the bridge again", slog.String("key", c.Key))
 	}
 	return nil
+}
+
+// follow puts a configuration in force for all but the decisions.
+func (made *parts) follow(c config.Config) {
+	made.live.Store(&c)
+	made.content.SetSize(c.Cache.Size.Bytes)
+	made.pace.SetLimit(c.Staging.Bandwidth.Bytes)
+	made.Stager.Dependencies.SetAtOnce(c.Staging.Downloads)
+	made.Images.SetAtOnce(c.Image.Conversions)
+	made.links.SetRoots(linkRoots(c))
 }
 
 // policyOf returns the policies of configurations.

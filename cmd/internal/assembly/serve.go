@@ -115,7 +115,7 @@ type parts struct {
 	// content is the cache of dependencies. imageContent is that of images, which may be the same one.
 	content, imageContent *cache.Cache
 	neighbours            *pins.Neighbours // nil for none
-	// live, pace and links follow the configuration while the bridge runs.
+	// live, pace and links follow the configuration while the bridge runs, and so do the numbers of transfers.
 	live  *live
 	pace  *transfer.Pace
 	links *inputs.Links
@@ -154,7 +154,7 @@ func (a Assembly) Serve(ctx context.Context) error {
 
 func (a Assembly) serve(ctx context.Context) error {
 	silent := func(e *diskspace.SilentError) {
-		a.Log.WarnContext(ctx, "the shared disk does not answer; the bridge starts when it does", slog.String("shared", e.Path))
+		a.Log.WarnContext(ctx, "the shared disk does not answer; the bridge starts when it does", slog.String("directory", e.Path))
 	}
 	if err := diskspace.Await(ctx, a.Shared, silent); err != nil {
 		return fmt.Errorf("start bridge: %w", err)
@@ -294,7 +294,7 @@ func (a Assembly) build(book *ledger.Ledger, watched *sbatch.Observer, installed
 		Carrier:    spool.Disk{Layout: layout, Bridge: book.ID},
 		Gauge:      spool.Disk{Layout: layout},
 		Stager:     made.Stager,
-		Collector:  a.collector(watched.Now),
+		Collector:  a.collector(made.live, watched.Now),
 		Log:        a.Log,
 		Now:        watched.Now,
 		Settings:   a.Settings, Adapt: func(p *plan.Policy, s sbatch.Settings) { adapt(c.Slurm, p, s) },
