@@ -1,50 +1,34 @@
 package metrics
 
 import (
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/cl-slurm/cl-slurm/internal/exposition"
+	"github.com/cl-slurm/cl-slurm/sbatch/callmetrics"
 )
 
-// Calls counts the runs of Slurm's commands, with their durations and failures. It is a prometheus.Collector.
-type Calls struct {
-	now      func() time.Time
-	took     *prometheus.HistogramVec
-	failures *prometheus.CounterVec
-}
+// calls shows the runs of Slurm's commands. It is a prometheus.Collector.
+type calls struct{ *callmetrics.Calls }
 
-// NewCalls returns Calls whose names begin with a prefix, such as cl_bridge_.
-func NewCalls(prefix string, now func() time.Time) *Calls {
-	return &Calls{
-		now: now,
-		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: prefix + "slurm_call_duration_seconds", Help: "Duration of the runs of Slurm's commands, by command.", Buckets: prometheus.ExponentialBuckets(0.01, 3, 9),
-		}, []string{"command"}),
-		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: prefix + "slurm_call_failures_total", Help: "Runs of Slurm's commands that failed, by command. The refusal of a job is no failure.",
-		}, []string{"command"}),
-	}
-}
-
-// Begin counts the begin of a command. It is for sbatch.Client.Watch.
-func (c *Calls) Begin(name string) (ended func(answered bool)) {
-	began, failed := c.now(), c.failures.WithLabelValues(name)
-	return func(answered bool) {
-		c.took.WithLabelValues(name).Observe(c.now().Sub(began).Seconds())
-		if !answered {
-			failed.Inc()
-		}
-	}
+func promDesc(d exposition.Desc) *prometheus.Desc {
+	return prometheus.NewDesc(d.Name, d.Help, d.Labels, nil)
 }
 
 // Describe implements prometheus.Collector.
-func (c *Calls) Describe(out chan<- *prometheus.Desc) {
-	c.took.Describe(out)
-	c.failures.Describe(out)
+func (c calls) Describe(out chan<- *prometheus.Desc) {
+	out <- promDesc(c.Durations())
+	out <- promDesc(c.Failures())
 }
 
 // Collect implements prometheus.Collector.
-func (c *Calls) Collect(out chan<- prometheus.Metric) {
-	c.took.Collect(out)
-	c.failures.Collect(out)
+func (c calls) Collect(out chan<- prometheus.Metric) {
+	took, failures := promDesc(c.Durations()), promDesc(c.Failures())
+	for _, one := range c.Commands() {
+		buckets := map[float64]uint64{}
+		for i, bound := range one.Took.Bounds {
+			buckets[bound] = one.Took.Below[i]
+		}
+		out <- prometheus.MustNewConstHistogram(took, one.Took.Below[len(one.Took.Bounds)], one.Took.Sum, buckets, one.Name)
+		out <- prometheus.MustNewConstMetric(failures, prometheus.CounterValue, float64(one.Failures), one.Name)
+	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/cache"
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/sbatch/callmetrics"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -31,7 +32,7 @@ type Metrics struct {
 	reloads                                     *prometheus.CounterVec
 	delay                                       prometheus.Histogram
 	sent                                        prometheus.Counter
-	calls                                       *Calls
+	calls                                       calls
 	state                                       state
 }
 
@@ -60,7 +61,7 @@ func New(now func() time.Time) *Metrics {
 			Name: prefix + "submission_delay_seconds", Help: "Time from the server's offer of a bundle to its first submission.", Buckets: prometheus.ExponentialBuckets(0.25, 4, 9),
 		}),
 		sent:  prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + "uploaded_bytes_total", Help: "Bytes of results that were sent to the server, compressed."}),
-		calls: NewCalls(prefix, now),
+		calls: calls{callmetrics.New(prefix, now)},
 		state: newState(),
 	}
 }

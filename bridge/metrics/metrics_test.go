@@ -1,8 +1,6 @@
 package metrics
 
 import (
-	"os"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -86,8 +84,13 @@ func TestCallsHitsAndBytesAreCounted(t *testing.T) {
 	m.Got(cache.Key{Kind: "sif"}, false)
 	m.Sent(7)
 	m.Sent(5)
+	wantSamples(t, m, "cl_bridge_slurm_call_failures_total", `
+# HELP cl_bridge_slurm_call_failures_total Runs of Slurm's commands that failed, by command. The refusal of a job is no failure.
+# TYPE cl_bridge_slurm_call_failures_total counter
+cl_bridge_slurm_call_failures_total{command="squeue"} 1
+`)
 	for metric, want := range map[prometheus.Collector]float64{
-		m.calls.failures.WithLabelValues("squeue"): 1, m.sent: 12,
+		m.sent: 12,
 		m.cached.WithLabelValues("bundle", "hit"): 1, m.cached.WithLabelValues("image", "miss"): 1, m.cached.WithLabelValues("image", "hit"): 0,
 	} {
 		if got := testutil.ToFloat64(metric); got != want {
@@ -127,32 +130,5 @@ func TestEachKindOfObstacleHasItsFlag(t *testing.T) {
 	}
 	if n := len(Obstacles(bridge.Condition{})); n != 9 {
 		t.Errorf("%d kinds, and 9 are tested", n)
-	}
-}
-
-var described = regexp.MustCompile(`fqName: "([^"]*)", help: "((?:[^"\\]|\\.)*)", unit: "[^"]*", constLabels: \{[^}]*\}, variableLabels: \{([^}]*)\}`)
-
-// TestDocumentListsEveryMetric compares the table of docs/operators/monitoring.md.
-func TestDocumentListsEveryMetric(t *testing.T) {
-	t.Parallel()
-	text, err := os.ReadFile("../../docs/operators/monitoring.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	descs := make(chan *prometheus.Desc, 100)
-	New(clock).Describe(descs)
-	close(descs)
-	for d := range descs {
-		m := described.FindStringSubmatch(d.String())
-		if m == nil {
-			t.Fatalf("cannot read %s", d)
-		}
-		labels := "–"
-		if m[3] != "" {
-			labels = "`" + strings.ReplaceAll(m[3], ",", "`, `") + "`"
-		}
-		if line := "| `" + m[1] + "` | " + labels + " | " + m[2] + " |\n"; !strings.Contains(string(text), line) {
-			t.Errorf("docs/operators/monitoring.md lacks the line\n%s", line)
-		}
 	}
 }

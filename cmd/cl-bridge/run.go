@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/bridge"
@@ -18,7 +20,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/metrics"
 	"github.com/cl-slurm/cl-slurm/bridge/trace"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/assembly"
-	pages "github.com/cl-slurm/cl-slurm/cmd/internal/metrics"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/metrics/registry"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
@@ -119,7 +121,11 @@ func serve(ctx context.Context, p program.Process, c config.Config, r *running) 
 	}
 	counts := metrics.New(p.Now)
 	slurm.Watch = counts.Call
-	page := pages.NewPage("cl_bridge_", log, counts)
+	host, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("start bridge: %w", err)
+	}
+	page := registry.NewPage("cl_bridge_", prometheus.Labels{"bridge": c.BridgeName(host)}, log, counts)
 	page.Address, page.File = cmp.Or(r.metricsListen, c.MetricsListen), c.MetricsFile
 	tryHost := doctor.LogHost(log)
 	if r.once {

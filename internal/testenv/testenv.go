@@ -2,11 +2,12 @@
 //
 // One rule holds for all of them: if something is missing, the test is skipped with a reason. If the
 // environment variable CLTEST_REQUIRE, a comma-separated list, names it, the test fails instead. The names
-// are slurm, containers, fuse, researcher, postgres, mariadb, docker, moto, azure, oidc, packages, kubernetes and site;
+// are slurm, containers, fuse, researcher, postgres, mariadb, docker, moto, azure, oidc, packages,
+// kubernetes, promtool and site;
 // containers includes fuse. Under -short everything counts as missing.
 //
 // scripts/setup, scripts/slurm-cluster, scripts/postgres, scripts/azure-tools, scripts/oidc-provider, scripts/kubernetes and scripts/site provide
-// everything.
+// everything but promtool, which Debian's package prometheus has.
 package testenv
 
 import (
@@ -43,6 +44,7 @@ const (
 	azure      = "azure"
 	realSite   = "site"
 	kubernetes = "kubernetes"
+	promtool   = "promtool"
 )
 
 // shared is the directory that the nodes of the cluster and all users see.
@@ -333,6 +335,15 @@ func NetworkDisk(tb testing.TB) string {
 	}
 	tb.Cleanup(func() { Must(tb, syscall.Unmount(root, syscall.MNT_DETACH)) }) // its program ends with it
 	return root
+}
+
+// Promtool returns the path of Prometheus' promtool.
+func Promtool(tb testing.TB) string {
+	tb.Helper()
+	need(tb, promtool, nil)
+	path, err := exec.LookPath("promtool")
+	need(tb, promtool, err)
+	return path
 }
 
 func lack(tb testing.TB, required, name string, err error) {

@@ -1,11 +1,12 @@
 // Package metrics gives the counts of a program to Prometheus: on an address, or in a file for the textfile collector of
 // node_exporter.
 //
-// The address serves the program's own counts and those of the Go runtime and the process. The file has only the former:
-// node_exporter has counts of its own with the latter's names.
+// Package registry makes a page of the metrics of Prometheus' own library, and NewPage one of a text, for programs that
+// have to be small.
 package metrics
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,14 +17,13 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 	"github.com/cl-slurm/cl-slurm/internal/background"
 	"github.com/cl-slurm/cl-slurm/internal/connections"
+	"github.com/cl-slurm/cl-slurm/internal/exposition"
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
@@ -32,24 +32,38 @@ type Page struct {
 	// Address is where they are served, and File where they are written; empty for nowhere.
 	Address, File string
 	Log           *slog.Logger
+	// Handler answers GET /metrics.
+	Handler http.Handler
+	// Write writes a file: readers see an old or a new one, never a part.
+	Write func(path string) error
 
-	own, process *prometheus.Registry
-	listener     net.Listener
+	listener net.Listener
 }
 
-// NewPage returns a page with the counts of collectors and the build's version. prefix begins the names, such as cl_bridge_.
-func NewPage(prefix string, log *slog.Logger, own ...prometheus.Collector) *Page {
-	p := &Page{Log: log, own: prometheus.NewRegistry(), process: prometheus.NewRegistry()}
-	build := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: prefix + "build_info", Help: "1, with the version of the build and of Go.",
-		ConstLabels: prometheus.Labels{"version": program.Version(), "goversion": runtime.Version()},
-	})
-	build.Set(1)
-	p.own.MustRegister(build)
-	p.own.MustRegister(own...)
-	p.process.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return p
+// NewPage returns a page with the metrics that add adds to a text. Each has the labels of the text, which distinguish the
+// programs of one host: node_exporter refuses two files with the same names and labels. prefix begins the names, such as
+// cl_worker_manager_, and that of the build's version.
+func NewPage(prefix string, labels [][2]string, log *slog.Logger, add func(t *exposition.Text)) *Page {
+	text := func() []byte {
+		t := exposition.Text{Labels: labels}
+		t.Add(exposition.Desc{Name: prefix + "build_info", Help: BuildHelp, Kind: exposition.Gauge, Labels: []string{"goversion", "version"}}, 1, runtime.Version(), program.Version())
+		add(&t)
+		var out bytes.Buffer
+		_, _ = t.WriteTo(&out) // a buffer takes everything
+		return out.Bytes()
+	}
+	return &Page{
+		Log: log,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", exposition.ContentType)
+			_, _ = w.Write(text()) // the scraper is gone
+		}),
+		Write: func(path string) error { return atomicfile.Write(path, text(), 0o644) },
+	}
 }
+
+// BuildHelp is the help of the metric with the build's version.
+const BuildHelp = "1, with the version of the build and of Go."
 
 // Around serves and writes the page while work runs. It fails without work if the address cannot be opened or the file
 // cannot be written.
@@ -114,9 +128,8 @@ func (p *Page) keepWriting(ctx context.Context) {
 	}
 }
 
-// write writes the file: readers see an old or a new one, never a part.
 func (p *Page) write() error {
-	if err := prometheus.WriteToTextfile(p.File, p.own); err != nil {
+	if err := p.Write(p.File); err != nil {
 		return fmt.Errorf("write metrics: %w", err)
 	}
 	return nil
@@ -135,7 +148,7 @@ const (
 func (p *Page) serve(ctx context.Context) {
 	guard := connections.New(p.listener, connections.Limits{All: mostConnections, Spare: 1, RetryAfter: busyRetry})
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers{p.own, p.process}, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", p.Handler)
 	server := &http.Server{
 		Handler: guard.Handler(mux, func(*http.Request) bool { return true }), ConnContext: guard.ConnContext,
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: mostHeader,

@@ -8,17 +8,17 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
+	"github.com/cl-slurm/cl-slurm/internal/exposition"
 )
 
 // A mistake of the operator ends the program at its start, before any work.
 func TestPageThatNobodyCouldReadIsRefusedAtTheStart(t *testing.T) {
 	t.Parallel()
 	for want, p := range map[string]*Page{
-		"serve metrics: listen tcp":    {Address: "256.0.0.1:1"},
-		"write metrics: open /nosuch/": {File: "/nosuch/cl.prom"},
+		"serve metrics: listen tcp":     {Address: "256.0.0.1:1"},
+		"write metrics: write /nosuch/": {File: "/nosuch/cl.prom"},
 	} {
-		page := NewPage("cl_test_", slog.New(slog.DiscardHandler))
+		page := NewPage("cl_test_", [][2]string{{"bridge", "b"}}, slog.New(slog.DiscardHandler), func(*exposition.Text) {})
 		page.Address, page.File = p.Address, p.File
 		worked := false
 		err := page.Around(t.Context(), func() error { worked = true; return nil })
@@ -33,8 +33,8 @@ func TestPageThatNobodyCouldReadIsRefusedAtTheStart(t *testing.T) {
 func TestFileIsWholeAndGoesWithTheProgram(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	count := prometheus.NewCounter(prometheus.CounterOpts{Name: "cl_test_things_total", Help: "Things."})
-	page := NewPage("cl_test_", slog.New(slog.DiscardHandler), count)
+	things := exposition.Desc{Name: "cl_test_things_total", Help: "Things.", Kind: exposition.Counter}
+	page := NewPage("cl_test_", [][2]string{{"bridge", "b"}}, slog.New(slog.DiscardHandler), func(text *exposition.Text) { text.Add(things, 0) })
 	page.File = filepath.Join(dir, "cl.prom")
 	err := page.Around(t.Context(), func() error {
 		entries, err := os.ReadDir(dir)
@@ -42,7 +42,7 @@ func TestFileIsWholeAndGoesWithTheProgram(t *testing.T) {
 			t.Errorf("%v, %v", entries, err)
 		}
 		text, err := os.ReadFile(page.File)
-		if !strings.Contains(string(text), "cl_test_things_total 0\n") || !strings.Contains(string(text), "cl_test_build_info{") {
+		if !strings.Contains(string(text), `cl_test_things_total{bridge="b"} 0`+"\n") || !strings.Contains(string(text), `cl_test_build_info{bridge="b",`) {
 			t.Errorf("%s", text)
 		}
 		return err
