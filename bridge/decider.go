@@ -247,7 +247,7 @@ func (d *decider) decide(ctx context.Context, s *step, r plan.Row, n plan.News) 
 	s.effects = append(s.effects, effects...)
 	if (before.Phase != next.Phase || before.Reason != next.Reason) && d.log.Enabled(ctx, slog.LevelInfo) {
 		d.log.InfoContext(ctx, "decided", slog.String("bundle", next.Bundle), slog.String("phase", string(next.Phase)),
-			slog.String("reason", next.Reason), slog.Int("attempt", next.Attempt.Number), slog.Int64("job", int64(next.Job.ID)))
+			slog.String("reason", next.Reason), slog.Int("attempt", next.Attempt.Number), jobAttr(next.Job.ID))
 	}
 }
 

@@ -94,7 +94,7 @@ func (w *diskWatch) answersAgain(ctx context.Context, now time.Time) {
 	if w.silent.IsZero() {
 		return
 	}
-	w.log.InfoContext(ctx, "the shared disk answers again", slog.Duration("after", now.Sub(w.silent).Round(time.Second)))
+	w.log.InfoContext(ctx, "the shared disk answers again", slog.Duration("waited", now.Sub(w.silent).Round(time.Second)))
 	w.silent = time.Time{}
 	w.tellWaiting(func(r plan.Row) string { return plan.Row{Phase: r.Phase, Standalone: r.Standalone}.RunStatus() })
 }

@@ -333,7 +333,7 @@ func TestDiskThatDoesNotAnswerIsSaidOnceAndWhenItIsOver(t *testing.T) {
 			s.Errorf("what ran is %s: %s", r.Phase, r.Reason)
 		}
 		s.stop()
-		for _, line := range []string{`level=WARN msg="the shared disk does not answer; `, `level=INFO msg="the shared disk answers again" after=2m`} {
+		for _, line := range []string{`level=WARN msg="the shared disk does not answer; `, `level=INFO msg="the shared disk answers again" waited=2m`} {
 			if n := strings.Count(log.String(), line); n != 1 {
 				s.Errorf("%d lines %s", n, line)
 			}

@@ -50,7 +50,7 @@ func (a *replier) reply(ctx context.Context, q plan.Queue, m codalab.Message) {
 	default: // startReply passes these only
 	}
 	if err != nil && ctx.Err() == nil {
-		a.log.WarnContext(ctx, "the bridge could not reply to a message of the server", slog.String("kind", string(m.Type)), errorAttr(err))
+		a.log.WarnContext(ctx, "the bridge could not reply to a message of the server", slog.String("type", string(m.Type)), errorAttr(err))
 	}
 }
 

@@ -5,9 +5,19 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
 func errorAttr(err error) slog.Attr { return slog.String("error", err.Error()) }
+
+// jobAttr returns the attribute of a job in the log, or an empty one, which slog leaves out, if there is no job.
+func jobAttr(id sbatch.JobID) slog.Attr {
+	if id == 0 {
+		return slog.Attr{}
+	}
+	return slog.String("job", id.String())
+}
 
 // every calls fn at once and then after each pause, until ctx ends.
 func every(ctx context.Context, pause time.Duration, clock func() time.Time, fn func(now time.Time)) error {

@@ -93,7 +93,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		failures++
 		switch {
 		case ctx.Err() != nil:
-			m.Log.InfoContext(ctx, "ended: workers go on", slog.Int("last_seen", len(m.tracked)))
+			m.Log.InfoContext(ctx, "ended: workers go on", slog.Int("workers", len(m.tracked)))
 			return nil //nolint:nilerr // the caller ended it
 		case err == nil:
 			m.worked, failures = true, 0
@@ -277,7 +277,7 @@ func (m *Manager) askServer(ctx context.Context) error {
 func (m *Manager) reached(ctx context.Context, t *tracked, w codalab.WorkerInfo) {
 	if !t.reached {
 		t.reached, t.uncertain, m.streak = true, time.Time{}, 0
-		m.Log.InfoContext(ctx, "worker has reached the server", slog.String("worker", t.Name), jobAttr(t.Job))
+		m.Log.InfoContext(ctx, "worker has reached the server", slog.String("worker", WorkerID(t.Name)), jobAttr(t.Job))
 	}
 	m.noteCapacity(w)
 }

@@ -33,7 +33,7 @@ func (m *Manager) start(ctx context.Context, now time.Time, n int) error {
 		case uncertain(err):
 			m.tracked[name] = &tracked{Pilot: Pilot{Name: name, Phase: Pending, Since: now}, uncertain: now.Add(uncertainFor)}
 			m.backOff(now, time.Second, longestBackOff)
-			m.Log.WarnContext(ctx, "worker may have been started", slog.String("worker", name), slog.Any("error", err))
+			m.Log.WarnContext(ctx, "worker may have been started", slog.String("worker", WorkerID(name)), slog.Any("error", err))
 			return nil
 		case err != nil:
 			if !transient(err) {
@@ -45,7 +45,7 @@ func (m *Manager) start(ctx context.Context, now time.Time, n int) error {
 			return nil
 		}
 		m.tracked[name], m.started, m.startError = &tracked{Pilot: p}, now, ""
-		m.Log.InfoContext(ctx, "started a worker", slog.String("worker", name), jobAttr(p.Job))
+		m.Log.InfoContext(ctx, "started a worker", slog.String("worker", WorkerID(name)), jobAttr(p.Job))
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ func (m *Manager) askBackend(ctx context.Context, now time.Time) error {
 		if !shown[name] && !now.Before(t.uncertain) {
 			delete(m.tracked, name)
 			m.tokens.unseen(name, now)
-			m.Log.InfoContext(ctx, "the batch system no longer lists the worker", slog.String("worker", name), jobAttr(t.Job))
+			m.Log.InfoContext(ctx, "the batch system no longer lists the worker", slog.String("worker", WorkerID(name)), jobAttr(t.Job))
 		}
 	}
 	if failed {
@@ -83,7 +83,7 @@ func (m *Manager) tidy(ctx context.Context, now time.Time, pilots []Pilot) {
 func (m *Manager) found(ctx context.Context, now time.Time, p Pilot, first bool) {
 	t := &tracked{Pilot: p}
 	m.tracked[p.Name] = t
-	about := []slog.Attr{slog.String("worker", p.Name), jobAttr(p.Job), slog.String("state", p.State)}
+	about := []slog.Attr{slog.String("worker", WorkerID(p.Name)), jobAttr(p.Job), slog.String("state", p.State)}
 	if first {
 		m.Log.LogAttrs(ctx, slog.LevelInfo, "found a worker", about...)
 	} else {
@@ -105,7 +105,7 @@ func jobAttr(job string) slog.Attr {
 
 // watchLoss logs that the batch system has lost the node of a pilot, or has it again.
 func (m *Manager) watchLoss(ctx context.Context, t *tracked, p Pilot) {
-	about := []slog.Attr{slog.String("worker", p.Name), jobAttr(p.Job), slog.String("node", p.Node)}
+	about := []slog.Attr{slog.String("worker", WorkerID(p.Name)), jobAttr(p.Job), slog.String("node", p.Node)}
 	switch {
 	case p.Phase == Lost && t.Phase != Lost:
 		m.Log.LogAttrs(ctx, slog.LevelWarn, "worker's node is lost", append(about, slog.String("reason", p.Reason))...)
@@ -116,7 +116,7 @@ func (m *Manager) watchLoss(ctx context.Context, t *tracked, p Pilot) {
 
 // watchTrouble logs the trouble of a pending pilot, and ends the pilot when the trouble has lasted for its patience.
 func (m *Manager) watchTrouble(ctx context.Context, now time.Time, t *tracked) {
-	about := []slog.Attr{slog.String("worker", t.Name), jobAttr(t.Job), slog.String("reason", t.Trouble)}
+	about := []slog.Attr{slog.String("worker", WorkerID(t.Name)), jobAttr(t.Job), slog.String("reason", t.Trouble)}
 	switch {
 	case t.Trouble == "" || t.Phase != Pending:
 		t.troubled = time.Time{}
@@ -139,7 +139,7 @@ func (m *Manager) watchTrouble(ctx context.Context, now time.Time, t *tracked) {
 // ended notes the end of a pilot, and reports whether it has failed: it has if it never reached the server.
 func (m *Manager) ended(ctx context.Context, t *tracked, p Pilot) (failed bool) {
 	delete(m.tracked, p.Name)
-	about := []slog.Attr{slog.String("worker", p.Name), jobAttr(p.Job), slog.String("state", p.State), slog.String("reason", p.Reason)}
+	about := []slog.Attr{slog.String("worker", WorkerID(p.Name)), jobAttr(p.Job), slog.String("state", p.State), slog.String("reason", p.Reason)}
 	if t.reached || t.stopped || p.Cancelled {
 		m.Log.LogAttrs(ctx, slog.LevelInfo, "worker has ended", about...)
 		return false

@@ -15,7 +15,7 @@ func TestPilotThatCannotStartIsToldEndedAndStartedAgainLater(t *testing.T) {
 	s.pilots[0].Trouble, s.pilots[0].Patience = "Failed to pull image \"lab/x\"", 5*time.Minute
 	s.pass(10*time.Second, 0)
 	s.pass(4*time.Minute, 0)
-	s.logged(`msg="worker does not start" worker=`+s.pilots[0].Name+` job=1 reason="Failed to pull image`, 1)
+	s.logged(`msg="worker does not start" worker=`+pilot.WorkerID(s.pilots[0].Name)+` job=1 reason="Failed to pull image`, 1)
 	if len(s.stopped) > 0 {
 		t.Fatalf("%v ended before its patience had ended", s.stopped)
 	}

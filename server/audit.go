@@ -117,7 +117,7 @@ func (s *Server) auditOwn(did []store.Event) {
 	for i, e := range did {
 		objects[i] = e.UUID
 	}
-	attributes := []slog.Attr{slog.Bool("server", true), slog.Any("objects", objects), slog.Any("did", did)}
+	attributes := []slog.Attr{slog.Bool("by_server", true), slog.Any("objects", objects), slog.Any("did", did)}
 	s.Log.LogAttrs(ctx, slog.LevelInfo, "audit", attributes...)
 	s.auditFile.write(ctx, s.Now(), attributes)
 }
@@ -145,7 +145,7 @@ func (a *auditFile) write(ctx context.Context, now time.Time, attributes []slog.
 	if a.lines == nil {
 		return
 	}
-	line := slog.NewRecord(now, slog.LevelInfo, "audit", 0)
+	line := slog.NewRecord(now.UTC(), slog.LevelInfo, "audit", 0)
 	line.AddAttrs(attributes...)
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -18,7 +18,7 @@ func (f *auditFile) own(t *testing.T, uuid string) (words []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, line := range f.lines {
-		if line["server"] == true && cmp.Equal(line["objects"], []any{uuid}) {
+		if line["by_server"] == true && cmp.Equal(line["objects"], []any{uuid}) {
 			words = append(words, eventsOf(t, line["did"])...)
 		}
 	}

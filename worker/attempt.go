@@ -52,7 +52,7 @@ func (r *attemptRun) runBundle(ctx context.Context) (spool.Exit, error) {
 		exit = r.withoutRecord(ctx, exit)
 	}
 	r.ringBell(ctx)
-	r.Log.InfoContext(ctx, "ended", slog.String("cause", string(exit.Cause)), slog.String("failure", exit.Failure), slog.String("note", exit.Note))
+	r.Log.InfoContext(ctx, "ended", slog.String("cause", string(exit.Cause)), slog.String("reason", exit.Failure), slog.String("note", exit.Note))
 
 	if panicked := group.Wait(); panicked != nil {
 		r.Log.ErrorContext(ctx, "the worker failed", slog.Any("error", panicked))
@@ -69,7 +69,7 @@ func (r *attemptRun) runBundle(ctx context.Context) (spool.Exit, error) {
 func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup.Group) (exit spool.Exit) {
 	defer func() {
 		if v := recover(); v != nil {
-			r.Log.ErrorContext(ctx, "the worker failed", slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
+			r.Log.ErrorContext(ctx, "the worker failed", slog.String("error", fmt.Sprint(v)), slog.String("stack", string(debug.Stack())))
 			exit = r.usage.complete(time.Now(), ending{node: r.Node, err: fmt.Errorf("the worker failed: %v", v)}.verdict(r.spec))
 		}
 	}()

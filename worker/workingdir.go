@@ -94,7 +94,7 @@ func (r *attemptRun) copyResults(ctx context.Context) error {
 	err := c.tryFor(copyCtx, r.workingDir, r.spec.RunDir, recordTimeout, func(err error) {
 		r.Log.WarnContext(ctx, "cannot copy all results", slog.Any("error", err))
 	})
-	r.Log.InfoContext(ctx, "copied results", slog.String("size", codalab.FormatSize(c.bytes.Load())),
+	r.Log.InfoContext(ctx, "copied results", slog.Int64("bytes", c.bytes.Load()),
 		slog.Int64("files", c.files.Load()), slog.Duration("took", time.Since(began)))
 	if err == nil {
 		return nil

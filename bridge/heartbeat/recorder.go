@@ -92,7 +92,7 @@ func (r *Recorder) FollowOrders(ctx context.Context, fresh bool) {
 	for _, o := range orders.List() {
 		if r.orders[o.Queue] != o {
 			r.Log.WarnContext(ctx, "drained: no new bundles are claimed", slog.String("queue", cmp.Or(o.Queue, "all")),
-				slog.String("by", o.By), slog.Time("at", o.At), slog.String("reason", o.Reason))
+				slog.String("by", o.By), slog.Time("since", o.At), slog.String("reason", o.Reason))
 		}
 	}
 	for _, o := range r.orders.List() {

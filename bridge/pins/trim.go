@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/cache"
-	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/staging/images"
 )
 
@@ -42,7 +41,7 @@ func KeepTrimmed(ctx context.Context, ready func() bool, c *cache.Cache, im *ima
 			logger.WarnContext(ctx, "the cache was not trimmed", slog.Any("error", err))
 		case len(t.Retired)+t.Removed+len(t.Swept) > 0:
 			logger.InfoContext(ctx, "trimmed the cache", slog.Int("out_of_use", len(t.Retired)), slog.Int("removed", t.Removed),
-				slog.String("freed", codalab.FormatSize(t.Freed)), slog.Int("swept", len(t.Swept)), slog.String("left", codalab.FormatSize(t.Usage.Bytes)))
+				slog.Int64("freed_bytes", t.Freed), slog.Int("swept", len(t.Swept)), slog.Int64("left_bytes", t.Usage.Bytes))
 		}
 		if t.Removed > 0 && im != nil {
 			if err := forgetReferences(ctx, c, &im.References); err != nil {

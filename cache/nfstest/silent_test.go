@@ -132,7 +132,7 @@ func TestBridgeSaysThatItsDiskHangsAndCanBeStopped(t *testing.T) {
 		}
 	}
 	goOn()
-	p.says(`msg="the shared disk answers again" after=`)
+	p.says(`msg="the shared disk answers again" waited=`)
 	goOn = s.stop()
 	p.says(`msg="the shared disk does not answer; `)
 	p.term()

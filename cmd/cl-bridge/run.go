@@ -77,6 +77,7 @@ func (r *running) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&r.metricsListen, "metrics-listen", "", "the `address` to serve /metrics on, instead of the configuration's")
 	r.format = program.LogFormatFlag(f)
+	program.CompleteLogFormat(cmd)
 	f.BoolVar(&r.debug, "debug", false, "log in detail")
 	f.BoolVar(&r.once, "once", false, "make one pass and end, for cron")
 }

@@ -72,6 +72,7 @@ stay possible.`,
 	siteFlags(cmd.Flags(), &r.config)
 	f := cmd.Flags()
 	r.format = program.LogFormatFlag(f)
+	program.CompleteLogFormat(cmd)
 	f.StringArrayVar(&r.fetchPrivate, "fetch-private", nil, "a `host` or network (10.1.0.0/16) of your own from which users may upload by URL, besides public addresses; may be repeated")
 	return cmd
 }

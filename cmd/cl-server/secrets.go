@@ -41,7 +41,7 @@ func checkSecretsKey(ctx context.Context, data *store.Store, path string, log *s
 		return fmt.Errorf("--secrets-key: there is no file %s, and the database has %d secrets that were encrypted with a key", path, lost)
 	}
 	log.LogAttrs(ctx, slog.LevelWarn, "users' secrets are encrypted with another key than the server's: put that key back, or their owners have to set them again",
-		slog.Int("secrets", lost), slog.String("key", cmp.Or(path, data.SecretsKeyPath())))
+		slog.Int("secrets", lost), slog.String("file", cmp.Or(path, data.SecretsKeyPath())))
 	return nil
 }
 

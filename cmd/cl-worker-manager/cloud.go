@@ -146,7 +146,7 @@ func (c *cloud) openBackend(ctx context.Context, server string, login account.Lo
 		Worker: pilot.Worker{
 			Executable: w.executable, Server: server, IdleSeconds: w.idleSeconds, Arguments: c.arguments(),
 		},
-		User: login.User, Password: login.Password, Log: c.Log(c.verbose), Now: c.Now, Getenv: c.Getenv,
+		User: login.User, Password: login.Password, Log: c.logger(), Now: c.Now, Getenv: c.Getenv,
 	})
 	return b, usage(err)
 }
@@ -215,7 +215,7 @@ func (c *cloud) manageWorkers(ctx context.Context) error {
 	}
 	api, err := login.connect(s.Server, c.device(s.Server))
 	if err == nil {
-		err = login.findUser(ctx, api, c.once, c.Process, c.Log(c.verbose))
+		err = login.findUser(ctx, api, c.once, c.Process, c.logger())
 	}
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/pilot"
 )
 
@@ -25,6 +26,8 @@ func completeFlags(cmd *cobra.Command, flags *pflag.FlagSet) {
 			}
 		case "runtime":
 			complete = cobra.FixedCompletions([]cobra.Completion{runtimeDocker, runtimeKubernetes}, cobra.ShellCompDirectiveNoFileComp)
+		case "form":
+			complete = cobra.FixedCompletions([]cobra.Completion{string(program.LogText), string(program.LogJSON)}, cobra.ShellCompDirectiveNoFileComp)
 		case "network":
 			complete = cobra.FixedCompletions(networkChoices(), cobra.ShellCompDirectiveNoFileComp)
 		}

@@ -66,7 +66,7 @@ func (s *slurmBatch) takesToken(ctx context.Context, executable string) bool {
 	var help bytes.Buffer
 	c := command.Command{Args: []string{executable, "--help"}, Env: s.Environ, Stdout: &help, Group: true}
 	if err := c.Run(ctx); err != nil {
-		s.Log(s.verbose).DebugContext(ctx, "the worker's program does not print its flags", slog.Any("error", err))
+		s.logger().DebugContext(ctx, "the worker's program does not print its flags", slog.Any("error", err))
 		return false
 	}
 	return strings.Contains(help.String(), tokenFlag)

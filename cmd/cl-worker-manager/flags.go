@@ -22,6 +22,7 @@ type manager struct {
 	min, max     int
 	search       *argparse.Words
 	verbose      bool
+	format       program.LogFormat
 	sleepSeconds int64
 	noPrefilter  bool
 	once         bool
@@ -35,6 +36,7 @@ type workerFlags struct {
 	image                                                      string
 	fetchPrivate                                               []string
 	network                                                    string
+	format                                                     program.LogFormat
 	idleSeconds, retries, checkInSeconds, exitAfterRuns, shmGB int64
 	deleteWorkDir, exitOnException, tagExclusive, preemptible  bool
 }
@@ -48,6 +50,7 @@ func (m *manager) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&m.max, "max-workers", 10, "maximum `number` of workers")
 	m.search = argparse.WordsFlag(flags, "search", "", "consider only bundles that a search for `keyword...` finds")
 	flags.BoolVar(&m.verbose, "verbose", false, "log the reason for each bundle that is left out")
+	program.LogFormatVar(flags, &m.format)
 	flags.Int64Var(&m.sleepSeconds, "sleep-time", 1, "`seconds` between two requests to the server")
 	flags.Int64("restart-after-seconds", 0, "accepted: this manager need not start again after some `seconds`")
 	flags.BoolVar(&m.noPrefilter, "no-prefilter", false, "start workers also for bundles that do not fit them")
@@ -71,6 +74,8 @@ func (m *manager) addFlags(flags *pflag.FlagSet) {
 	flags.Int64Var(&w.shmGB, "worker-shared-memory-size-gb", 0, "shared memory of a container, in `GiB`")
 	flags.StringArrayVar(&w.fetchPrivate, "worker-fetch-private", nil, "a `host` or network of your own with registries of images, for cl-worker's --fetch-private; may be repeated")
 	flags.StringVar(&w.network, "worker-bundle-network", "", "`network` of runs that request one: "+strings.Join(networkChoices(), ", ")+" (one of their own, none, or that of the node)")
+	w.format = program.LogText
+	flags.Var(&w.format, "worker-log-format", "the `form` of the workers' logs, for cl-worker's --log-format: text or json")
 	flags.BoolVar(&w.preemptible, "worker-preemptible", false, "workers report that they may be preempted")
 }
 
@@ -135,6 +140,9 @@ func (w *workerFlags) arguments() []string {
 	number("--shared-memory-size-gb", w.shmGB)
 	text("--bundle-network", w.network)
 	is("--preemptible", w.preemptible)
+	if w.format == program.LogJSON { // CodaLab's worker does not have the flag
+		text("--log-format", string(w.format))
+	}
 	for _, place := range w.fetchPrivate {
 		text("--fetch-private", place)
 	}

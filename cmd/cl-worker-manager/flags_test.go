@@ -25,6 +25,7 @@ func managerFlags() []original {
 		{"max-workers", "10", ""},
 		{"search", "", "the words end at the next flag or at `slurm-batch`; CodaLab's takes `slurm-batch` for a word, too"},
 		{"verbose", "", "logs why bundles are left out; CodaLab's logs that always, at each look"},
+		{"log-format", "", "ours: `text`, the default, or `json`: the form of the log's lines ([Logs as JSON](operators/monitoring.md#logs-as-json))"},
 		{"sleep-time", "5", "the default is 1"},
 		{"restart-after-seconds", "", "changes nothing: it works around a leak of file descriptors, which this program does not have"},
 		{"no-prefilter", "", "the filter knows the time, the queue and the tag, too; without it a bundle that is too large gets one worker, and not one after the other"},
@@ -47,6 +48,7 @@ func managerFlags() []original {
 		{"worker-bundle-network", "", "ours: the workers' `--bundle-network` ([worker.md](worker.md#flags))"},
 		{"worker-preemptible", "", "in a cloud it is always set, because a cloud may take a worker's machine at any time"},
 		{"worker-image", "", "ours, for workers in a cloud; CodaLab's takes `codalab/worker:$CODALAB_VERSION`, which needs Docker's socket"},
+		{"worker-log-format", "", "ours: the `--log-format` of the workers, which must be cl-slurm's"},
 		{"worker-fetch-private", "", "ours: the `--fetch-private` of the workers, which must be cl-slurm's"},
 	}
 }

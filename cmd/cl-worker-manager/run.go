@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/account"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/background"
@@ -22,9 +24,14 @@ func (m *manager) run(ctx context.Context, api *client.Client, loop *pilot.Manag
 	if err := runPresent(ctx, loop); err != nil {
 		return err
 	}
-	fmt.Fprintf(m.Stderr, "the workers continue: %s status lists them, and kill ends one\n", command)
+	if m.format != program.LogJSON {
+		fmt.Fprintf(m.Stderr, "the workers continue: %s status lists them, and kill ends one\n", command)
+	}
 	return nil
 }
+
+// logger returns the manager's log.
+func (m *manager) logger() *slog.Logger { return m.LogAs(m.format, m.verbose) }
 
 // present gives a loop a presence on the server.
 func (m *manager) present(api *client.Client, loop *pilot.Manager, name string) error {
@@ -56,7 +63,7 @@ func runPresent(ctx context.Context, loop *pilot.Manager) error {
 func (m *manager) bound(loop *pilot.Manager) {
 	loop.NoFilter, loop.Min, loop.Max = m.noPrefilter, m.min, m.max
 	loop.Pause, loop.Spacing = time.Duration(max(m.sleepSeconds, 1))*time.Second, time.Duration(m.spaceSeconds)*time.Second
-	loop.Log = m.Log(m.verbose)
+	loop.Log = m.logger()
 }
 
 // address returns the server's address.

@@ -112,12 +112,12 @@ func (s *slurmBatch) manageWorkers(ctx context.Context) error {
 	}
 	api, err := login.connect(server, s.device(server))
 	if err == nil {
-		err = login.findUser(ctx, api, s.once, s.Process, s.Log(s.verbose))
+		err = login.findUser(ctx, api, s.once, s.Process, s.logger())
 	}
 	if err != nil {
 		return err
 	}
-	backend.Login, backend.Logger = login.forWorker, s.Log(s.verbose)
+	backend.Login, backend.Logger = login.forWorker, s.logger()
 	backend.Worker.TakesToken = s.takesToken(ctx, backend.Worker.Executable)
 	found := s.record(server, login)
 	loop := found.manager(api, backend, s.Now)
@@ -162,7 +162,7 @@ func (m *manager) slurm() *sbatch.Observer {
 // fit adapts the job to its partition. If the controller does not answer, fit waits, unless the manager makes only
 // one pass or none.
 func (s *slurmBatch) fit(ctx context.Context, slurm *sbatch.Observer) error {
-	log := s.Log(s.verbose)
+	log := s.logger()
 	for failures := 1; ; failures++ {
 		partitions, err := slurm.Partitions(ctx)
 		var failed *sbatch.Error
@@ -222,7 +222,7 @@ func (s *slurmBatch) proxies(ctx context.Context) []string {
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"} {
 		switch value := s.Getenv(name); {
 		case strings.Contains(value, "@"):
-			s.Log(s.verbose).WarnContext(ctx, "a proxy with a password is not passed to workers", slog.String("variable", name))
+			s.logger().WarnContext(ctx, "a proxy with a password is not passed to workers", slog.String("variable", name))
 		case value != "":
 			env = append(env, name+"="+value)
 		}

@@ -114,7 +114,7 @@ func completeFlags(root *cobra.Command) {
 	root.Flags().VisitAll(func(f *pflag.Flag) {
 		complete := cobra.NoFileCompletions
 		switch f.Name {
-		case "work-dir", "password-file", "kubernetes-cert-path":
+		case "work-dir", "password-file", "token-file", "kubernetes-cert-path", "log-format":
 			return
 		case "bundle-runtime":
 			complete = cobra.FixedCompletions(runtimeChoices(), cobra.ShellCompDirectiveNoFileComp)
@@ -124,6 +124,7 @@ func completeFlags(root *cobra.Command) {
 		_ = root.RegisterFlagCompletionFunc(f.Name, complete) // it has none yet
 	})
 	_ = root.MarkFlagDirname("work-dir") // it is there
+	program.CompleteLogFormat(root)
 }
 
 // normalizeArgs rewrites a command line that Python's argparse accepts for pflag. It leaves the command

@@ -128,7 +128,7 @@ func (w *standalone) tellWalls(ctx context.Context) error {
 func (w *standalone) logWeaker(ctx context.Context, choice container.Choice, host container.Host) {
 	report := probe.Report{Choice: &choice, Weaker: walls.Weaker(choice, host)}
 	if sentence := report.WeakerSentence(); sentence != "" {
-		w.log.InfoContext(ctx, "walls around commands are weaker here (docs/security.md)", slog.String("weaker", sentence))
+		w.log.InfoContext(ctx, "walls around commands are weaker here (docs/security.md)", slog.String("reason", sentence))
 	}
 }
 

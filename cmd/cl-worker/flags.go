@@ -12,6 +12,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
@@ -39,6 +40,7 @@ type flags struct {
 	exitAfterRuns             int64
 	passDown                  bool
 	verbose                   bool
+	format                    program.LogFormat
 	slots                     int
 	fetchPrivate              []string
 	maxProcesses, maxCPUs     int
@@ -91,6 +93,7 @@ func (f *flags) add(s *pflag.FlagSet) {
 	s.BoolVar(&f.passDown, "pass-down-termination", false, "on SIGTERM end the runs and give them back to the server; else they continue")
 	s.Bool("exit-on-exception", false, "accepted: the worker always ends when it cannot continue")
 	s.BoolVar(&f.verbose, "verbose", false, "log in detail")
+	program.LogFormatVar(s, &f.format)
 	s.StringArrayVar(&f.fetchPrivate, "fetch-private", nil, "a `host` or network (10.1.0.0/16) of your own with registries of images, besides public addresses; may be repeated")
 	s.IntVar(&f.slots, "slots", 0, "most runs at a time (`number`; default: no bound)")
 	s.Int64Var(&f.stopAfter, "stop-after", 0, "end within so many `seconds`, and take no run that may last longer (default: $CL_WORKER_STOP_AFTER, or the end of the Slurm job around the worker)")

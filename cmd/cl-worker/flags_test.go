@@ -65,6 +65,7 @@ func others() []original {
 		{"max-processes", "", "ours: the most processes and threads of a run, 4096 by default, and 0 for no limit ([security.md](security.md#processes))"},
 		{"bundle-network", "", "ours: the network of runs that request one: `request`, the default, one of their own; `host`, that of the host; `never`, none ([containers.md](containers.md#networks))"},
 		{"stop-after", "", "ours: the worker ends within so many seconds, gives its runs back, and takes none that may last longer. The default is `$CL_WORKER_STOP_AFTER`, or the end of the Slurm job around the worker"},
+		{"log-format", "", "ours: `text`, the default, or `json`: the form of the log's lines ([Logs as JSON](operators/monitoring.md#logs-as-json))"},
 		{"fetch-private", "", "ours: images come from registries at public addresses only; others, such as `localhost:5000`, have to be named here, by host or network"},
 		{"token-file", "", "ours: a worker token of cl-server instead of a password ([Login](#login)). The default is `$CODALAB_WORKER_TOKEN`"},
 		{"kubernetes-namespace", "", "ours: the namespace of the runs' pods. The default is that of the kubeconfig's context, or of the worker's pod"},

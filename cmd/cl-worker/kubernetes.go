@@ -177,7 +177,7 @@ func (w *standalone) tryPods(ctx context.Context) error {
 	}
 	w.logWeaker(ctx, container.Choice{Runtime: runtimes.Kubernetes}, container.Host{})
 	w.log.InfoContext(ctx, "runs are pods", slog.String("namespace", w.pods.Namespace), slog.Int("cpus", len(w.machine.CPUs)),
-		slog.Int("gpus", len(w.machine.GPUs)), slog.Int64("memory", w.machine.Memory))
+		slog.Int("gpus", len(w.machine.GPUs)), slog.Int64("memory_bytes", w.machine.Memory))
 	return nil
 }
 

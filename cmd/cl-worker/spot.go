@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"log/slog"
-	"time"
 
 	"github.com/cl-slurm/cl-slurm/internal/background"
 	"github.com/cl-slurm/cl-slurm/internal/spotnotice"
@@ -45,7 +44,7 @@ func (w *standalone) heedSpotNotice(ctx context.Context) (heeding context.Contex
 		if err != nil {
 			return // ctx has ended
 		}
-		w.log.WarnContext(ctx, whose, slog.String("action", notice.Action), slog.String("at", notice.Time.Format(time.RFC3339))) //nolint:sloglint // one of two texts
+		w.log.WarnContext(ctx, whose, slog.String("action", notice.Action), slog.Time("at", notice.Time)) //nolint:sloglint // one of two texts
 		cancel()
 	})
 	return ctx, func() {

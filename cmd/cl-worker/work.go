@@ -69,13 +69,13 @@ func work(ctx context.Context, p program.Process, f flags) error {
 	if err := f.check(); err != nil {
 		return program.Usage(err)
 	}
-	w := standalone{Process: p, flags: f, log: p.Log(f.verbose)}
+	w := standalone{Process: p, flags: f, log: p.LogAs(f.format, f.verbose)}
 	defer func() { w.dirs.Release() }()
 	if err := w.setUp(ctx); err != nil {
 		w.dirs.RemoveEmpty()
 		return err
 	}
-	w.log.InfoContext(ctx, "Worker started!", slog.String("id", w.dirs.ID), slog.String("server", w.server), slog.String("work_dir", w.dirs.WorkDir))
+	w.log.InfoContext(ctx, "Worker started!", slog.String("worker", w.dirs.ID), slog.String("server", w.server), slog.String("directory", w.dirs.WorkDir))
 	ctx, forget := w.heedSpotNotice(ctx)
 	err := w.serve(ctx)
 	forget()

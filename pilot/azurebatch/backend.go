@@ -106,7 +106,7 @@ func (b *Backend) warnOfSAS(ctx context.Context) {
 		return
 	}
 	b.warned = b.Now()
-	about := []slog.Attr{slog.String("container", c.Name()), slog.Time("end", c.Expires())}
+	about := []slog.Attr{slog.String("container", c.Name()), slog.Time("at", c.Expires())}
 	if c.Expires().Before(b.Now()) {
 		b.Logger.LogAttrs(ctx, slog.LevelWarn, "the signature of the log container has ended, and the logs of new workers go with their nodes: make a new one, and start the manager with it", about...)
 		return

@@ -134,7 +134,7 @@ func (s *CheckIns) begin(ctx context.Context, key plan.Worker, a hub.Arrival) (c
 	}
 	if before := c.Replaces(); before != "" {
 		s.config.Log.LogAttrs(ctx, slog.LevelWarn, "a worker has begun again with the same token; the program that was the worker before has to end",
-			slog.String("worker", key.ID), slog.String("user", key.User), slog.String("before", before), slog.String("now", a.Hostname))
+			slog.String("worker", key.ID), slog.String("user", key.User), slog.String("host_before", before), slog.String("host", a.Hostname))
 	}
 	return c, changed, nil
 }

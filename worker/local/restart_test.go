@@ -162,7 +162,7 @@ func TestJobWhoseStartCannotBeRecordedDoesNotRun(t *testing.T) {
 	must(t, os.MkdirAll(filepath.Join(record, "in the way"), 0o700))
 	door.open(t)
 	testenv.Await(t, "the failure is logged", func() bool {
-		return strings.Contains(log.text(), fmt.Sprintf("cannot start a job\" job=%s err=\"record job", id))
+		return strings.Contains(log.text(), fmt.Sprintf("cannot start a job\" job=%s error=\"record job", id))
 	}, log.text)
 	if j := s.job(id); j.State != sbatch.StatePending {
 		t.Errorf("%+v", j)

@@ -86,7 +86,7 @@ func (s *Scheduler) startWaiting() (started []*job, again bool) {
 		next := j.record
 		next.CPUs, next.GPUs = free.CPUs[:next.Request.CPUs:next.Request.CPUs], free.GPUs[:next.Request.GPUs:next.Request.GPUs]
 		if err := s.start(j, next); err != nil {
-			s.Log.Error("cannot start a job", slog.Any("job", j.ID), slog.Any("err", err))
+			s.Log.Error("cannot start a job", slog.String("job", j.ID.String()), slog.Any("error", err))
 			return started, true
 		}
 		if j.State == sbatch.StateRunning {
@@ -106,7 +106,7 @@ func (s *Scheduler) start(j *job, next record) error {
 	next.Started = s.Now()
 	held, err := s.hold(j, &next)
 	if err != nil {
-		s.Log.Error("cannot start a job", slog.Any("job", j.ID), slog.Any("err", err))
+		s.Log.Error("cannot start a job", slog.String("job", j.ID.String()), slog.Any("error", err))
 		next.State, next.Reason, next.Ended = sbatch.StateFailed, "JobLaunchFailure", next.Started // squeue(1)
 		next.CPUs, next.GPUs = nil, nil
 		if err := s.records.save(next); err != nil {
@@ -120,7 +120,7 @@ func (s *Scheduler) start(j *job, next record) error {
 	}
 	j.record, j.child = next, held
 	if err := held.Release(); err != nil { // the process was killed, which watch notices
-		s.Log.Error("cannot release a job's process", slog.Any("job", j.ID), slog.Any("err", err))
+		s.Log.Error("cannot release a job's process", slog.String("job", j.ID.String()), slog.Any("error", err))
 	}
 	return nil
 }
@@ -170,7 +170,7 @@ func (s *Scheduler) tidy() (again bool) {
 			}
 		}
 		if err != nil {
-			s.Log.Error("cannot keep the record of a job", slog.Any("job", j.ID), slog.Any("err", err))
+			s.Log.Error("cannot keep the record of a job", slog.String("job", j.ID.String()), slog.Any("error", err))
 			again = true
 		}
 	}

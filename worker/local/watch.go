@@ -34,7 +34,7 @@ func (s *Scheduler) watch(ctx context.Context, j *job) error {
 	s.mu.Lock()
 	j.ending = true
 	s.mu.Unlock()
-	if s.killOthers(ctx, main, j.marker, inSession) {
+	if s.killOthers(ctx, begun, j.marker, inSession) {
 		s.end(j)
 	}
 	return nil
@@ -58,12 +58,12 @@ func (s *Scheduler) enforce(j *job, begun record, gone <-chan struct{}) {
 			s.endAtLimit(j)
 		case <-endNow:
 			endNow, limit = nil, nil
-			s.signal(begun.Process, unix.SIGTERM)
+			s.signal(begun, unix.SIGTERM)
 			timer := time.NewTimer(s.KillWait)
 			defer timer.Stop()
 			kill = timer.C
 		case <-kill:
-			s.signal(begun.Process, unix.SIGKILL)
+			s.signal(begun, unix.SIGKILL)
 			return // watch ends the others when it is gone
 		}
 	}
@@ -84,15 +84,15 @@ func (s *Scheduler) endAtLimit(j *job) {
 // saveLater saves the record of a job. If the disk refuses it, tidy tries again.
 func (s *Scheduler) saveLater(j *job) {
 	if err := s.records.save(j.record); err != nil {
-		s.Log.Error("cannot keep the record of a job", slog.Any("job", j.ID), slog.Any("err", err))
+		s.Log.Error("cannot keep the record of a job", slog.String("job", j.ID.String()), slog.Any("error", err))
 		j.unsaved = true
 	}
 }
 
 // signal sends a signal to a job's main process.
-func (s *Scheduler) signal(main process, sig unix.Signal) {
-	if err := main.signal(sig); err != nil {
-		s.Log.Error("cannot end a job", slog.Any("err", err))
+func (s *Scheduler) signal(begun record, sig unix.Signal) {
+	if err := begun.Process.signal(sig); err != nil {
+		s.Log.Error("cannot end a job", slog.String("job", begun.ID.String()), slog.Any("error", err))
 	}
 }
 
@@ -104,7 +104,8 @@ const (
 
 // killOthers ends the processes of a job except for its main one, and waits until they are gone. It
 // returns false if ctx ends first.
-func (s *Scheduler) killOthers(ctx context.Context, main process, marker string, inSession bool) bool {
+func (s *Scheduler) killOthers(ctx context.Context, begun record, marker string, inSession bool) bool {
+	main := begun.Process
 	for round := 1; ; round++ {
 		others, err := main.others(marker, inSession)
 		if err == nil && len(others) == 0 {
@@ -116,7 +117,7 @@ func (s *Scheduler) killOthers(ctx context.Context, main process, marker string,
 			}
 		}
 		if err != nil {
-			s.Log.ErrorContext(ctx, "cannot end the processes of a job", slog.String("marker", marker), slog.Any("err", err))
+			s.Log.ErrorContext(ctx, "cannot end the processes of a job", slog.String("job", begun.ID.String()), slog.Any("error", err))
 		}
 		if backoff.Wait(ctx, round, firstKillPause, longestKillPause) != nil {
 			return false
@@ -132,7 +133,7 @@ func (s *Scheduler) end(j *job) {
 	if j.child != nil {
 		exited, err := j.child.Wait()
 		if err != nil {
-			s.Log.Error("cannot read a job's exit status", slog.Any("job", j.ID), slog.Any("err", err))
+			s.Log.Error("cannot read a job's exit status", slog.String("job", j.ID.String()), slog.Any("error", err))
 		} else {
 			j.Exit = fmt.Sprintf("%d:%d", exited.Code, exited.Signal)
 		}

@@ -20,7 +20,7 @@ const hostWithin = 30 * time.Second
 func LogHost(logger *slog.Logger) func(ctx context.Context, worker string) {
 	return func(ctx context.Context, worker string) {
 		if c := Host(ctx, worker, hostWithin); c.Verdict != OK && ctx.Err() == nil {
-			logger.WarnContext(ctx, "probing this host failed", slog.String("found", c.Found), slog.String("do", c.Do))
+			logger.WarnContext(ctx, "probing this host failed", slog.String("reason", c.Found), slog.String("advice", c.Do))
 		}
 	}
 }

@@ -55,6 +55,8 @@ type Process struct {
 	Now     func() time.Time
 	// deaf is set while interrupts do not end the program; nil if no goroutine listens to interrupts.
 	deaf *atomic.Bool
+	// last is the JSON log of the process, which gets the error that ends it; nil if nobody reports that.
+	last *atomic.Pointer[slog.Logger]
 }
 
 // Uninterrupted calls f. Until f returns, an interrupt from the terminal does not end this program: it is
@@ -116,14 +118,14 @@ func Main(run func(ctx context.Context, p Process) error) {
 		os.Exit(code)
 	}
 	ctx, deaf := listen()
-	stderr := termtext.NewWriter(os.Stderr)
+	stderr, last := termtext.NewWriter(os.Stderr), &atomic.Pointer[slog.Logger]{}
 	err := run(ctx, Process{
 		Args: os.Args[1:], Stdin: os.Stdin, Stdout: termtext.NewWriter(os.Stdout), Stderr: stderr,
-		Getenv: getenv, Environ: os.Environ(), Now: time.Now, deaf: deaf,
+		Getenv: getenv, Environ: os.Environ(), Now: time.Now, deaf: deaf, last: last,
 	})
 	code := Code(ctx, err)
 	if code != 0 && code != ExitInterrupted {
-		report(stderr, err)
+		report(stderr, last.Load(), err)
 	}
 	os.Exit(code)
 }
@@ -177,9 +179,14 @@ func Code(ctx context.Context, err error) int {
 	return ExitFailure
 }
 
-// report prints an error, in one piece.
-func report(w io.Writer, err error) {
+// report prints an error, in one piece. A program with a JSON log, which is not nil, prints it as a line of that: whoever
+// collects the lines reads there why the program ended.
+func report(w io.Writer, log *slog.Logger, err error) {
 	if coded, ok := errors.AsType[*Error](err); ok && coded.Err == nil {
+		return
+	}
+	if log != nil {
+		log.Error("the program ends", slog.String("error", err.Error()))
 		return
 	}
 	_, _ = fmt.Fprintln(w, err) // standard error is gone
