@@ -13,25 +13,27 @@ import (
 // staged returns the staged bundles for which the manager starts pilots, the oldest first.
 func (m *Manager) staged(ctx context.Context) ([]Bundle, error) {
 	all, err := m.search(ctx)
-	if err != nil {
+	if err := m.server.note(m.Now(), err); err != nil {
 		return nil, err
 	}
 	shape := m.effective()
 	var fit []Bundle
+	var lacks []Lack
 	misfits := map[string]bool{}
 	for _, b := range all {
 		m.requests[b.UUID] = b
-		reason := shape.Misfit(b)
+		lack, reason := shape.misfit(b)
 		if reason == "" || m.NoFilter {
 			fit = append(fit, b)
 			continue
 		}
-		misfits[b.UUID] = true
+		misfits[b.UUID], lacks = true, append(lacks, lack)
 		if m.logged[b.UUID] != reason {
 			m.logged[b.UUID] = reason
 			m.Log.InfoContext(ctx, "bundle left out", slog.String("bundle", b.UUID), slog.String("reason", reason))
 		}
 	}
+	m.noteWaiting(m.Now(), fit, lacks)
 	maps.DeleteFunc(m.logged, func(subject, _ string) bool { return codalab.IsUUID(subject) && !misfits[subject] })
 	return fit, nil
 }

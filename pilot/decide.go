@@ -33,28 +33,48 @@ type Shape struct {
 	Runs int64
 }
 
+// Lack is what the workers of a manager lack for a bundle.
+type Lack string
+
+// The lacks.
+const (
+	LackTag    Lack = "tag" // they have another tag, or take only bundles that ask for theirs
+	LackCPUs   Lack = "cpus"
+	LackGPUs   Lack = "gpus"
+	LackMemory Lack = "memory"
+	LackTime   Lack = "time"
+)
+
+// Lacks returns all lacks.
+func Lacks() []Lack { return []Lack{LackTag, LackCPUs, LackGPUs, LackMemory, LackTime} }
+
 // Misfit returns the reason for which no pilot of this shape can take a bundle; empty if one can. CodaLab's
 // own manager compares only CPUs, GPUs and memory (worker_manager.py: filter_bundles). The rules about tags
 // are those of the server (codalab/server/bundle_manager.py: _get_matched_workers, _filter_workers).
 func (s Shape) Misfit(b Bundle) string {
-	tag := strings.TrimPrefix(strings.TrimSpace(b.Queue), "tag=")
-	switch {
+	_, reason := s.misfit(b)
+	return reason
+}
+
+// misfit returns what no pilot of this shape has for a bundle, and the reason of Misfit; nothing if one can take it.
+func (s Shape) misfit(b Bundle) (lack Lack, reason string) {
+	switch tag := b.tag(); {
 	case tag != "" && s.Tag == "":
-		return fmt.Sprintf("it asks for the queue %s, and these workers have no tag", tag)
+		return LackTag, fmt.Sprintf("it asks for the queue %s, and these workers have no tag", tag)
 	case tag != "" && tag != s.Tag:
-		return fmt.Sprintf("it asks for the queue %s, and these workers have the tag %s", tag, s.Tag)
+		return LackTag, fmt.Sprintf("it asks for the queue %s, and these workers have the tag %s", tag, s.Tag)
 	case tag == "" && s.Exclusive && s.Tag != "":
-		return fmt.Sprintf("it asks for no queue, and these workers take only bundles for %s", s.Tag)
+		return LackTag, fmt.Sprintf("it asks for no queue, and these workers take only bundles for %s", s.Tag)
 	case b.CPUs > s.CPUs:
-		return fmt.Sprintf("it asks for %s, and these workers have %d", termtext.Count(b.CPUs, "CPU"), s.CPUs)
+		return LackCPUs, fmt.Sprintf("it asks for %s, and these workers have %d", termtext.Count(b.CPUs, "CPU"), s.CPUs)
 	case b.GPUs > s.GPUs:
-		return fmt.Sprintf("it asks for %s, and these workers have %d", termtext.Count(b.GPUs, "GPU"), s.GPUs)
+		return LackGPUs, fmt.Sprintf("it asks for %s, and these workers have %d", termtext.Count(b.GPUs, "GPU"), s.GPUs)
 	case b.Memory > s.Memory:
-		return fmt.Sprintf("it asks for %s of memory, and these workers have %s", codalab.FormatSize(b.Memory), codalab.FormatSize(s.Memory))
+		return LackMemory, fmt.Sprintf("it asks for %s of memory, and these workers have %s", codalab.FormatSize(b.Memory), codalab.FormatSize(s.Memory))
 	case s.Longest > 0 && b.Time > s.Longest:
-		return fmt.Sprintf("it asks for %s, and these workers take runs of %s at most", codalab.FormatDuration(b.Time), codalab.FormatDuration(s.Longest))
+		return LackTime, fmt.Sprintf("it asks for %s, and these workers take runs of %s at most", codalab.FormatDuration(b.Time), codalab.FormatDuration(s.Longest))
 	}
-	return ""
+	return "", ""
 }
 
 // Room is the free capacity of a pilot.
@@ -113,9 +133,11 @@ type Limits struct {
 	Spaced bool
 }
 
-// Decision is the number of pilots to start. Why is its reason, for the log.
+// Decision is the number of pilots to start. AtMax is set if more are needed than there may be. Why is its reason, for the
+// log.
 type Decision struct {
 	Start int
+	AtMax bool
 	Why   string
 }
 
@@ -148,10 +170,12 @@ func Decide(shape Shape, k Known, l Limits) Decision {
 	if l.Spaced && start > missing {
 		start, held = missing, "the time between two starts has not passed"
 	}
-	if most := max(l.Max-k.Live, 0); start > most {
+	most := max(l.Max-k.Live, 0)
+	atMax := start > most
+	if atMax {
 		start, held = most, fmt.Sprintf("%d is the maximum", l.Max)
 	}
-	return Decision{Start: start, Why: explain(k, soon, later, need, missing, held)}
+	return Decision{Start: start, AtMax: atMax, Why: explain(k, soon, later, need, missing, held)}
 }
 
 // placeBundle puts a bundle into the first room with enough space.

@@ -62,8 +62,10 @@ type Manager struct {
 	MostFailed int
 	// Presence, if not nil, shows the manager to the server. The caller runs it together with Run.
 	Presence *Presence
-	Log      *slog.Logger
-	Now      func() time.Time
+	// Observe, if not nil, gets the state of the manager after each pass. It must not block.
+	Observe func(State)
+	Log     *slog.Logger
+	Now     func() time.Time
 
 	tokens   tokenKeeper
 	tracked  map[string]*tracked
@@ -79,6 +81,15 @@ type Manager struct {
 	notStarted                   error  // the last error of Start; nil after a start
 	worked                       bool   // a pass has succeeded
 	loginChecked                 bool   // CheckLogin has succeeded
+
+	last            Decision
+	server, backend Contact
+	waiting         map[string]int       // staged bundles that wait for a worker, by tag
+	waitingSince    map[string]time.Time // when each of them was seen first
+	leftOut         map[Lack]int         // staged bundles that no worker can take
+	starts          map[StartResult]int
+	ends            map[EndResult]int
+	ran             time.Duration
 }
 
 // ErrTooManyFailed is the error of Run after more failures than MostFailed.
@@ -133,9 +144,13 @@ func (m *Manager) Once(ctx context.Context) error {
 // Pass starts the pilots that are missing. It never waits for a time.
 func (m *Manager) Pass(ctx context.Context) error {
 	m.prepare()
-	err := m.pass(ctx, m.Now())
+	began := m.Now()
+	err := m.pass(ctx, began)
 	if m.Presence != nil {
 		m.Presence.Tell(m.whyBundlesWait())
+	}
+	if m.Observe != nil && ctx.Err() == nil {
+		m.Observe(m.state(began, m.Now()))
 	}
 	return err
 }
@@ -143,7 +158,7 @@ func (m *Manager) Pass(ctx context.Context) error {
 func (m *Manager) pass(ctx context.Context, now time.Time) error {
 	if !m.loginChecked { // without a bundle, too: nobody may look when the first one comes
 		if err := CheckLogin(ctx, m.Server, m.Backend); err != nil {
-			return err
+			return m.server.note(now, err)
 		}
 		m.loginChecked = true
 	}
@@ -230,6 +245,7 @@ func (m *Manager) isLost(t *tracked) bool {
 func (m *Manager) prepare() {
 	if m.tracked == nil {
 		m.tracked, m.requests, m.logged = map[string]*tracked{}, map[string]Bundle{}, map[string]string{}
+		m.starts, m.ends = map[StartResult]int{}, map[EndResult]int{}
 		m.tokens = tokenKeeper{server: m.Server, life: m.Backend.TokenLife(), live: map[string]time.Time{}, ended: map[string]bool{}}
 	}
 }
@@ -258,7 +274,7 @@ func (m *Manager) logChange(ctx context.Context, subject, text string) {
 // askServer asks the server for its workers.
 func (m *Manager) askServer(ctx context.Context) error {
 	workers, err := m.Server.Workers(ctx)
-	if err != nil {
+	if err := m.server.note(m.Now(), err); err != nil {
 		return err
 	}
 	m.workers = map[string]codalab.WorkerInfo{}

@@ -94,6 +94,13 @@ func (p *Presence) Conflict(ctx context.Context) string {
 	return p.conflict
 }
 
+// isRefused reports whether the server has refused the manager's name.
+func (p *Presence) isRefused() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.conflict != ""
+}
+
 // Run shows the manager until ctx ends. It returns at once if the server has no worker tokens. It retries all other
 // failures.
 func (p *Presence) Run(ctx context.Context) {

@@ -62,7 +62,8 @@ func (m *Manager) decide(ctx context.Context, now time.Time, staged []Bundle) De
 		}
 	}
 	spaced := m.Spacing > 0 && !m.started.IsZero() && now.Sub(m.started) < m.Spacing
-	return Decide(shape, k, Limits{Min: m.Min, Max: m.Max, Spaced: spaced})
+	m.last = Decide(shape, k, Limits{Min: m.Min, Max: m.Max, Spaced: spaced})
+	return m.last
 }
 
 // roomIn returns the free capacity of a pilot, from the server's information about it.

@@ -29,14 +29,19 @@ func (m *Manager) start(ctx context.Context, now time.Time, n int) error {
 		case ctx.Err() != nil && err != nil:
 			return ctx.Err()
 		case errors.Is(err, ErrNoLogin):
+			m.starts[StartRefused]++
 			return err
 		case uncertain(err):
+			m.starts[StartUnanswered]++
 			m.tracked[name] = &tracked{Pilot: Pilot{Name: name, Phase: Pending, Since: now}, uncertain: now.Add(uncertainFor)}
 			m.backOff(now, time.Second, longestBackOff)
 			m.Log.WarnContext(ctx, "worker may have been started", slog.String("worker", WorkerID(name)), slog.Any("error", err))
 			return nil
 		case err != nil:
-			if !transient(err) {
+			if transient(err) {
+				m.starts[StartRefusedNow]++
+			} else {
+				m.starts[StartRefused]++
 				m.failed++
 			}
 			m.backOff(now, time.Second, longestBackOff)
@@ -44,6 +49,7 @@ func (m *Manager) start(ctx context.Context, now time.Time, n int) error {
 			m.Log.WarnContext(ctx, "cannot start a worker", slog.Any("error", err), slog.Time("again", m.blocked))
 			return nil
 		}
+		m.starts[StartAccepted]++
 		m.tracked[name], m.started, m.startError = &tracked{Pilot: p}, now, ""
 		m.Log.InfoContext(ctx, "started a worker", slog.String("worker", WorkerID(name)), jobAttr(p.Job))
 	}

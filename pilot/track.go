@@ -24,10 +24,10 @@ type tracked struct {
 // askBackend asks the backend for its pilots.
 func (m *Manager) askBackend(ctx context.Context, now time.Time) error {
 	pilots, err := m.Backend.Pilots(ctx)
-	if err != nil {
+	if err := m.backend.note(m.Now(), err); err != nil {
 		return err
 	}
-	first := m.answeredAt.IsZero()
+	before, first := m.answeredAt, m.answeredAt.IsZero()
 	m.answeredAt = now
 	if s, ok := m.Backend.(Sharer); ok {
 		pending, active := s.Others()
@@ -55,9 +55,11 @@ func (m *Manager) askBackend(ctx context.Context, now time.Time) error {
 		if !shown[name] && !now.Before(t.uncertain) {
 			delete(m.tracked, name)
 			m.tokens.unseen(name, now)
+			m.noteEnd(t, EndUnlisted)
 			m.Log.InfoContext(ctx, "the batch system no longer lists the worker", slog.String("worker", WorkerID(name)), jobAttr(t.Job))
 		}
 	}
+	m.noteRan(before, now)
 	if failed {
 		m.backOff(now, time.Second, longestBackOff)
 	}
@@ -130,6 +132,7 @@ func (m *Manager) watchTrouble(ctx context.Context, now time.Time, t *tracked) {
 			return
 		}
 		t.stopped = true
+		m.ends[EndStuck]++
 		m.failed++
 		m.backOff(now, time.Minute, longestStuck)
 		m.Log.LogAttrs(ctx, slog.LevelWarn, "ended a worker that does not start", append(about, slog.Time("again", m.blocked))...)
@@ -140,6 +143,11 @@ func (m *Manager) watchTrouble(ctx context.Context, now time.Time, t *tracked) {
 func (m *Manager) ended(ctx context.Context, t *tracked, p Pilot) (failed bool) {
 	delete(m.tracked, p.Name)
 	about := []slog.Attr{slog.String("worker", WorkerID(p.Name)), jobAttr(p.Job), slog.String("state", p.State), slog.String("reason", p.Reason)}
+	if p.Cancelled {
+		m.noteEnd(t, EndCancelled)
+	} else {
+		m.noteEnd(t, EndNeverReached)
+	}
 	if t.reached || t.stopped || p.Cancelled {
 		m.Log.LogAttrs(ctx, slog.LevelInfo, "worker has ended", about...)
 		return false
@@ -147,6 +155,18 @@ func (m *Manager) ended(ctx context.Context, t *tracked, p Pilot) (failed bool) 
 	m.failed++
 	m.Log.LogAttrs(ctx, slog.LevelWarn, "worker has ended and never reached the server", append(about, slog.String("log", m.lastOutput(ctx, p)))...)
 	return true
+}
+
+// noteEnd counts the end of a pilot. unreached is the result if the pilot has not reached the server. An end that the
+// manager itself has caused is counted already.
+func (m *Manager) noteEnd(t *tracked, unreached EndResult) {
+	switch {
+	case t.stopped:
+	case t.reached:
+		m.ends[EndWorked]++
+	default:
+		m.ends[unreached]++
+	}
 }
 
 // lastOutput returns the last lines of a pilot's log, or the reason for which there are none.

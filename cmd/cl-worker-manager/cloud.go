@@ -248,9 +248,10 @@ func (c *cloud) command() string {
 // watch runs the loop, and the watch of a backend that has one.
 func (c *cloud) watch(ctx context.Context, api *client.Client, b cloudBackend, loop *pilot.Manager) error {
 	name, _, _ := c.describe()
+	as := running{api: api, loop: loop, backend: name, name: name + "-" + c.mark, command: c.command()}
 	w, watches := b.(watcher)
 	if !watches {
-		return c.run(ctx, api, loop, name+"-"+c.mark, c.command())
+		return c.run(ctx, as)
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -259,7 +260,7 @@ func (c *cloud) watch(ctx context.Context, api *client.Client, b cloudBackend, l
 			stop(err)
 		}
 	})
-	err := c.run(ctx, api, loop, name+"-"+c.mark, c.command())
+	err := c.run(ctx, as)
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 		err = cause
 	}

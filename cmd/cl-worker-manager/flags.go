@@ -1,7 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"net"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -18,16 +21,18 @@ import (
 // (codalab/worker_manager/main.py: main).
 type manager struct {
 	program.Process
-	server       string
-	min, max     int
-	search       *argparse.Words
-	verbose      bool
-	format       program.LogFormat
-	sleepSeconds int64
-	noPrefilter  bool
-	once         bool
-	spaceSeconds int64
-	worker       workerFlags
+	server   string
+	min, max int
+	search   *argparse.Words
+	verbose  bool
+	format   program.LogFormat
+	// metricsListen and metricsFile are where the metrics are served and written; empty for nowhere.
+	metricsListen, metricsFile string
+	sleepSeconds               int64
+	noPrefilter                bool
+	once                       bool
+	spaceSeconds               int64
+	worker                     workerFlags
 }
 
 // workerFlags are the flags about workers.
@@ -51,6 +56,8 @@ func (m *manager) addFlags(flags *pflag.FlagSet) {
 	m.search = argparse.WordsFlag(flags, "search", "", "consider only bundles that a search for `keyword...` finds")
 	flags.BoolVar(&m.verbose, "verbose", false, "log the reason for each bundle that is left out")
 	program.LogFormatVar(flags, &m.format)
+	flags.StringVar(&m.metricsListen, "metrics-listen", "", "the `address` to serve /metrics on, such as 127.0.0.1:9465, to everybody who reaches it")
+	flags.StringVar(&m.metricsFile, "metrics-file", "", "a `file` for node_exporter's textfile collector, whose name ends in .prom, to write the metrics to")
 	flags.Int64Var(&m.sleepSeconds, "sleep-time", 1, "`seconds` between two requests to the server")
 	flags.Int64("restart-after-seconds", 0, "accepted: this manager need not start again after some `seconds`")
 	flags.BoolVar(&m.noPrefilter, "no-prefilter", false, "start workers also for bundles that do not fit them")
@@ -95,8 +102,27 @@ func (m *manager) check() error {
 	case m.worker.tag != "" && !regexp.MustCompile(`^[\pL\pN-]+$`).MatchString(m.worker.tag): // codalab/worker/main.py: main
 		return program.Usage(fmt.Errorf("--worker-tag %q must only contain letters, numbers or hyphens", m.worker.tag))
 	}
+	if err := m.checkMetrics(); err != nil {
+		return program.Usage(err)
+	}
 	if n := m.worker.network; n != "" && !slices.Contains(networkChoices(), n) {
 		return program.Usage(fmt.Errorf("--worker-bundle-network %q: want one of %s", n, strings.Join(networkChoices(), ", ")))
+	}
+	return nil
+}
+
+// checkMetrics fails for metrics that nobody could read.
+func (m *manager) checkMetrics() error {
+	if m.metricsListen != "" {
+		if _, _, err := net.SplitHostPort(m.metricsListen); err != nil {
+			return fmt.Errorf("--metrics-listen %q: want an address such as 127.0.0.1:9465", m.metricsListen)
+		}
+	}
+	switch {
+	case m.metricsFile != "" && filepath.Ext(m.metricsFile) != ".prom":
+		return fmt.Errorf("--metrics-file %q: want a file whose name ends in .prom, since node_exporter reads no others", m.metricsFile)
+	case m.once && (m.metricsListen != "" || m.metricsFile != ""):
+		return errors.New("--once ends before anybody reads metrics: leave out --metrics-listen and --metrics-file")
 	}
 	return nil
 }

@@ -26,6 +26,8 @@ func managerFlags() []original {
 		{"search", "", "the words end at the next flag or at `slurm-batch`; CodaLab's takes `slurm-batch` for a word, too"},
 		{"verbose", "", "logs why bundles are left out; CodaLab's logs that always, at each look"},
 		{"log-format", "", "ours: `text`, the default, or `json`: the form of the log's lines ([Logs as JSON](operators/monitoring.md#logs-as-json))"},
+		{"metrics-listen", "", "ours: an address for `/metrics` ([Metrics of a worker manager](operators/monitoring.md#metrics-of-a-worker-manager))"},
+		{"metrics-file", "", "ours: a file for node_exporter with the same"},
 		{"sleep-time", "5", "the default is 1"},
 		{"restart-after-seconds", "", "changes nothing: it works around a leak of file descriptors, which this program does not have"},
 		{"no-prefilter", "", "the filter knows the time, the queue and the tag, too; without it a bundle that is too large gets one worker, and not one after the other"},

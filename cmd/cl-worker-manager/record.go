@@ -77,7 +77,7 @@ type slurmFinder struct {
 }
 
 func (f *slurmFinder) openFound(context.Context) (pilot.Backend, error) {
-	return f.openBackend(f.Process, f.slurm())
+	return f.openBackend(f.Process, f.slurm(nil))
 }
 
 // settings returns those that the last manager has recorded in the work directory.

@@ -8,24 +8,47 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/account"
+	pages "github.com/cl-slurm/cl-slurm/cmd/internal/metrics"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/background"
+	"github.com/cl-slurm/cl-slurm/internal/exposition"
 	"github.com/cl-slurm/cl-slurm/pilot"
+	"github.com/cl-slurm/cl-slurm/pilot/metrics"
+	"github.com/cl-slurm/cl-slurm/sbatch/callmetrics"
 )
 
-// run makes passes until ctx ends. name distinguishes the user's managers, and command is the command line that has
-// status and kill.
-func (m *manager) run(ctx context.Context, api *client.Client, loop *pilot.Manager, name, command string) error {
-	if err := m.present(api, loop, name); err != nil {
+// running is a manager that makes passes.
+type running struct {
+	api  *client.Client
+	loop *pilot.Manager
+	// backend is the command of the batch system, and name distinguishes the user's managers.
+	backend, name string
+	// command is the command line that has status and kill.
+	command string
+	// calls are those of Slurm; nil for another backend.
+	calls *callmetrics.Calls
+}
+
+// run makes passes until ctx ends.
+func (m *manager) run(ctx context.Context, r running) error {
+	if err := m.present(r.api, r.loop, r.name); err != nil {
 		return err
 	}
-	if err := runPresent(ctx, loop); err != nil {
+	of := metrics.Of(r.loop)
+	page := pages.NewPage(metrics.Prefix, [][2]string{{"backend", r.backend}, {"manager", r.name}}, r.loop.Log, func(t *exposition.Text) {
+		of.AddTo(t)
+		if r.calls != nil {
+			r.calls.AddTo(t)
+		}
+	})
+	page.Address, page.File = m.metricsListen, m.metricsFile
+	if err := page.Around(ctx, func() error { return runPresent(ctx, r.loop) }); err != nil {
 		return err
 	}
 	if m.format != program.LogJSON {
-		fmt.Fprintf(m.Stderr, "the workers continue: %s status lists them, and kill ends one\n", command)
+		fmt.Fprintf(m.Stderr, "the workers continue: %s status lists them, and kill ends one\n", r.command)
 	}
 	return nil
 }

@@ -18,8 +18,10 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/backoff"
 	"github.com/cl-slurm/cl-slurm/internal/strictmodes"
 	"github.com/cl-slurm/cl-slurm/pilot"
+	"github.com/cl-slurm/cl-slurm/pilot/metrics"
 	"github.com/cl-slurm/cl-slurm/pilot/slurmbatch"
 	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/sbatch/callmetrics"
 )
 
 // slurmBatch is one call of slurm-batch (slurm_batch_worker_manager.py: add_arguments_to_subparser).
@@ -89,7 +91,8 @@ func (s *slurmBatch) manageWorkers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	slurm := s.slurm()
+	calls := callmetrics.New(metrics.Prefix, s.Now)
+	slurm := s.slurm(calls.Begin)
 	if err := s.fit(ctx, slurm); err != nil {
 		return err
 	}
@@ -129,7 +132,9 @@ func (s *slurmBatch) manageWorkers(ctx context.Context) error {
 	if s.once {
 		return loop.Once(ctx)
 	}
-	return s.run(ctx, api, loop, backend.User+"-"+backend.JobName, "cl-worker-manager")
+	return s.run(ctx, running{
+		api: api, loop: loop, backend: "slurm-batch", name: backend.User + "-" + backend.JobName, command: "cl-worker-manager", calls: calls,
+	})
 }
 
 func (s *slurmBatch) check() (err error) {
@@ -154,9 +159,9 @@ func (s *slurmBatch) check() (err error) {
 	return nil
 }
 
-// slurm returns Slurm, with one squeue a second at most.
-func (m *manager) slurm() *sbatch.Observer {
-	return &sbatch.Observer{Scheduler: &sbatch.Client{Conf: m.Getenv("SLURM_CONF")}, Interval: time.Second, Now: m.Now}
+// slurm returns Slurm, with one squeue a second at most. watch is that of the client; it may be nil.
+func (m *manager) slurm(watch func(command string) (ended func(answered bool))) *sbatch.Observer {
+	return &sbatch.Observer{Scheduler: &sbatch.Client{Conf: m.Getenv("SLURM_CONF"), Watch: watch}, Interval: time.Second, Now: m.Now}
 }
 
 // fit adapts the job to its partition. If the controller does not answer, fit waits, unless the manager makes only
