@@ -32,7 +32,7 @@ type State struct {
 	Ran time.Duration
 }
 
-// WorkerState is what a worker does, from the answers of the batch system and the server together.
+// WorkerState is the state of a worker, by the answers of the batch system and the server together.
 type WorkerState string
 
 // The states of workers.
