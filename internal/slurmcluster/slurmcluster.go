@@ -12,6 +12,10 @@ import (
 // Variable is the environment variable that chooses a cluster: empty, or the name of a Debian.
 const Variable = "SLURM"
 
+// Second is the environment variable that chooses the second cluster of a Slurm, for tests that would disturb others:
+// it is not empty.
+const Second = "CLUSTER_SECOND"
+
 // Base is the directory of all clusters, which their nodes see too.
 const Base = "/var/tmp/cl-slurm"
 
@@ -26,17 +30,18 @@ type Cluster struct {
 	Bridge string
 }
 
-// Chosen returns the cluster of the installed Slurm, or that of the Debian that SLURM names.
+// Chosen returns the cluster of the installed Slurm, or that of the Debian that SLURM names; and the second cluster
+// of that Slurm if CLUSTER_SECOND is set.
 func Chosen() Cluster {
 	debian := os.Getenv(Variable)
-	if debian == "" {
-		return Cluster{Bin: "/usr/bin", Conf: filepath.Join(Base, "cluster/etc/slurm.conf"), Bridge: "clslurm"}
+	bin, dir, bridge := "/usr/bin", "cluster", "clslurm"
+	if debian != "" {
+		bin, dir, bridge = filepath.Join(Base, "slurm", debian, "bin"), "cluster-"+debian, "cl"+debian
 	}
-	return Cluster{
-		Bin:    filepath.Join(Base, "slurm", debian, "bin"),
-		Conf:   filepath.Join(Base, "cluster-"+debian, "etc/slurm.conf"),
-		Bridge: "cl" + debian,
+	if os.Getenv(Second) != "" {
+		dir, bridge = dir+"-second", bridge+"2"
 	}
+	return Cluster{Bin: bin, Conf: filepath.Join(Base, dir, "etc/slurm.conf"), Bridge: bridge}
 }
 
 // Program returns the path of a command of Slurm, and any other name unchanged.

@@ -14,6 +14,10 @@ case $slurm in
   sid) dir=$base/cluster-sid bridge=clsid subnet=10.77.2 ports=170 ;;
   *) die "SLURM=$slurm: it is trixie, sid, or unset for this machine's own Slurm" ;;
 esac
+
+# The second cluster of a Slurm is for tests that would disturb others: see second_lines.
+readonly second=${CLUSTER_SECOND:+yes}
+[[ -z $second ]] || dir+=-second bridge+=2 subnet=10.77.$((${subnet##*.} + 3)) ports=$((ports + 3))
 readonly dir bridge subnet ports
 readonly programs=$base/slurm/$slurm # of another Debian's Slurm
 readonly etc=$dir/etc
@@ -21,7 +25,9 @@ readonly run=$dir/run
 readonly log=$dir/log
 
 readonly user=researcher
-readonly nodes='n1 n2 n3 n4'
+nodes='n1 n2 n3 n4' all_nodes='n[1-4]' tres=gres/gpu preempt=REQUEUE
+[[ -z $second ]] || nodes=$(printf 'n%s ' {1..21}) all_nodes='n[1-21]' tres=gres/gpu,license/cltest preempt=SUSPEND,GANG
+readonly nodes all_nodes tres preempt
 readonly gpu_nodes='n3 n4'
 
 readonly mariadb_port=${ports}06 slurmctld_port=${ports}17 slurmd_port=${ports}18 slurmdbd_port=${ports}19
@@ -180,25 +186,26 @@ AccountingStoragePort=$slurmdbd_port
 AccountingStorageUser=slurm
 AccountingStoragePass=socket=$run/munge/socket
 AccountingStorageEnforce=associations,limits,qos,wckeys
-AccountingStorageTRES=gres/gpu
+AccountingStorageTRES=$tres
 AccountingStoreFlags=job_comment
 TrackWCKey=yes
 
 # The jobs of the partition urgent take the place of jobs of spot, which are cancelled, and of back,
 # which are put back into the queue as far as they may be.
 PreemptType=preempt/partition_prio
-PreemptMode=REQUEUE
+PreemptMode=$preempt
 
 # The nodes claim more than the machine has, so that many jobs fit.
 SlurmdParameters=config_overrides
 GresTypes=gpu
 CONF
   plugin_lines
+  second_lines
   node_lines
   cat <<CONF
 PartitionName=cpu Nodes=n[1-2] Default=YES MaxTime=7-00:00:00 DefaultTime=01:00:00 State=UP PreemptMode=OFF
 PartitionName=gpu Nodes=n[3-4] MaxTime=2-00:00:00 DefaultTime=01:00:00 State=UP PreemptMode=OFF
-PartitionName=short Nodes=n[1-4] MaxTime=00:10:00 DefaultTime=00:01:00 State=UP PreemptMode=OFF
+PartitionName=short Nodes=$all_nodes MaxTime=00:10:00 DefaultTime=00:01:00 State=UP PreemptMode=OFF
 PartitionName=spot Nodes=n[1-2] MaxTime=01:00:00 DefaultTime=00:10:00 State=UP PreemptMode=CANCEL
 PartitionName=back Nodes=n[1-2] MaxTime=01:00:00 DefaultTime=00:10:00 State=UP PreemptMode=REQUEUE
 PartitionName=urgent Nodes=n[1-2] MaxTime=01:00:00 DefaultTime=00:10:00 State=UP PreemptMode=OFF PriorityTier=10
@@ -212,6 +219,17 @@ prolog() {
 #!/bin/sh
 [ ! -e "$run/prolog/\$SLURM_JOB_PARTITION.\$SLURMD_NODENAME" ]
 PROLOG
+}
+
+# In the second cluster jobs are also suspended for others and take turns, those that end with exit status
+# 42 are held, and there are licences.
+second_lines() {
+  [[ -n $second ]] || return 0
+  cat <<CONF
+SchedulerTimeSlice=5
+RequeueExitHold=42
+Licenses=cltest:100,scarce:1
+CONF
 }
 
 plugin_lines() { [[ -z $slurm ]] || printf 'PluginDir=%s\n' "$programs/plugins"; }

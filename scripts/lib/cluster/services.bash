@@ -32,19 +32,20 @@ make_database() {
   [[ ! -d $dir/db ]] || return 0
   rm -rf "$dir/db.new"
   install -d -m 0700 -o mysql -g mysql "$dir/db.new"
-  mariadb-install-db --no-defaults --user=mysql --datadir="$dir/db.new" \
+  mariadb-install-db --no-defaults --user=mysql --datadir="$dir/db.new" --tmpdir="$run/mysql" \
     --skip-test-db --auth-root-authentication-method=socket >"$log/mariadb-install-db.out" 2>&1 ||
     failed mariadb-install-db "could not make a database"
   mv "$dir/db.new" "$dir/db"
 }
 
-# Small and fast, and not safe against a power failure.
+# Small and fast, and not safe against a power failure. At its start it removes temporary tables from its tmpdir, also
+# those of another one that is running.
 spawn_mariadbd() {
   needs mariadbd "$mariadb_port" || return 0
   make_database
   rm -f "$run/mysql/"*
   spawn mariadbd mysql mariadbd --no-defaults --datadir="$dir/db" \
-    --socket="$run/mysql/socket" --pid-file="$run/mysql/pid" \
+    --socket="$run/mysql/socket" --pid-file="$run/mysql/pid" --tmpdir="$run/mysql" \
     --port="$mariadb_port" --bind-address=127.0.0.1 --skip-name-resolve \
     --performance-schema=off --skip-log-bin --max-connections=30 --table-open-cache=200 \
     --innodb-buffer-pool-size=64M --innodb-log-file-size=32M --innodb-lock-wait-timeout=900 \
