@@ -78,9 +78,12 @@ var reasonTexts = []struct { //nolint:gochecknoglobals // a table, never written
 	{"Reserved for other reservations", Explanation{WaitsForTime, "a node that it needs is reserved for others", askTheSite}},
 	{"Nodes required for job are DOWN, DRAINED", Explanation{WaitsForSite, "the nodes that it needs are down, drained, or reserved for jobs of partitions with a higher priority", askTheSite}},
 	{"launch failed requeued held", Explanation{WaitsForRelease, "a node could not launch it, and Slurm holds it", releaseIt}},
+	{"launch failure limit exceeded requeued held", Explanation{WaitsForRelease, "nodes could not launch it again and again, and Slurm holds it", releaseIt}},
 	{"user env retrieval failed requeued held", Explanation{WaitsForRelease, "a node could not read the environment of its user, and Slurm holds it", releaseIt}},
 	{"job requeued in held state", Explanation{WaitsForRelease, "it was put back into the queue, and is held", releaseIt}},
 	{"job requeued in special exit state", Explanation{WaitsForRelease, "it ended with an exit status for which the site holds jobs", releaseIt}},
+	{" was deleted", Explanation{WaitsForRelease, "its reservation was deleted, and Slurm holds it", releaseIt}},
+	{"is no longer valid, holding job", Explanation{WaitsForRelease, "the site does not have the licences any more that it asks for, and Slurm holds it", mendTheQueue}},
 	{"Job is at or exceeds", Explanation{WaitsForLimit, "its account or its QOS has used up what it may use", operatorKnows}},
 }
 

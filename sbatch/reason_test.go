@@ -40,9 +40,12 @@ func textReasons() []string {
 		"Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved_for_jobs_in_higher_priority_partitions",
 		"launch failed requeued held",
 		"launch_failed_requeued_held",
+		"launch failure limit exceeded requeued held",
 		"user env retrieval failed requeued held",
 		"job requeued in held state",
 		"job requeued in special exit state",
+		"Reservation cltest was deleted",
+		"License request 'matlab:2' is no longer valid, holding job",
 		"Job is at or exceeds QOS normal's group wall limit of 60 with 61",
 		"RaisedSignal:15(Terminated)",
 	}

@@ -58,7 +58,7 @@ func explainLimit(name string) (Explanation, bool) {
 	less := "Ask for less" + with(r.flag)
 	switch {
 	case kind == "Min":
-		return Explanation{NeverStarts, "it asks for less " + r.plain + " than " + holder + " demands", "Ask for more" + with(r.flag) + ", or use another queue."}, true
+		return Explanation{NeverStarts, holder + " demands that a job asks for more " + r.plain, "Ask for more" + with(r.flag) + ", or use another queue."}, true
 	case kind == "Max" && product == "Minutes":
 		return Explanation{NeverStarts, "within its time limit it could use more " + r.overTime + " than " + holder + " allows one job", less + ", or for less time with --request-time."}, true
 	case kind == "Max" && scope == "PerNode":
