@@ -58,6 +58,9 @@ func (w *world) job(a *arguments) sbatch.Job {
 	if start := a.get("start"); start != "" {
 		j.Start = epoch.Add(a.length(start))
 	}
+	if submitted := a.get("submitted"); submitted != "" {
+		j.Submitted = epoch.Add(a.length(submitted))
+	}
 	return j
 }
 

@@ -239,6 +239,14 @@ func (r Row) queuedStatus() string {
 		return r.pendingStatus()
 	case sbatch.StateRevoked:
 		return where + " is on another cluster of the federation (REVOKED)."
+	case sbatch.StateRequeued, sbatch.StateRequeueFed, sbatch.StateExpediting:
+		return fmt.Sprintf("Slurm has put job %s back into the queue (%s); it begins later.", r.Job.ID, r.Job.State)
+	case sbatch.StateRequeueHold, sbatch.StateSpecialExit, sbatch.StateResvDelHold:
+		return fmt.Sprintf("Slurm holds job %s (%s). %s", r.Job.ID, r.Job.State, sbatch.Explain("JobHeldUser").Action)
+	case sbatch.StateSuspended, sbatch.StateStopped:
+		return fmt.Sprintf("Slurm has suspended job %s before it began (%s); it goes on when Slurm or an administrator resumes it.", r.Job.ID, r.Job.State)
+	case sbatch.StateCompleting, sbatch.StateStageOut:
+		return fmt.Sprintf("%s is ending on %s (%s).", where, r.Job.Nodes, r.Job.State)
 	default: // the other states belong to a job that begins
 	}
 	return fmt.Sprintf("%s is starting on %s (%s).", where, r.Job.Nodes, r.Job.State)
@@ -259,12 +267,14 @@ func (r Row) runningStatus() string {
 	case r.Status != nil && r.Status.Stage == spool.StageCopying:
 		return "Copying results from the node's own disk to the shared one."
 	case r.Job.State == sbatch.StateSuspended || r.Job.State == sbatch.StateStopped:
-		return fmt.Sprintf("Slurm has suspended the run%s for other jobs; it goes on by itself.", job)
-	case r.Job.State == sbatch.StatePending && r.Exit == nil && !r.Standalone && r.Job.ID != 0:
-		return fmt.Sprintf("Slurm has put the run's job back into the queue%s (%s); the bundle does not run a second time in it.", job, r.Job.Reason)
+		return fmt.Sprintf("Slurm has suspended the run%s; it goes on when Slurm or an administrator resumes it.", job)
+	case r.jobIsBack():
+		return fmt.Sprintf("Slurm has put the run's job %s back into the queue (%s); the bundle does not run a second time in it.", r.Job.ID, backInQueue(r.Job))
+	case r.Exit != nil && r.Exit.Terminated: // the reason for its end is not known yet
+		return "Being stopped."
 	case r.CommandBegan:
 		return joinSentences("Running job in container"+job+".", r.idleGPUs())
-	case r.Exit != nil: // the reason for its end is not known yet
+	case r.Exit != nil:
 		return "Being stopped."
 	case r.Status != nil && r.Status.Waits != "":
 		return "Waiting: " + codalab.Sentence(r.Status.Waits)

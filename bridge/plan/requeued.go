@@ -12,7 +12,7 @@ import (
 // submission later (Slurm src/slurmctld/job_mgr.c: _job_requeue_op). The begin has the time of the node's clock.
 func (d *decision) noteRequeued(job sbatch.Job) {
 	begun := d.row.Begun
-	if begun != nil && !begun.At.IsZero() && !d.row.Standalone && job.Submitted.After(begun.At.Add(clockSlack)) {
+	if begun != nil && !begun.At.IsZero() && !d.row.Standalone && job.Submitted.After(begun.At.Add(ClockSlack)) {
 		d.row.Requeued = true
 	}
 }

@@ -202,6 +202,9 @@ type Attempt struct {
 	// SiteChanges are the values of a job that can never start which the site has changed (Policy.SiteChanges); empty
 	// for none.
 	SiteChanges string `json:"site_changes,omitempty"`
+	// Requeued is set once Slurm has shown that it put the job back into the queue after the attempt had begun. The job's
+	// next start cannot begin the attempt again.
+	Requeued bool `json:"requeued,omitempty"`
 	// RevokedSince is the time at which Slurm first showed the job REVOKED since the bridge was started;
 	// zero while it does not.
 	RevokedSince time.Time `json:"revoked_since,omitzero"`
@@ -304,11 +307,11 @@ func (r Row) InFlight() bool {
 	return r.leavesJob()
 }
 
-// leavesJob reports whether the bundle has ended without a start of its attempt, and the attempt's job
-// may still wait in Slurm. Such a bundle that was resumed has the results of an earlier attempt.
+// leavesJob reports whether the bundle has ended, and the attempt's job may still wait in Slurm: the attempt has not
+// started, or Slurm has put its job back into the queue. Such a bundle that was resumed has the results of an earlier attempt.
 func (r Row) leavesJob() bool {
 	over := r.Phase == Collecting || r.Phase == Finalizing || r.Phase == Done
-	return over && r.Begun == nil && !r.SubmittedAt.IsZero() && r.NoJobSince.IsZero()
+	return over && (r.Begun == nil || r.Requeued) && !r.SubmittedAt.IsZero() && r.NoJobSince.IsZero()
 }
 
 // MayHaveWorker reports whether a worker may have begun the attempt, according to Slurm. It is false while

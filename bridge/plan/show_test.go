@@ -87,6 +87,7 @@ func (w *world) fields(r plan.Row) []field {
 		{"records-read", moment(r.RecordsReadAt)},
 		{"output-tail", quoted(r.OutputTail)},
 		{"impossible-since", moment(r.ImpossibleSince)},
+		{"requeued", yes(r.Requeued)},
 		{"revoked-since", moment(r.RevokedSince)},
 		{"begun", begunWords(r)},
 		{"command-began", moment(r.RunningAt)},

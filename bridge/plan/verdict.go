@@ -42,6 +42,11 @@ func (d *decision) fromSlurm() Verdict {
 	case sbatch.StateTimeout:
 		return d.timedOut(ran)
 	case sbatch.StateDeadline: // sbatch(1): --deadline, which only a queue's options set
+		if d.row.Begun == nil {
+			return Verdict{Cause: spool.CauseLimit, Failure: fmt.Sprintf(
+				"Slurm removed job %s before it began: it could not end any more by the deadline that the options of queue %s set. "+
+					"Ask for less with --request-time, or use another queue.", job.ID, d.queue.Tag)}
+		}
 		return Verdict{Cause: spool.CauseLimit, Failure: fmt.Sprintf(
 			"Slurm ended job %s at the deadline that the options of queue %s set, %s.", job.ID, d.queue.Tag, ran)}
 	case sbatch.StateOutOfMemory:
@@ -71,6 +76,9 @@ func (d *decision) fromSlurm() Verdict {
 	case d.row.Begun == nil && job.Nodes != "" && !d.mayHaveBegun():
 		return platform("Slurm job %s ended on %s (%s) and left nothing on the shared disk, which that node may not see. "+
 			"The bridge's operator can try it with: cl-bridge doctor", job.ID, job.Nodes, job.State)
+	}
+	if signal := signalOf(job.Exit); signal != 0 && d.row.Begun != nil {
+		return platform("Slurm job %s ended %s: signal %d ended its worker, and Slurm does not show who sent it.%s", job.ID, ran, signal, output)
 	}
 	if d.row.Begun != nil {
 		ran += " and its worker left no exit record"
@@ -190,6 +198,16 @@ func (d *decision) fromExitStatus() (Verdict, bool) {
 		return v, true
 	}
 	return Verdict{}, false
+}
+
+// signalOf returns the signal that ended the batch script with such an exit; 0 if none did. Slurm also has numbers there
+// that are none, such as 53 for an output file that cannot be opened.
+func signalOf(exit string) int {
+	_, signal, _ := strings.Cut(exit, ":")
+	if n, err := strconv.Atoi(signal); err == nil && n > 0 && n < 32 {
+		return n
+	}
+	return 0
 }
 
 // outOfMemory returns the worker's sentence (worker: memorySentence) for a job whose worker could not write

@@ -82,6 +82,8 @@ func (d *decision) ownVerdict(exit spool.Exit) Verdict {
 		v = *d.row.StopVerdict
 	case state.Ended() && state != sbatch.StateCompleted && state != sbatch.StateFailed:
 		v = d.fromSlurm()
+	case state.Ended() && v.Cause == spool.CausePlatform && !d.row.Standalone:
+		v.Failure = trimDot(v.Failure) + ", and Slurm shows no reason: somebody signalled the job, or put it back into the queue."
 	}
 	v.ExitCode = exit.ExitCode
 	return v
@@ -111,6 +113,7 @@ func (d *decision) applySlurm() {
 		if job.State != d.row.Job.State && d.recordsLag(job.State) {
 			d.wantEffect(ReadRecords)
 		}
+		d.noteRequeued(job)
 		d.row.Job, d.row.NoJobSince = job, time.Time{}
 	case ok:
 		if known := d.row.Job; job.ID == known.ID && job.State == known.State { // from the accounting database
@@ -233,24 +236,6 @@ func (d *decision) slurmStateKnown() bool {
 		return false
 	}
 	return true
-}
-
-// stopHeldJob ends an attempt whose job was put back into the queue after its begin, and is held there, as by
-// scontrol requeuehold. The job's next start could not begin the attempt a second time, and might never come. A site's
-// cache in front of squeue may show the job as it was before its begin, so Slurm has to show the hold for couldStart.
-func (d *decision) stopHeldJob() {
-	job := d.row.Job
-	held := job.State == sbatch.StatePending && sbatch.Explain(job.Reason).Category == sbatch.WaitsForRelease ||
-		job.State == sbatch.StateRequeueHold || job.State == sbatch.StateSpecialExit
-	switch {
-	case !held:
-		d.row.ImpossibleSince = time.Time{}
-	case d.row.ImpossibleSince.IsZero(), d.row.ImpossibleSince.Before(d.row.PhaseSince):
-		d.row.ImpossibleSince = d.now
-	case d.news.Observation != nil && d.now.Sub(d.row.ImpossibleSince) >= couldStart:
-		d.setStopVerdict(platform("Slurm job %s was put back into the queue while it ran on %s, and is held there (%s): a run that has begun does not begin a second time in the same job.",
-			job.ID, d.row.Node(), strings.TrimPrefix(job.Reason, "None")+strings.TrimPrefix(string(job.State), "PENDING")), "Slurm holds the job after its begin")
-	}
 }
 
 // lacksExitStatus reports whether an attempt began and left no exit record, and the exit status of its job

@@ -22,7 +22,7 @@ func TestExitStatusOfTheJobIsTheSecondWitness(t *testing.T) {
 	}{
 		"a success":                       {sbatch.StateCompleted, "0:0", spool.CauseSucceeded, 0, ""},
 		"a failure":                       {sbatch.StateFailed, "3:0", spool.CausePlatform, 3, "Exit code 3, as Slurm shows it: node n1 could not write to the shared disk"},
-		"a worker that was killed":        {sbatch.StateFailed, "0:9", spool.CausePlatform, -1, noRecord},
+		"a worker that was killed":        {sbatch.StateFailed, "0:9", spool.CausePlatform, -1, "ended while it ran on n1: signal 9 ended its worker, and Slurm does not show who sent it."},
 		"an end of the worker's own":      {sbatch.StateFailed, "123:0", spool.CausePlatform, -1, noRecord},
 		"a crash of the worker":           {sbatch.StateFailed, "2:0", spool.CausePlatform, -1, noRecord},
 		"closed by an administrator":      {sbatch.StateCompleted, "", spool.CausePlatform, -1, noRecord},
