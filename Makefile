@@ -71,7 +71,7 @@ test-slurm: cluster-up install ## run the tests that need Slurm on three of them
 	@for slurm in '' trixie sid; do \
 	export SLURM=$$slurm; scripts/slurm-cluster up; eval "$$(scripts/slurm-cluster env)"; echo "== $$(sinfo --version)"; \
 	CLTEST_REQUIRE=slurm,containers,researcher $(full_test) -timeout=45m \
-	./internal/testsite ./sbatch/... ./pilot/slurmbatch ./bridge/admin/doctor ./bridge/imagejob ./cmd/cl-worker ./cmd/cl-worker-manager; done
+	./internal/testsite ./internal/explained ./sbatch/... ./pilot/slurmbatch ./bridge/admin/doctor ./bridge/imagejob ./cmd/cl-worker ./cmd/cl-worker-manager; done
 
 # Slurm gets two jobs a second, and some jobs end by Slurm's own limit of a minute: 500 take about a quarter of an hour.
 .PHONY: test-report

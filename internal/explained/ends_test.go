@@ -118,9 +118,12 @@ func (b *bundle) ends(t *testing.T) {
 		state, status = b.shown(t)
 		return slices.Contains([]string{"ready", "failed", "killed"}, state)
 	}
-	if !testenv.Poll(ended) && !testenv.Poll(ended) {
-		t.Fatalf("it has not ended: %s, %s", state, status)
+	for range 2 {
+		if testenv.Poll(ended) {
+			return
+		}
 	}
+	t.Fatalf("it has not ended: %s, %s", state, status)
 }
 
 // ownEnds are ends of the command by itself. Exit status 137 is none for its memory without evidence.

@@ -232,7 +232,7 @@ var changing = []struct {
 	{regexp.MustCompile(`0x[0-9a-f]{32}`), "UUID"},
 	{regexp.MustCompile(`\(used \S+\)`), "(used SIZE)"},
 	{regexp.MustCompile(`uptime \S+ >`), "uptime TIME >"},
-	{regexp.MustCompile(`\(TIMEOUT\) after \S+,`), "(TIMEOUT) after TIME,"},
+	{regexp.MustCompile(`ran for \S+:`), "ran for TIME:"},
 	{regexp.MustCompile(` Slurm expects to start it at [^.]*\.`), ""},
 	{regexp.MustCompile(`\d+ jobs? (is|are) ahead of it`), "JOBS are ahead of it"},
 }
