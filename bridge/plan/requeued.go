@@ -20,22 +20,26 @@ func (d *decision) noteRequeued(job sbatch.Job) {
 // stopHeldJob ends an attempt whose job was put back into the queue after its begin, as by scontrol requeue. The job's
 // next start could not begin the attempt a second time; and if the job is held, as by scontrol requeuehold, its start might
 // never come. A site's cache in front of squeue may show the job as it was before its begin, so Slurm has to show a hold
-// for couldStart.
+// for couldStart. The exit record of the attempt is another proof of its end.
 func (d *decision) stopHeldJob() {
 	job := d.row.Job
 	held := job.State == sbatch.StatePending && sbatch.Explain(job.Reason).Category == sbatch.WaitsForRelease ||
 		job.State == sbatch.StateRequeueHold || job.State == sbatch.StateSpecialExit
 	const back = "Slurm job %s was put back into the queue while it ran on %s%s: a run that has begun does not begin a second time in the same job."
 	switch {
-	case d.row.Requeued:
+	case d.row.Requeued && d.row.Exit != nil:
 		d.setStopVerdict(platform(back, job.ID, d.row.Node(), ""), "Slurm has put the job back into the queue after its begin")
-	case !held:
+	case !held && (!d.row.Requeued || !d.row.jobIsBack()):
 		d.row.ImpossibleSince = time.Time{}
 	case d.row.ImpossibleSince.IsZero(), d.row.ImpossibleSince.Before(d.row.PhaseSince):
 		d.row.ImpossibleSince = d.now
 	case d.news.Observation != nil && d.now.Sub(d.row.ImpossibleSince) >= couldStart:
 		d.row.Requeued = true
-		d.setStopVerdict(platform(back, job.ID, d.row.Node(), ", and is held there ("+backInQueue(job)+")"), "Slurm holds the job after its begin")
+		where, reason := "", "Slurm has put the job back into the queue after its begin"
+		if held {
+			where, reason = ", and is held there ("+backInQueue(job)+")", "Slurm holds the job after its begin"
+		}
+		d.setStopVerdict(platform(back, job.ID, d.row.Node(), where), reason)
 	}
 }
 
