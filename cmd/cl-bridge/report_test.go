@@ -85,7 +85,7 @@ func TestReportSaysWhatItLacks(t *testing.T) {
 		"echo 'sacct: error: slurm_persist_conn_open_without_init: failed to open persistent connection' >&2; exit 1\n": "Slurm's accounting database does not answer: ",
 		"printf '4711|COMPL'\n": "Slurm's accounting database does not answer: ",
 		"echo 'Slurm accounting storage is disabled' >&2; exit 1\n": "This site has no accounting database. All times are the bridge's, and energy is not known.",
-		"":                      "Slurm's accounting does not know 2 of the jobs, whose times are the bridge's.",
+		"": "Slurm's accounting does not know 2 of the jobs, whose times are the bridge's.",
 	} {
 		r.account(t, out)
 		got, err := command(t, "report", "--config", r.config)

@@ -183,7 +183,9 @@ func spend(t *testing.T, s *testsite.Site, kinds []costly, n int) map[string]cos
 	}
 	for _, bundle := range order {
 		if act := spent[bundle].act; act != nil {
-			act(t, s, bundle, begun(t, s, bundle))
+			if job, live := begunOrEnded(t, s, bundle); live { // else its end is another one, which is an error
+				act(t, s, bundle, job)
+			}
 		}
 	}
 	for _, bundle := range order {
@@ -192,6 +194,18 @@ func spend(t *testing.T, s *testsite.Site, kinds []costly, n int) map[string]cos
 		}
 	}
 	return spent
+}
+
+// begunOrEnded waits until a bundle runs or has ended, and returns its job. live is set while it runs.
+func begunOrEnded(t *testing.T, s *testsite.Site, bundle string) (job string, live bool) {
+	t.Helper()
+	var e explanation
+	testenv.Await(t, "bundle "+bundle+" has begun", func() bool {
+		var known bool
+		e, known = explained(t, s, bundle)
+		return known && !slices.Contains([]string{"claiming", "staging", "submitting", "queued"}, e.Phase)
+	})
+	return fmt.Sprint(e.Job), e.Phase == "running"
 }
 
 // checkOwnClock compares the bridge's own times of jobs, which count at a site without the database, with a report that
