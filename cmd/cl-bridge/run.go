@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -113,9 +114,16 @@ func (r *running) passCode(err error) error {
 	return err
 }
 
+// heapGrowth is the percentage by which the heap may grow before garbage is collected; Go's default is 100. A bridge lives
+// on a login node, where many users share the memory, and uses little processor time.
+const heapGrowth = 50
+
 // serve builds the bridge and runs it.
 func serve(ctx context.Context, p program.Process, c config.Config, r *running) error {
 	log := r.log
+	if p.Getenv("GOGC") == "" {
+		debug.SetGCPercent(heapGrowth)
+	}
 	cl, slurm, err := connect(ctx, p, c, log)
 	if err != nil {
 		return program.Usage(err)

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
@@ -108,9 +109,13 @@ func serveCore(ctx context.Context, dir string, hold time.Duration) (address str
 	}
 }
 
+// saveMemory lets the heap grow as that of cl-bridge run does.
+func saveMemory() { debug.SetGCPercent(50) }
+
 // runCoreBridge is the part core-bridge: a bridge that works until a signal comes. At SIGUSR1 it sweeps,
 // as it does once an hour.
 func runCoreBridge(ctx context.Context, dir, images, server string) {
+	saveMemory()
 	b := openCore(ctx, dir, images, server, nil, dialSlurm(dir))
 	b.bridge.Pace = bridge.Pace{PerSecond: 1000, Burst: 1000}
 	due := make(chan os.Signal, 1)

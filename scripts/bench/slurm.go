@@ -101,6 +101,7 @@ func openToAll(dir string) {
 // runSlurmBridge is the part slurm-bridge: a bridge of a controller whose slurm.conf this is. It submits faster than
 // cl-bridge, so that thousands of jobs are there soon.
 func runSlurmBridge(ctx context.Context, dir, images, server, conf string) {
+	saveMemory()
 	client := &sbatch.Client{Bin: slurmcluster.Chosen().Bin, Conf: conf}
 	b := openCore(ctx, dir, images, server, nil, client)
 	b.bridge.Pace = bridge.Pace{PerSecond: 1000, Burst: 1000}
