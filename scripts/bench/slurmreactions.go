@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -59,7 +60,7 @@ func (s *site) timeNoticed(ctx context.Context) (took []float64) {
 
 // explain returns what the bridge knows of a bundle.
 func (s *site) explain(ctx context.Context, uuid string) (e heartbeat.Explanation) {
-	check(json.Unmarshal([]byte(s.run(ctx, "cl-bridge", "explain", "--config", s.BridgeConfig(), "--json", uuid)), &e))
+	check(json.Unmarshal([]byte(s.run(ctx, filepath.Join(testsite.Base, "bin/cl-bridge"), "explain", "--config", s.BridgeConfig(), "--json", uuid)), &e))
 	return e
 }
 
