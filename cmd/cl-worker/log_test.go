@@ -36,7 +36,7 @@ func TestLogOfAWorkerIsJSONOnRequest(t *testing.T) {
 	testenv.Must(t, err)
 	stop()
 	go func() { _, _ = io.Copy(io.Discard, log) }()
-	<-done
+	t.Log(<-done) // it was stopped
 	var found map[string]any
 	if err := json.Unmarshal(line, &found); err != nil || found["msg"] != "the server does not answer; the worker tries again" || !strings.Contains(found["error"].(string), "127.0.0.1:1") {
 		t.Errorf("%v: %s", err, line)
