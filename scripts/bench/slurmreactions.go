@@ -18,26 +18,28 @@ import (
 // The numbers of runs of each reaction, and of those that are there at once.
 const (
 	noticedRuns, noticedAtOnce = 40, 10
-	killedRuns                 = 20
+	killedRuns                 = 12
 )
 
 // benchReactions measures two reactions on a whole site: from the end of a command until the bridge has decided to
 // collect its results, and from cl kill until Slurm has ended the job.
 func benchReactions(ctx context.Context) {
 	s := startSite(ctx, testsite.Options{})
-	defer func() { _ = s.Close() }() // the figures are printed before
-	var noticed, killed []float64
+	defer func() { _ = s.Close() }()  // the figures are printed before
+	const aSnapshot = 7 * time.Second // by default there is one each six seconds
+	var noticed, killed, young []float64
 	for len(noticed) < noticedRuns {
 		noticed = append(noticed, s.timeNoticed(ctx)...)
 	}
 	for range killedRuns {
-		killed = append(killed, s.timeKill(ctx))
+		killed = append(killed, s.timeKill(ctx, aSnapshot))
+		young = append(young, s.timeKill(ctx, 0))
 	}
 	for _, f := range []struct {
 		name   string
 		values []float64
 		bar    float64
-	}{{"slurm/end_noticed", noticed, 1}, {"slurm/kill_gone", killed, 3}} {
+	}{{"slurm/end_noticed", noticed, 1}, {"slurm/kill_gone", killed, 3}, {"slurm/kill_gone_young", young, 3}} {
 		figure{name: f.name, value: median(f.values), unit: "s"}.print()
 		figure{name: f.name + "_p95", value: quantile(f.values, 0.95), unit: "s", bar: f.bar}.print()
 	}
@@ -75,8 +77,9 @@ func (s *site) enteredAt(ctx context.Context, uuid string, phase plan.Phase) tim
 	return time.Time{}
 }
 
-// timeKill runs a bundle, kills it, and returns the time from the start of cl kill until its job is gone.
-func (s *site) timeKill(ctx context.Context) float64 {
+// timeKill runs a bundle, kills it when it has run for this time, and returns the time from the start of cl kill until its
+// job is gone. The bridge cancels no job that no snapshot has shown, because its id might be another's.
+func (s *site) timeKill(ctx context.Context, age time.Duration) float64 {
 	uuid := s.cl(ctx, "run", "--request-queue", "cpu", "sleep 600")
 	within, cancel := context.WithTimeout(ctx, runWithin)
 	defer cancel()
@@ -84,7 +87,7 @@ func (s *site) timeKill(ctx context.Context) float64 {
 		check(pause.For(within, 100*time.Millisecond))
 	}
 	job := s.explain(ctx, uuid).Job.String()
-	check(pause.For(ctx, rand.N(time.Second))) // at all moments of a check-in
+	check(pause.For(ctx, age+rand.N(time.Second))) // at all moments of a check-in
 	return seconds(func() {
 		s.cl(ctx, "kill", uuid)
 		for s.isLive(within, job) {
