@@ -62,11 +62,18 @@ func (w *world) adminForces() {
 			return w.slurm.Requeue(w.wall(), j.ID) == nil
 		}
 		w.at(w.dice.faultDuration(AdminForces, time.Minute, 20*time.Minute), func() { w.slurm.release(j.ID) })
-		if a := w.slurm.attempts[j.ID]; a != nil {
-			a.putBack = true
-		}
 		return w.slurm.RequeueHold(w.wall(), j.ID) == nil
 	})
+}
+
+// putBack reports whether Slurm has put a job of the attempt back into its queue.
+func (w *world) putBack(a *attempt) bool {
+	for id, of := range w.slurm.attempts {
+		if of == a && w.slurm.HasRequeued(id) {
+			return true
+		}
+	}
+	return false
 }
 
 // adminSignals sends TERM to a job's batch script.

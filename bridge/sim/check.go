@@ -164,7 +164,7 @@ func (w *world) checkVerdict(r plan.Row) {
 		return
 	}
 	v := *r.Verdict
-	if r.StopVerdict != nil && !w.killed[r.Run.Command] && !w.disk.attempt(r.Bundle, max(1, r.Attempt.Number)).putBack {
+	if r.StopVerdict != nil && !w.killed[r.Run.Command] && !w.putBack(w.disk.attempt(r.Bundle, max(1, r.Attempt.Number))) {
 		w.violate(FalseEnd, "%s was stopped without a kill: %+v", r.Bundle, *r.StopVerdict)
 	}
 	if r.Attempt.Number == 0 {

@@ -72,7 +72,6 @@ type attempt struct {
 	doubtful      bool          // the bridge may have missed its job
 	hidden        bool          // squeue did not list its job for a while
 	vanished      bool          // squeue does not list its job any more
-	putBack       bool          // an administrator has put its job back into the queue, held
 	fencingFailed bool          // the bridge got a failure of its fencing
 	shownEnded    bool          // a snapshot showed the end of its job
 	purged        bool          // a clean-up of the site removed its records

@@ -118,7 +118,8 @@ func (w *world) checkResumed(wk *worker) {
 	}
 	begun := 0
 	for _, other := range wk.bundle.attempts[:a.number-1] {
-		if other.begun == 0 || other.failedStart > 0 || w.isUnknown(other.command) || other.purged {
+		notStarted := other.failedStart > 0 || other.commandBegan == 0 && other.exit.record != nil && other.exit.record.NotStarted
+		if other.begun == 0 || notStarted || w.isUnknown(other.command) || other.purged {
 			continue
 		}
 		if begun++; a.dir.carried == nil || !a.resumed {

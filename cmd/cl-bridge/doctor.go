@@ -55,13 +55,14 @@ func doctorCommand(p program.Process) *cobra.Command {
 // nodeName matches Slurm's name of one node.
 var nodeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
 
-// listCache returns a function that lists the cache's contents, or nil if there is no cache yet.
+// listCache returns a function that lists the cache's contents; none if there is no cache yet. Only the function
+// touches the disk, which may not answer.
 func listCache(s *site) func(context.Context) ([]cache.Entry, error) {
-	dir := assembly.CacheDir(s.Config)
-	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-		return nil
-	}
 	return func(ctx context.Context) ([]cache.Entry, error) {
+		dir := assembly.CacheDir(s.Config)
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+			return nil, nil
+		}
 		c, err := cache.Open(dir, assembly.CacheOptions(s.Config, nil))
 		if err != nil {
 			return nil, err

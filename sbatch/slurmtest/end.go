@@ -88,7 +88,11 @@ func (c *Controller) complete(j *job) {
 // startRequeue marks a job that becomes pending again after it has completed.
 func (c *Controller) startRequeue(now time.Time, j *job) {
 	j.requeuing, j.holding, j.submitted, j.begin = true, false, now, now.Add(c.site.RequeueDelay)
+	c.requeued[j.id] = true
 }
+
+// HasRequeued reports whether a job was ever put back into the queue, also after the controller has purged it.
+func (c *Controller) HasRequeued(id sbatch.JobID) bool { return c.requeued[id] }
 
 // Requeue begins a job again, like an administrator: it ends the job's processes, and the job waits for
 // RequeueDelay. A job that has ended begins again too. Only a job with --requeue in the Extra of its Request
