@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"regexp"
 	"strings"
@@ -60,7 +61,7 @@ var nodeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
 func listCache(s *site) func(context.Context) ([]cache.Entry, error) {
 	return func(ctx context.Context) ([]cache.Entry, error) {
 		dir := assembly.CacheDir(s.Config)
-		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 			return nil, nil
 		}
 		c, err := cache.Open(dir, assembly.CacheOptions(s.Config, nil))
