@@ -179,7 +179,8 @@ func (d *decision) owns(j sbatch.Job) bool {
 	return j.Submitted.After(r.SubmittedAt.Add(-ClockSlack)) && j.Submitted.Before(r.SubmittedAt.Add(d.policy.SubmitGrace+ClockSlack))
 }
 
-// ClockSlack is the largest difference between the clocks of the bridge's and the controller's hosts.
+// ClockSlack is the largest difference between the clocks of the bridge's and the controller's hosts, and between those of
+// a node and the controller's.
 const ClockSlack = time.Minute
 
 func (d *decision) decidePhase() {

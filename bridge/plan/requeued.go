@@ -9,38 +9,59 @@ import (
 )
 
 // noteRequeued notes that Slurm has put the job back into the queue since the attempt began: a requeue makes the time of
-// submission later (Slurm src/slurmctld/job_mgr.c: _job_requeue_op). The begin has the time of the node's clock.
-func (d *decision) noteRequeued(job sbatch.Job) {
+// submission later (Slurm src/slurmctld/job_mgr.c: _job_requeue_op). The begin has the time of the node's clock. If that is
+// slow, the state of the job shows that it has not come back.
+func (d *decision) noteRequeued() {
 	begun := d.row.Begun
-	if begun != nil && !begun.At.IsZero() && !d.row.Standalone && job.Submitted.After(begun.At.Add(ClockSlack)) {
+	if begun != nil && !begun.At.IsZero() && d.row.jobIsBack() && d.row.Job.Submitted.After(begun.At.Add(ClockSlack)) {
 		d.row.Requeued = true
 	}
 }
 
-// stopHeldJob ends an attempt whose job was put back into the queue after its begin, as by scontrol requeue. The job's
-// next start could not begin the attempt a second time; and if the job is held, as by scontrol requeuehold, its start might
-// never come. A site's cache in front of squeue may show the job as it was before its begin, so Slurm has to show a hold
-// for couldStart. The exit record of the attempt is another proof of its end.
-func (d *decision) stopHeldJob() {
+// concludedAsRequeued ends an attempt that has no exit record, whose job was put back into the queue after its begin, and
+// reports whether it did. The job's next start could not begin the attempt a second time; and if the job is held, as by
+// scontrol requeuehold, its start might never come. The worker may still write its record, so the job has to be back for
+// couldStart, and the disk is read once more.
+//
+// A site's cache in front of squeue may show the job as it was before its begin. Without the proof of noteRequeued the
+// worker may thus live, so a job that is held for couldStart is stopped first.
+func (d *decision) concludedAsRequeued() bool {
 	job := d.row.Job
 	held := job.State == sbatch.StatePending && sbatch.Explain(job.Reason).Category == sbatch.WaitsForRelease ||
 		job.State == sbatch.StateRequeueHold || job.State == sbatch.StateSpecialExit
-	const back = "Slurm job %s was put back into the queue while it ran on %s%s: a run that has begun does not begin a second time in the same job."
+	where := ""
+	if held {
+		where = ", and is held there (" + backInQueue(job) + ")"
+	}
 	switch {
-	case d.row.Requeued && d.row.Exit != nil:
-		d.setStopVerdict(platform(back, job.ID, d.row.Node(), ""), "Slurm has put the job back into the queue after its begin")
+	case d.row.StopVerdict != nil:
 	case !held && (!d.row.Requeued || !d.row.jobIsBack()):
 		d.row.ImpossibleSince = time.Time{}
 	case d.row.ImpossibleSince.IsZero(), d.row.ImpossibleSince.Before(d.row.PhaseSince):
 		d.row.ImpossibleSince = d.now
-	case d.news.Observation != nil && d.now.Sub(d.row.ImpossibleSince) >= couldStart:
+	case d.now.Sub(d.row.ImpossibleSince) < couldStart:
+	case d.row.Requeued && !d.readSince(d.row.ImpossibleSince.Add(couldStart)):
+		d.wantUnlessFailed(ReadRecords, d.news.RecordsFailure)
+	case d.row.Requeued:
+		d.conclude(d.putBack(where))
+		return true
+	case d.news.Observation != nil:
 		d.row.Requeued = true
-		where, reason := "", "Slurm has put the job back into the queue after its begin"
-		if held {
-			where, reason = ", and is held there ("+backInQueue(job)+")", "Slurm holds the job after its begin"
-		}
-		d.setStopVerdict(platform(back, job.ID, d.row.Node(), where), reason)
+		d.setStopVerdict(d.putBack(where), "Slurm holds the job after its begin")
 	}
+	return false
+}
+
+// readSince reports whether this news has the attempt's records as they were at t or later.
+func (d *decision) readSince(t time.Time) bool {
+	rec := d.news.Records
+	return rec != nil && rec.Attempt == d.row.Attempt.Number && !rec.Read.Before(t)
+}
+
+// putBack returns the verdict on an attempt whose job Slurm has put back into the queue; where is a clause about the job.
+func (d *decision) putBack(where string) Verdict {
+	return platform("Slurm job %s was put back into the queue while it ran on %s%s: a run that has begun does not begin a second time in the same job.",
+		d.row.Job.ID, d.row.Node(), where)
 }
 
 // jobIsBack reports whether Slurm shows the job of an attempt that has begun in the queue again.

@@ -165,16 +165,3 @@ func (d *decision) carrying() {
 func (r Row) resumingStatus() string {
 	return fmt.Sprintf("Interrupted, and resumed with a copy of its files (%d of %d): %s", r.Resumption.Count, r.resumes(), codalab.Sentence(r.Resumption.Why))
 }
-
-// requeued reports whether Slurm has put the job of an interrupted attempt back into its queue, as at a site whose plugins
-// let it do so (slurm.conf(5): PreemptMode, REQUEUE). The attempt is over: its exit record says so, and the job's next
-// start cannot begin it again. The job becomes an orphan, which the bridge cancels. A site's cache in front of squeue may
-// show a job as it was before it began, so the job must have come back after that.
-func (d *decision) requeued() bool {
-	exit, job := d.row.Exit, d.row.Job
-	return exit != nil && exit.Terminated && job.State == sbatch.StatePending && job.Submitted.After(d.row.Begun.At.Add(requeueSlack)) &&
-		d.row.StopVerdict == nil && d.row.Resumption.Count < d.row.resumes()
-}
-
-// requeueSlack is larger than the difference between the clocks of the nodes and of Slurm's controller.
-const requeueSlack = time.Minute

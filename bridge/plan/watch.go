@@ -47,11 +47,9 @@ func (d *decision) running() {
 	if d.concludedByWorker() {
 		return
 	}
-	if d.requeued() {
-		d.conclude(platform("Slurm put job %s back into its queue while it ran on %s.", d.row.Job.ID, d.row.Node()))
+	if d.concludedAsRequeued() {
 		return
 	}
-	d.stopHeldJob()
 	if d.row.StopVerdict != nil {
 		d.enterStopping()
 		return
@@ -66,11 +64,19 @@ func (d *decision) running() {
 // state of the ended job.
 func (d *decision) concludedByWorker() bool {
 	exit := d.row.Exit
-	if exit == nil || exit.Terminated && d.row.StopVerdict == nil && (d.row.NoJobSince.IsZero() || !d.slurmStateKnown()) {
+	if exit == nil || exit.Terminated && d.row.StopVerdict == nil && !d.terminationKnown() {
 		return false
 	}
 	d.conclude(d.ownVerdict(*exit))
 	return true
+}
+
+// terminationKnown reports whether it is known why the attempt's job was terminated.
+func (d *decision) terminationKnown() bool {
+	if d.row.NoJobSince.IsZero() {
+		return d.row.Requeued
+	}
+	return d.slurmStateKnown()
 }
 
 // ownVerdict returns the verdict of the attempt's exit record.
@@ -82,6 +88,8 @@ func (d *decision) ownVerdict(exit spool.Exit) Verdict {
 		v = *d.row.StopVerdict
 	case state.Ended() && state != sbatch.StateCompleted && state != sbatch.StateFailed:
 		v = d.fromSlurm()
+	case d.row.Requeued:
+		v = d.putBack("")
 	case state.Ended() && v.Cause == spool.CausePlatform && !d.row.Standalone:
 		v.Failure = trimDot(v.Failure) + ", and Slurm shows no reason: somebody signalled the job, or put it back into the queue."
 	}
@@ -113,8 +121,8 @@ func (d *decision) applySlurm() {
 		if job.State != d.row.Job.State && d.recordsLag(job.State) {
 			d.wantEffect(ReadRecords)
 		}
-		d.noteRequeued(job)
 		d.row.Job, d.row.NoJobSince = job, time.Time{}
+		d.noteRequeued()
 	case ok:
 		if known := d.row.Job; job.ID == known.ID && job.State == known.State { // from the accounting database
 			job.Exit, job.CancelledBy, job.Canceller = cmp.Or(job.Exit, known.Exit), cmp.Or(job.CancelledBy, known.CancelledBy), cmp.Or(job.Canceller, known.Canceller)
