@@ -70,10 +70,10 @@ func (w *limitWatch) askIfDue(ctx context.Context, now time.Time) {
 	if w.source == nil || settings == nil || w.contact.unreachable.Load() {
 		return
 	}
-	if why := settings.WhyNoLimits(); why != "" {
+	if settings.WhyNoLimits() != "" { // so none is unknown
 		w.table, w.use, w.tableDue = sbatch.LimitTable{}, sbatch.LimitUse{}, time.Time{}
-		w.noteUnknown(ctx, why)
-		w.tellIf(len(w.limits) > 0)
+		w.noteUnknown(ctx, "")
+		w.tellIf(w.limits.Any())
 		return
 	}
 	asked := w.askTable(ctx, now, settings.Cluster)
