@@ -12,8 +12,8 @@ import (
 )
 
 // A bundle may ask to be resumed up to N times (codalab.Metadata.Resumes). If the platform or a time limit has ended an
-// attempt whose command may have begun, such a bundle gets another attempt, with a copy of its files. It begins again in
-// no other way after its command may have begun: the queue's RetryBegun does not count, which begins it with none.
+// attempt that has begun, such a bundle gets another attempt, with a copy of its files. It begins again in no other way
+// after its command may have begun: the queue's RetryBegun does not count, which begins it with none.
 //
 // Each attempt has a directory of its own, because a process of the last one may still run on a node that Slurm has
 // lost. The files are copied while the row is staged, before the next attempt is submitted.
@@ -64,12 +64,13 @@ func (r Row) awaitsFiles() bool {
 // NeedsDisk reports whether the bridge has to put the bundle's inputs or a copy of its files onto the shared disk.
 func (r Row) NeedsDisk() bool { return r.Phase == Staging && (r.Staged == nil || r.awaitsFiles()) }
 
-// interrupted reports whether the platform or a time limit has ended an attempt whose command may have begun. A command
-// that ends with 0 after TERM counts, too: it may have saved its state as it was told to.
+// interrupted reports whether the platform or a time limit has ended an attempt that has begun. A command that ends with 0
+// after TERM counts, too: it may have saved its state as it was told to. A failed start has a bound of its own.
 func (d *decision) interrupted(v Verdict) bool {
 	exit := d.row.Exit
+	_, failedStart := d.failedStart()
 	switch {
-	case d.row.Begun == nil, d.row.StopVerdict != nil, d.notStarted():
+	case d.row.Begun == nil, d.row.StopVerdict != nil, failedStart:
 		return false
 	case v.Cause == spool.CausePlatform, exit != nil && exit.TimedOut:
 		return true
