@@ -10,7 +10,7 @@ func (r Row) AtWork(now time.Time, within time.Duration) bool {
 	case Claiming, Submitting, Stopping, Finalizing:
 		return !paused
 	case Staging:
-		return r.Staged == nil && !paused && r.DiskLow == "" // else it waits for its turn, which depends on other rows
+		return r.NeedsDisk() && !paused && r.DiskLow == "" // else it waits for its turn, which depends on other rows
 	case Queued:
 		return !r.NoJobSince.IsZero() && !paused
 	case Running:

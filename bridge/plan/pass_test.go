@@ -24,6 +24,7 @@ func TestPassGoesOnForTheBridgesOwnWorkAlone(t *testing.T) {
 		"an image, later":        {plan.Staging, func(r *plan.Row) { r.Staged, r.DueAt, r.FailedTries = nil, now.Add(time.Minute), 5 }, false, true},
 		"a full disk":            {plan.Staging, func(r *plan.Row) { r.Staged, r.DiskLow = nil, "full" }, false, true},
 		"a limit":                {plan.Staging, func(r *plan.Row) { r.Staged, r.AtLimit = &spool.Inputs{}, "full" }, false, false},
+		"files to copy":          {plan.Staging, func(r *plan.Row) { r.Staged, r.Resumption.From = &spool.Inputs{}, "1-b1b2b3" }, true, false},
 		"a queue that is held":   {plan.Staging, func(r *plan.Row) { r.Staged, r.Held = &spool.Inputs{}, "Slurm takes no job" }, false, true},
 		"sbatch":                 {plan.Submitting, nil, true, false},
 		"a job that waits":       {plan.Queued, nil, false, false},
