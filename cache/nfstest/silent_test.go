@@ -124,6 +124,7 @@ func TestBridgeSaysThatItsDiskHangsAndCanBeStopped(t *testing.T) {
 		"status":              "! The shared disk does not answer: ",
 		"config check --live": "failed   shared: the disk of ",
 		"doctor":              "failed   shared: the disk of ",
+		"run --once":          " does not answer (a call has not returned for 5s)",
 		"cache ls":            " does not answer (a call has not returned for 5s)",
 		"sweep":               " does not answer (a call has not returned for 5s)",
 	} {

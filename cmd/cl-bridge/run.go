@@ -23,6 +23,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/cmd/internal/assembly"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/metrics/registry"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
@@ -57,8 +58,8 @@ none is lost. A pass refuses to begin while another bridge works on the ledger.
 
 Exit codes of a pass: 0 it did all that it could do; 1 bundles wait until a failure is
 mended (cl-bridge status), or the pass failed; 2 the command line or the configuration
-is wrong; 3 the server or Slurm did not answer, or another bridge works on the ledger;
-4 the server refused the login.`
+is wrong; 3 the server, Slurm or the shared disk did not answer, or another bridge works
+on the ledger; 4 the server refused the login.`
 
 // running are the flags of the command run, and what comes with them.
 type running struct {
@@ -123,6 +124,11 @@ func serve(ctx context.Context, p program.Process, c config.Config, r *running) 
 	log := r.log
 	if p.Getenv("GOGC") == "" {
 		debug.SetGCPercent(heapGrowth)
+	}
+	if r.once { // passes that wait for the disk would pile up: cron begins the next one all the same
+		if err := diskspace.Answers(ctx, c.Shared); err != nil {
+			return fmt.Errorf("start bridge: %w", err)
+		}
 	}
 	cl, slurm, err := connect(ctx, p, c, log)
 	if err != nil {
