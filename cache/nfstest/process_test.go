@@ -23,6 +23,7 @@ func TestMain(m *testing.M) {
 	}
 	code := m.Run()
 	bridgeProgram.Remove()
+	workerProgram.Remove()
 	os.Exit(code)
 }
 

@@ -23,6 +23,7 @@ type bridgeSite struct {
 	t               *testing.T
 	server          *Server
 	program, config string
+	shared          string
 }
 
 // bridgeProgram is cl-bridge.
@@ -33,15 +34,15 @@ var bridgeProgram = testenv.Program{Module: "../..", Package: "./cmd/cl-bridge"}
 func newBridgeSite(t *testing.T) bridgeSite {
 	t.Helper()
 	dir, mount := t.TempDir(), t.TempDir()
-	s := bridgeSite{t, Serve(t, t.TempDir(), Options{}), bridgeProgram.Path(t), filepath.Join(dir, "bridge.toml")}
+	s := bridgeSite{t, Serve(t, t.TempDir(), Options{}), bridgeProgram.Path(t), filepath.Join(dir, "bridge.toml"), filepath.Join(mount, "shared")}
 	s.server.Mount(mount)
 	for _, name := range []string{"sbatch", "squeue", "scancel", "sinfo", "sacct", "sacctmgr", "scontrol"} {
 		testenv.WriteProgram(t, filepath.Join(dir, name), []byte("#!/bin/sh\n[ \"$1\" = --version ] && exec echo slurm 22.05.8\necho no controller >&2; exit 1\n"))
 	}
-	password, shared := filepath.Join(dir, "password"), filepath.Join(mount, "shared")
+	password := filepath.Join(dir, "password")
 	text := fmt.Sprintf("server = \"http://127.0.0.1:1\"\nuser = \"ann\"\npassword_file = %q\nshared = %q\nledger = %q\nworker = %q\n[slurm]\nbin = %q\n[queue.cpu]\n",
-		password, shared, filepath.Join(dir, "ledger.db"), s.program, dir)
-	must(t, errors.Join(os.Mkdir(shared, 0o700), os.WriteFile(password, []byte("secret\n"), 0o600), os.WriteFile(s.config, []byte(text), 0o600)))
+		password, s.shared, filepath.Join(dir, "ledger.db"), s.program, dir)
+	must(t, errors.Join(os.Mkdir(s.shared, 0o700), os.WriteFile(password, []byte("secret\n"), 0o600), os.WriteFile(s.config, []byte(text), 0o600)))
 	return s
 }
 
@@ -103,12 +104,17 @@ func (p bridgeProcess) ends() {
 // run runs a command of cl-bridge that ends by itself, and returns its output.
 func (s bridgeSite) run(args ...string) string {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), testenv.WaitLimit)
+	return output(s.t, s.program, append(args, "--config", s.config)...)
+}
+
+// output runs a program that ends by itself, and returns its output.
+func output(t *testing.T, program string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.WaitLimit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, s.program, append(args, "--config", s.config)...)
-	out, err := cmd.CombinedOutput()
+	out, err := exec.CommandContext(ctx, program, args...).CombinedOutput()
 	if ctx.Err() != nil {
-		s.t.Errorf("%v hangs: %v\n%s", args, err, out)
+		t.Errorf("%v hangs: %v\n%s", args, err, out)
 	}
 	return string(out)
 }
@@ -144,6 +150,32 @@ func TestBridgeSaysThatItsDiskHangsAndCanBeStopped(t *testing.T) {
 	p.says("msg=started ") // the bridge still has its lease
 	p.term()
 	p.ends()
+}
+
+// The cache may be on another disk than the shared directory.
+func TestDoctorSaysThatTheDiskOfTheCacheHangs(t *testing.T) {
+	t.Parallel()
+	s := newBridgeSite(t)
+	text, err := os.ReadFile(s.config)
+	must(t, err)
+	of := strings.Replace(string(text), fmt.Sprintf("shared = %q", s.shared), fmt.Sprintf("shared = %q", t.TempDir()), 1)
+	must(t, os.WriteFile(s.config, fmt.Appendf(nil, "%s[cache]\ndir = %q\n", of, s.shared), 0o600))
+	s.stop()
+	if got, want := s.run("doctor"), "failed   cache.dir: the disk of "+s.shared; !strings.Contains(got, want) {
+		t.Errorf("doctor says\n%swant %q", got, want)
+	}
+}
+
+// workerProgram is cl-worker.
+var workerProgram = testenv.Program{Module: "../..", Package: "./cmd/cl-worker"}
+
+func TestProbeSaysThatTheSharedDiskHangs(t *testing.T) {
+	t.Parallel()
+	s := newBridgeSite(t)
+	s.stop()
+	if got := output(t, workerProgram.Path(t), "probe", "--shared", s.shared); !strings.Contains(got, " does not answer (a call has not returned for 5s)") {
+		t.Errorf("cl-worker probe says\n%s", got)
+	}
 }
 
 func TestBridgeStartsWhenItsDiskAnswers(t *testing.T) {

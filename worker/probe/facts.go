@@ -11,6 +11,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/internal/background"
 	"github.com/cl-slurm/cl-slurm/internal/clocks"
+	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 	"github.com/cl-slurm/cl-slurm/internal/disktrial"
 	"github.com/cl-slurm/cl-slurm/internal/purgers"
 	"github.com/cl-slurm/cl-slurm/internal/tickets"
@@ -56,8 +57,13 @@ type Examiner struct {
 }
 
 // Examine tests the node that it runs on. It takes about a second, and longer where nvidia-smi has to load a driver. It
-// leaves no files.
+// leaves no files. It fails if the shared disk does not answer.
 func (e Examiner) Examine(ctx context.Context) (Report, error) {
+	if e.Shared != "" {
+		if err := diskspace.Answers(ctx, e.Shared); err != nil {
+			return Report{}, err
+		}
+	}
 	r, err := Look(ctx, e.Containers, e.Want, e.Scratch)
 	if err != nil {
 		return r, err

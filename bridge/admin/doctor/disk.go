@@ -19,11 +19,14 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
+// isSilent is the advice about a disk that does not answer.
+const isSilent = "its server may be down, or cut off from this host; other checks of the disk are skipped"
+
 // Shared judges the shared directory on this host. trouble is the error of a write to it from this host; space
 // is the room on its disk.
 func Shared(path string, trouble error, space spool.Space, lowWater plan.LowWater) []Check {
 	if silent := new(diskspace.SilentError); errors.As(trouble, &silent) {
-		return []Check{unreachable("shared", trouble.Error(), "its server may be down, or cut off from this host; other checks of the disk are skipped")}
+		return []Check{unreachable("shared", trouble.Error(), isSilent)}
 	}
 	if errors.Is(trouble, linkonce.ErrUnfit) {
 		return []Check{failed("shared", trouble.Error(), sharedfiles.OtherDisk)}
@@ -112,7 +115,7 @@ func Ledger(l LedgerFound) Check {
 	return ok("ledger", "%s", found)
 }
 
-// disks checks the shared directory and the ledger's place.
+// disks checks the shared directory, whether the cache's disk answers, and the ledger's place.
 func (e *Examination) disks(ctx context.Context) {
 	shared := e.Config.Shared
 	trouble := Writable(ctx, shared)
@@ -127,6 +130,12 @@ func (e *Examination) disks(ctx context.Context) {
 	}
 	e.writable = trouble == nil
 	e.add(Shared(shared, trouble, space, e.Config.LowWater.LowWater)...)
+	if !e.silent {
+		err := diskspace.Answers(ctx, e.CacheDir)
+		if e.silent = errors.As(err, &silent); e.silent {
+			e.add(unreachable("cache.dir", err.Error(), isSilent))
+		}
+	}
 	e.add(e.ledger(ctx))
 }
 

@@ -48,7 +48,7 @@ type Examination struct {
 	Sending func(queues []string)
 
 	checks []Check
-	silent bool // the shared disk does not answer
+	silent bool // the disk of the shared directory or of the cache does not answer
 	// writable is set if this account can make files in the shared directory.
 	writable  bool
 	open      bool // others can write to the bridge's directories
