@@ -176,8 +176,16 @@ func setAttribute(dir string) error {
 	return err
 }
 
-// mountOf returns the type and the options of the mount that a path is on.
+// mountOf returns the type and the options of the mount that a path is on. The kernel's table of mounts has absolute paths
+// without symbolic links.
 func mountOf(path string) (kind string, options []string) {
+	path, err := filepath.EvalSymlinks(path)
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err != nil {
+		return "", nil
+	}
 	text, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return "", nil

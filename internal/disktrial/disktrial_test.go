@@ -47,6 +47,27 @@ func TestLinksBetweenTwoDisksAreRefusedWithTheKernelsWord(t *testing.T) {
 	}
 }
 
+// Many sites name their disks by links, such as /home to /gpfs/home.
+func TestDiskBehindALinkIsTold(t *testing.T) {
+	t.Parallel()
+	memory, err := os.MkdirTemp("/dev/shm", "trial-")
+	if err != nil {
+		t.Skip("no disk in memory: ", err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(memory) })
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(memory, link); err != nil {
+		t.Fatal(err)
+	}
+	want, err := disktrial.Try(t.Context(), memory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := disktrial.Try(t.Context(), link); err != nil || got.Type != want.Type {
+		t.Errorf("the link is on %s, %v; want %s", got.Type, err, want.Type)
+	}
+}
+
 // A lock that a mount keeps to itself gives both programs the lock: so does a lock of another kind.
 func TestLockThatExcludesNobodyIsFound(t *testing.T) {
 	t.Parallel()
