@@ -47,6 +47,7 @@ func TestRuleThatRemovesFilesOfAPathIsFound(t *testing.T) {
 		{map[string]string{"usr/lib/tmpfiles.d/tmp.conf": fedora, "etc/tmpfiles.d/tmp.conf": "# nothing is cleaned\n"}, "/tmp/x", ""},
 		{map[string]string{"usr/lib/tmpfiles.d/tmp.conf": fedora, "etc/tmpfiles.d/lab.conf": "x /tmp/lab\n"}, "/tmp/lab/x", ""},
 		{map[string]string{"usr/lib/tmpfiles.d/tmp.conf": fedora, "etc/tmpfiles.d/lab.conf": "X /tmp/lab\n"}, "/tmp/lab/x", "systemd-tmpfiles removes what is older than 10d below /tmp (/usr/lib/tmpfiles.d/tmp.conf)"},
+		{map[string]string{"usr/lib/tmpfiles.d/tmp.conf": fedora, "etc/tmpfiles.d/lab.conf": "X /tmp/lab\n"}, "/tmp/lab", "systemd-tmpfiles removes what is older than 10d below /tmp (/usr/lib/tmpfiles.d/tmp.conf)"},
 		{map[string]string{"etc/tmpfiles.d/s.conf": "e /scratch/*/work - - - abc:1w2d\n"}, "/scratch/ann/work/x", "systemd-tmpfiles removes what is older than 9d below /scratch/*/work (/etc/tmpfiles.d/s.conf)"},
 		{map[string]string{"etc/tmpfiles.d/s.conf": "e /scratch/*/work - - - 12h\n"}, "/scratch/ann/keep", ""},
 		{map[string]string{"etc/tmpfiles.d/s.conf": "f /scratch/x - - - 1d\nd /scratch 0755 root root 0\ne! %T - - - ~90\nz\n"}, "/tmp/x", "systemd-tmpfiles removes what is older than 1m30s below /tmp (/etc/tmpfiles.d/s.conf)"},

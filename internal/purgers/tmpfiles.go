@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// tmpfiles returns the rules of systemd-tmpfiles with an age, without those from which a line of type x or X takes
-// the target out. A file in /etc or /run replaces the file of that name in /usr/lib (tmpfiles.d(5), CONFIGURATION
+// tmpfiles returns the rules of systemd-tmpfiles with an age, without those from which a line of type x takes the
+// target out. A line of type X keeps a directory and none of its files. A file in /etc or /run replaces the file of that name in /usr/lib (tmpfiles.d(5), CONFIGURATION
 // DIRECTORIES AND PRECEDENCE).
 func (h host) tmpfiles(target string) []Rule {
 	var rules []Rule
@@ -22,7 +22,7 @@ func (h host) tmpfiles(target string) []Rule {
 			seen = append(seen, path.Base(name))
 			for _, line := range h.lines(name) {
 				r, kind := parseTmpfiles(line)
-				if kind == 'x' && covers(r.Dir, target) || kind == 'X' && r.Dir == target {
+				if kind == 'x' && covers(r.Dir, target) {
 					return nil
 				}
 				if r.Age > 0 {
@@ -49,7 +49,7 @@ func parseTmpfiles(line string) (r Rule, kind byte) {
 		Replace(strings.Trim(f[1], `"`))
 	r = Rule{By: "systemd-tmpfiles", Dir: path.Clean(dir)}
 	switch kind = f[0][0]; {
-	case kind == 'x' || kind == 'X':
+	case kind == 'x':
 		return r, kind
 	case strings.IndexByte(cleaned, kind) < 0 || len(f) < 6:
 		return r, 0
