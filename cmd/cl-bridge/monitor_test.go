@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"io"
@@ -11,7 +10,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -21,73 +19,32 @@ import (
 
 // watchedBridge is a running bridge with a log in JSON.
 type watchedBridge struct {
-	site    twinSite
-	process *exec.Cmd
-
-	mu    sync.Mutex
-	lines []map[string]any
+	*testenv.Logging
+	site twinSite
 }
 
 // watch starts a bridge on a site, after some texts were added to its configuration.
-func watch(t *testing.T, before string) *watchedBridge {
+func watch(t *testing.T, before string) watchedBridge {
 	t.Helper()
-	b := &watchedBridge{site: newTwinSite(t)}
+	b := watchedBridge{site: newTwinSite(t)}
 	b.edit(t, "server = ", before+"server = ")
-	b.process = exec.Command("cl-bridge", "run", "--config", b.site.config, "--log-format", "json", "--metrics-listen", "127.0.0.1:0")
-	b.process.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // as a service, without a terminal
-	log, err := b.process.StderrPipe()
-	testenv.Must(t, errors.Join(err, b.process.Start()))
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		for lines := bufio.NewScanner(log); lines.Scan(); {
-			line := map[string]any{}
-			if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
-				t.Errorf("not JSON: %s", lines.Bytes())
-			}
-			b.mu.Lock()
-			b.lines = append(b.lines, line)
-			b.mu.Unlock()
-		}
-	}()
-	t.Cleanup(func() {
-		_ = b.process.Process.Kill()
-		<-read
-		_ = b.process.Wait()
-	})
+	cmd := exec.Command("cl-bridge", "run", "--config", b.site.config, "--log-format", "json", "--metrics-listen", "127.0.0.1:0")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // as a service, without a terminal
+	b.Logging = testenv.StartLogging(t, cmd)
 	return b
 }
 
 // edit replaces a text in the configuration.
-func (b *watchedBridge) edit(t *testing.T, old, with string) {
+func (b watchedBridge) edit(t *testing.T, old, with string) {
 	t.Helper()
 	text, err := os.ReadFile(b.site.config)
 	testenv.Must(t, err)
 	testenv.Must(t, os.WriteFile(b.site.config, []byte(strings.Replace(string(text), old, with, 1)), 0o600))
 }
 
-// await returns the log's first line with a message and a key of that value; empty for any.
-func (b *watchedBridge) await(t *testing.T, msg, key string) map[string]any {
+func (b watchedBridge) hangUp(t *testing.T) {
 	t.Helper()
-	var found map[string]any
-	var seen []map[string]any
-	testenv.Await(t, "the log says "+msg+" "+key, func() bool {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		seen = b.lines
-		for _, line := range b.lines {
-			if line["msg"] == msg && (key == "" || line["key"] == key) {
-				found = line
-			}
-		}
-		return found != nil
-	}, &seen)
-	return found
-}
-
-func (b *watchedBridge) hangUp(t *testing.T) {
-	t.Helper()
-	testenv.Must(t, b.process.Process.Signal(syscall.SIGHUP))
+	testenv.Must(t, b.Process.Signal(syscall.SIGHUP))
 }
 
 // bridgeLabel is the first label of each metric: several bridges of a host may write files for its node_exporter.
@@ -97,7 +54,7 @@ func TestBridgeServesAndWritesItsMetrics(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "cl-bridge.prom")
 	b := watch(t, "metrics_file = \""+file+"\"\n")
-	address, _ := b.await(t, "serving metrics", "")["address"].(string)
+	address, _ := b.AwaitLine(t, "serving metrics", "")["address"].(string)
 	var page string
 	testenv.Await(t, "the metrics show an answered check-in and an answer of Slurm", func() bool {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
@@ -125,7 +82,7 @@ func TestBridgeServesAndWritesItsMetrics(t *testing.T) {
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o644 {
 		t.Errorf("node_exporter cannot read the file: %v, %v", info, err)
 	}
-	testenv.Must(t, b.process.Process.Signal(syscall.SIGTERM))
+	testenv.Must(t, b.Process.Signal(syscall.SIGTERM))
 	testenv.Await(t, "the file goes with the bridge", func() bool {
 		_, err := os.Stat(file)
 		return errors.Is(err, os.ErrNotExist)
@@ -135,7 +92,7 @@ func TestBridgeServesAndWritesItsMetrics(t *testing.T) {
 func TestReloadTellsWhatHasChangedOrWhyNot(t *testing.T) {
 	t.Parallel()
 	b := watch(t, "max_attempts = 3\n")
-	b.await(t, "started", "")
+	b.AwaitLine(t, "started", "")
 	b.edit(t, "[queue.cpu]", "[[map]]\nusers = [\"*\"]\nnice = 7\n[queue.gpu]\npartition = \"gpu\"\n[queue.cpu]\nmax_time = \"2d\"")
 	b.edit(t, "max_attempts = 3", "max_attempts = 4\ndisk_settle = \"20s\"")
 	b.hangUp(t)
@@ -143,15 +100,15 @@ func TestReloadTellsWhatHasChangedOrWhyNot(t *testing.T) {
 		"queue.gpu": "queue.gpu is new: a queue", "queue.cpu.max_time": "queue.cpu.max_time: none → 2d", "max_attempts": "max_attempts: 3 → 4",
 		"map": "map: none → *: nice 7",
 	} {
-		if line := b.await(t, "a key has changed", key); line["change"] != want {
+		if line := b.AwaitLine(t, "a key has changed", key); line["change"] != want {
 			t.Errorf("%v, want %q", line, want)
 		}
 	}
-	b.await(t, "a key has changed that a running bridge does not follow: start the bridge again", "disk_settle")
+	b.AwaitLine(t, "a key has changed that a running bridge does not follow: start the bridge again", "disk_settle")
 
 	b.edit(t, "[queue.gpu]", "[queue.gpu")
 	b.hangUp(t)
-	line := b.await(t, "the configuration was read again and refused; nothing has changed", "")
+	line := b.AwaitLine(t, "the configuration was read again and refused; nothing has changed", "")
 	if words, _ := line["error"].(string); !strings.Contains(words, "bridge.toml: line ") {
 		t.Errorf("%v", line)
 	}
@@ -176,15 +133,15 @@ func TestReloadTellsWhatHasChangedOrWhyNot(t *testing.T) {
 func TestReloadRefusesAConfigurationThatOthersCanWrite(t *testing.T) {
 	t.Parallel()
 	b := watch(t, "max_attempts = 3\n")
-	b.await(t, "started", "")
+	b.AwaitLine(t, "started", "")
 	b.edit(t, "max_attempts = 3", "max_attempts = 4")
 	testenv.Must(t, os.Chmod(b.site.config, 0o666))
 	b.hangUp(t)
-	line := b.await(t, "the configuration was read again and refused; nothing has changed", "")
+	line := b.AwaitLine(t, "the configuration was read again and refused; nothing has changed", "")
 	if words, _ := line["error"].(string); !strings.Contains(words, "everybody can write to") {
 		t.Errorf("%v", line)
 	}
 	testenv.Must(t, os.Chmod(b.site.config, 0o600))
 	b.hangUp(t)
-	b.await(t, "a key has changed", "max_attempts")
+	b.AwaitLine(t, "a key has changed", "max_attempts")
 }

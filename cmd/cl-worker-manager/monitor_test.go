@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -11,7 +9,6 @@ import (
 	"os/user"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -20,65 +17,15 @@ import (
 	"github.com/cl-slurm/cl-slurm/pilot"
 )
 
-// watched is a running manager with a log in JSON.
-type watched struct {
-	*exec.Cmd
-
-	mu    sync.Mutex
-	lines []map[string]any
-}
-
 // watch starts a manager in a directory, in which Slurm's commands are scripts.
-func watch(t *testing.T, dir string, args ...string) *watched {
+func watch(t *testing.T, dir string, args ...string) *testenv.Logging {
 	t.Helper()
 	bin := filepath.Join(dir, "slurm")
 	writeSlurmCommands(t, bin)
-	w := &watched{Cmd: exec.Command("cl-worker-manager", args...)}
-	w.Dir = dir
-	w.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "HOME="+dir, "SLURM_CONF=", "CODALAB_USERNAME=ann", "CODALAB_PASSWORD=secret")
-	log, err := w.StderrPipe()
-	testenv.Must(t, errors.Join(err, w.Start()))
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		for lines := bufio.NewScanner(log); lines.Scan(); {
-			line := map[string]any{}
-			if err := json.Unmarshal(lines.Bytes(), &line); err != nil || line["level"] == nil || line["msg"] == nil {
-				t.Errorf("%v: %s", err, lines.Bytes())
-			}
-			if strings.Contains(lines.Text(), "secret") {
-				t.Errorf("the password is in the log: %s", lines.Bytes())
-			}
-			w.mu.Lock()
-			w.lines = append(w.lines, line)
-			w.mu.Unlock()
-		}
-	}()
-	t.Cleanup(func() {
-		_ = w.Process.Kill()
-		<-read
-		_ = w.Wait()
-	})
-	return w
-}
-
-// await returns the log's first line with a message.
-func (w *watched) await(t *testing.T, msg string) (found map[string]any) {
-	t.Helper()
-	var seen []map[string]any
-	testenv.Await(t, "the log says "+msg, func() bool {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		seen = w.lines
-		for _, line := range w.lines {
-			if line["msg"] == msg {
-				found = line
-				return true
-			}
-		}
-		return false
-	}, &seen)
-	return found
+	cmd := exec.Command("cl-worker-manager", args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "HOME="+dir, "SLURM_CONF=", "CODALAB_USERNAME=ann", "CODALAB_PASSWORD=secret")
+	return testenv.StartLogging(t, cmd, "secret")
 }
 
 func TestOperatorSeesWhyNoWorkerIsStarted(t *testing.T) {
@@ -92,7 +39,7 @@ func TestOperatorSeesWhyNoWorkerIsStarted(t *testing.T) {
 	testenv.Must(t, os.Mkdir(filepath.Join(dir, "slurm"), 0o755))
 	testenv.Must(t, os.WriteFile(filepath.Join(dir, "slurm", "refuse"), nil, 0o600))
 	m := watch(t, dir, "--server", web.URL, "--log-format", "json", "--metrics-listen", "127.0.0.1:0", "--metrics-file", file, "slurm-batch", "--job-name", "lab")
-	address, _ := m.await(t, "serving metrics")["address"].(string)
+	address, _ := m.AwaitLine(t, "serving metrics", "")["address"].(string)
 	var page string
 	see := func(what string, samples ...string) {
 		t.Helper()
@@ -131,20 +78,20 @@ func TestOperatorSeesWhyNoWorkerIsStarted(t *testing.T) {
 	if err != nil || !strings.Contains(string(text), "cl_worker_manager_build_info"+labels) {
 		t.Errorf("the file for node_exporter: %v\n%s", err, text)
 	}
-	if line := m.await(t, "cannot start a worker"); line["level"] != "WARN" || !strings.Contains(line["error"].(string), "Invalid account") || !strings.HasSuffix(line["again"].(string), "Z") {
+	if line := m.AwaitLine(t, "cannot start a worker", ""); line["level"] != "WARN" || !strings.Contains(line["error"].(string), "Invalid account") || !strings.HasSuffix(line["again"].(string), "Z") {
 		t.Errorf("%v", line)
 	}
-	if line := m.await(t, "bundle left out"); line["bundle"] != left {
+	if line := m.AwaitLine(t, "bundle left out", ""); line["bundle"] != left {
 		t.Errorf("%v", line)
 	}
 	testenv.Must(t, os.Remove(filepath.Join(dir, "slurm", "refuse")))
 	see("the worker runs", `result="accepted"} 1`, `state="starting"} 1`)
-	name, _ := m.await(t, "started a worker")["worker"].(string)
+	name, _ := m.AwaitLine(t, "started a worker", "")["worker"].(string)
 	if id := strings.TrimPrefix(name, "host-"); !pilot.IsID(pilot.ID(id)) || id == name {
 		t.Errorf("the worker's id is %s", name)
 	}
 	testenv.Must(t, m.Process.Signal(syscall.SIGTERM))
-	m.await(t, "ended: workers go on")
+	m.AwaitLine(t, "ended: workers go on", "")
 	testenv.Await(t, "the file goes with the manager", func() bool {
 		_, err := os.Stat(file)
 		return errors.Is(err, os.ErrNotExist)
@@ -155,7 +102,7 @@ func TestOperatorSeesWhyNoWorkerIsStarted(t *testing.T) {
 func TestErrorThatEndsAManagerIsItsLastLine(t *testing.T) {
 	t.Parallel()
 	m := watch(t, t.TempDir(), "--server", "http://127.0.0.1:1", "--log-format", "json", "--once", "slurm-batch")
-	if line := m.await(t, "the program ends"); !strings.Contains(line["error"].(string), "127.0.0.1:1") || line["level"] != "ERROR" {
+	if line := m.AwaitLine(t, "the program ends", ""); !strings.Contains(line["error"].(string), "127.0.0.1:1") || line["level"] != "ERROR" {
 		t.Errorf("%v", line)
 	}
 }
