@@ -23,12 +23,12 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// Logs is what was written down about a bundle.
+// Logs has the records about a bundle.
 type Logs struct {
 	heartbeat.Explanation
 
 	Attempts []Attempt `json:"attempts"`
-	// Lines are those of the bridge's log that name the bundle, and Source is where they are from. LogTrouble says
+	// Lines are those of the bridge's log that name the bundle, and Source is their origin. LogTrouble says
 	// why there are none; empty if there are.
 	Lines      []string `json:"log"`
 	Source     string   `json:"log_source,omitempty"`

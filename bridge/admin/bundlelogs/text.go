@@ -52,7 +52,7 @@ func head(f File) string {
 	return said + "\n"
 }
 
-// asLines ends a text with a line feed, and makes lines of what a carriage return would hide.
+// asLines ends a text with a line feed, and makes lines of the parts that a carriage return would hide.
 func asLines(text string) string {
 	text = strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\r", "\n")
 	if text != "" && !strings.HasSuffix(text, "\n") {

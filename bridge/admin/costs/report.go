@@ -16,7 +16,7 @@ type Report struct {
 	Sums []Sum `json:"sums,omitempty"`
 	// Total is the sum of all jobs.
 	Total Sum `json:"total"`
-	// Note says what is not known; empty if all is.
+	// Note names the unknown facts; empty if all are known.
 	Note string `json:"note,omitempty"`
 }
 

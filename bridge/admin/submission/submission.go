@@ -23,17 +23,17 @@ type Submission struct {
 	Queue  string `json:"queue"`
 	// Job is the job of the submission, if Slurm has it already; 0 if it is the next one.
 	Job sbatch.JobID `json:"job,omitempty"`
-	// Command is what the bridge runs, and Script what it gives it on its standard input.
+	// Command is the command line that the bridge runs, and Script the standard input that it gives it.
 	Command []string `json:"command"`
 	Script  string   `json:"script"`
-	// Refusal says why the bridge or Slurm refuses it; empty if they do not.
+	// Refusal is the reason for which the bridge or Slurm refuses it; empty if they do not.
 	Refusal string `json:"refusal,omitempty"`
 	// Limits are sentences about those limits of Slurm's QOS and associations that bound the number of jobs or their
 	// resources together, with their use if Slurm tells it.
 	Limits []string `json:"limits,omitempty"`
 	// Full says that Slurm takes no more of such jobs until some end; empty if it does.
 	Full string `json:"full,omitempty"`
-	// Expected is when and where Slurm would start it; nil if Slurm does not say, or has the job.
+	// Expected is the start by Slurm's present plan, with its time and place; nil if Slurm does not say, or has the job.
 	Expected *sbatch.Expected `json:"expected,omitempty"`
 }
 
