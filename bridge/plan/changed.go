@@ -29,7 +29,7 @@ func (p Policy) SiteChanges(r Row, d sbatch.Details) string {
 	return strings.Join(changes, ", and ")
 }
 
-// siteChanged says what the site has changed of the job, in a sentence.
+// siteChanged names the changes of the site to the job, in a sentence.
 func (r Row) siteChanged() string {
 	return "The site has changed the job: " + r.SiteChanges + ". The site's administrators can change it back."
 }

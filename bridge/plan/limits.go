@@ -10,7 +10,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// JobKind is what decides which limits of Slurm's QOS and associations apply to a job of the bridge.
+// JobKind has the properties of a job that decide which limits of Slurm's QOS and associations apply to a job of the bridge.
 type JobKind struct{ Partition, Account, QOS string }
 
 // kind returns the kind of the queue's jobs.

@@ -88,7 +88,7 @@ func holderOf(h sbatch.LimitHolder) (who, of string) {
 	return upperFirst(account), ""
 }
 
-// amount spells n of what a limit is on.
+// amount spells n of the resource of a limit.
 func amount(l sbatch.Limit, n int64) string {
 	switch {
 	case l.Kind.OnRunning() || l.Kind.OnSubmissions():

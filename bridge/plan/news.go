@@ -136,7 +136,7 @@ type Canary struct {
 	Failure string `json:",omitempty"`
 	// Refusal is Slurm's reason to accept no job of the queue; empty if it accepts one.
 	Refusal string `json:",omitempty"`
-	// SiteChanges are what the site has changed of the row's job (Policy.SiteChanges).
+	// SiteChanges are the changes of the site to the row's job (Policy.SiteChanges).
 	SiteChanges string `json:",omitempty"`
 }
 

@@ -44,7 +44,7 @@ func (r Row) pendingStatus() string {
 	return strings.Join(sentences, " ")
 }
 
-// placeSentence says how many jobs are ahead.
+// placeSentence tells the number of jobs ahead.
 func placeSentence(t sbatch.Turn) string {
 	switch {
 	case t.Ahead == 0:
