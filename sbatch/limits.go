@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// LimitHolder says whose limit a limit is.
+// LimitHolder names the kind of the holder of a limit.
 //
 //	Account             all jobs of an account and of the accounts below it
 //	Account, User       the jobs of a user's association; Partition is set if that is for one partition alone
@@ -20,7 +20,7 @@ type LimitHolder struct {
 	Partition string `json:"partition,omitempty"`
 }
 
-// LimitKind is what a limit is on, as scontrol show assoc_mgr spells it.
+// LimitKind is the quantity that a limit bounds, as scontrol show assoc_mgr spells it.
 type LimitKind string
 
 // The kinds of limits (sacctmgr(1): specifications for associations and QOS). PJ is a job, PN a job's part on one node,

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// LimitUse is the present use of what limits are on, as the controller counts it. The zero value knows nothing.
+// LimitUse is the present use of the quantities that limits bound, as the controller counts it. The zero value knows nothing.
 type LimitUse struct {
 	// Used has the use by the bare limit.
 	Used map[Limit]int64
