@@ -142,8 +142,8 @@ func timeLimit(seconds float64) time.Duration {
 	return time.Duration(seconds * float64(time.Second))
 }
 
-// Limits of the last measurement of the disk, for which the bridge waits: of a run with a limit, and of
-// others.
+// Limits of the last measurement of the disk, for which the bridge waits: of a run with a limit or on a full disk, and
+// of others.
 const (
 	judgedWalkTime = time.Minute
 	finalWalkTime  = 100 * time.Millisecond
@@ -175,7 +175,7 @@ func (r *attemptRun) watchDisk(ctx context.Context, stopCommand context.CancelCa
 // returns a *limitError if the run has exceeded its limit. unmeasured is the reason why that is not known.
 func (r *attemptRun) finalDisk(ctx context.Context, hurry bool) (overLimit, unmeasured error) {
 	limit, longest := r.spec.DiskBytes, finalWalkTime
-	if limit > 0 && !hurry {
+	if !hurry && (limit > 0 || diskFull(r.spec.RunDir)) { // the verdict depends on it
 		longest = judgedWalkTime
 	}
 	walk, cancel := context.WithTimeout(ctx, longest)
