@@ -177,7 +177,7 @@ func TestTimedOutRunGoesOnWithItsFiles(t *testing.T) {
 	failed := run(t, s, "timed", "sleep 600", "--resume", "1", "--request-time", "4s")
 	local := run(t, s, "local", "sleep 600", "--resume", "1", "--request-time", "4s")
 	for bundle, want := range map[string]string{
-		failed: `Time limit exceeded\. \(TERM at container uptime .*s, 2\.0s before the time limit 4\.0s\) .* The run was resumed 1 time before, as often as it asks for \(--resume 1\)\. Its attempts before ran on n[12] \(Slurm job \d+\)\.`,
+		failed: `Time limit exceeded\. \(TERM at container uptime .*s, \d\.\ds before the time limit 4\.0s\) .* The run was resumed 1 time before, as often as it asks for \(--resume 1\)\. Its attempts before ran on n[12] \(Slurm job \d+\)\.`,
 		local:  `Time limit exceeded\. .* It is not resumed, because the runs of queue local work on the nodes' own disks\.`,
 	} {
 		if state := ended(t, s, bundle); state != "failed" {
