@@ -13,9 +13,10 @@ import (
 // of the runs in question of these users, by id; members is nil for those of all users.
 func Fill(ctx context.Context, data *store.Store, capacities []plan.Capacity, runsOf func(members map[string]bool) []string) error {
 	f := finder{store: data, runsOf: runsOf, found: map[[2]string]plan.Clientele{}}
-	for i, c := range capacities {
+	for i := range capacities {
+		c := &capacities[i]
 		var err error
-		if capacities[i].Serves, err = f.of(ctx, c.Worker.User, c.Group); err != nil {
+		if c.Serves, err = f.of(ctx, c.Worker.User, c.Group); err != nil {
 			return err
 		}
 	}

@@ -241,7 +241,7 @@ func TestCapacityIsWhatRunsLeaveOfAWorker(t *testing.T) {
 	capacities, counts, more := h.TakeCapacities(start)
 	want := plan.Capacity{
 		Worker: key, Total: codalab.Resources{CPUs: 4, Memory: 8 << 30, Disk: 7}, Free: codalab.Resources{CPUs: 1, Memory: 4 << 30, Disk: 7},
-		Nodes: []codalab.Resources{{CPUs: 2, Memory: 4 << 30, Disk: 7}}, RunsLeft: 2, Running: 2, Dependencies: map[[2]string]bool{},
+		Nodes: []codalab.Resources{{CPUs: 2, Memory: 4 << 30, Disk: 7}}, RunsLeft: 2, Running: 2,
 	}
 	if diff := cmp.Diff([]plan.Capacity{want}, capacities); diff != "" || !more {
 		t.Errorf("more %v (-want +got):\n%s", more, diff)

@@ -125,6 +125,7 @@ func (h *Hub) TakeCapacities(now time.Time) (all []plan.Capacity, counts plan.Ru
 	defer h.mu.Unlock()
 	more, h.roomier = h.roomier, false
 	counts = plan.RunCounts{}
+	all = make([]plan.Capacity, 0, len(h.workers))
 	for _, w := range h.workers {
 		for _, run := range w.runs {
 			counts.Add(run.ownerID, w.key)
@@ -157,6 +158,9 @@ func (h *Hub) takesRuns(w *worker, now time.Time) bool {
 // capacity returns the capacity of a worker.
 func (w *worker) capacity() plan.Capacity {
 	c := w.room()
+	if len(w.last.Dependencies) == 0 {
+		return c
+	}
 	c.Dependencies = make(map[[2]string]bool, len(w.last.Dependencies))
 	for _, d := range w.last.Dependencies {
 		c.Dependencies[d] = true

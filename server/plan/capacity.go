@@ -32,7 +32,7 @@ type Capacity struct {
 	// Closed means that the worker takes no runs at all now. WhyClosed is its reason; empty if it gives none.
 	Closed    bool
 	WhyClosed string
-	// Dependencies has the uuid and the path of each dependency on the worker's disk.
+	// Dependencies has the uuid and the path of each dependency on the worker's disk; nil for none.
 	Dependencies map[[2]string]bool
 	SharedDisk   bool
 	// Secrets is set for a worker that gives a run its secrets.

@@ -39,17 +39,20 @@ func newPlaces(capacities []Capacity, counts RunCounts, quotas map[string]Quota)
 		v.counts = RunCounts{}
 	}
 	groups := map[[2]string]bool{} // by user and group: the workers of one have the same Permitted
-	for _, c := range capacities {
+	own := slices.Clone(capacities)
+	v.all = make([]*Capacity, 0, len(own))
+	for i := range own {
+		c := &own[i]
 		if !c.AwaySince.IsZero() {
-			v.away = append(v.away, &c)
+			v.away = append(v.away, c)
 			continue
 		}
 		tag := ""
 		if c.Exclusive {
 			tag = c.Tag
 		}
-		v.byTag[tag] = append(v.byTag[tag], &c)
-		v.all = append(v.all, &c)
+		v.byTag[tag] = append(v.byTag[tag], c)
+		v.all = append(v.all, c)
 		key := [2]string{c.Worker.User, c.Group}
 		if len(c.Serves.Permitted) > 0 && !groups[key] {
 			groups[key] = true
