@@ -197,10 +197,10 @@ type job struct{ id, state, node string }
 func (s site) jobs(t *testing.T, bundle string) []job {
 	t.Helper()
 	var found []job
-	out := s.on(t, login, "sacct --allocations --noheader --parsable2 --format=JobName%60,JobID,State,NodeList --starttime=now-1day")
+	out := s.on(t, login, "sacct --allocations --noheader --parsable2 --format=JobName%200,JobID,State,NodeList --starttime=now-1day")
 	for line := range strings.Lines(out) {
 		fields := strings.Split(strings.TrimSpace(line), "|")
-		if len(fields) == 4 && strings.HasPrefix(fields[0], jobName(bundle)) {
+		if len(fields) == 4 && isOf(fields[0], bundle) {
 			found = append(found, job{fields[1], strings.Fields(fields[2])[0], fields[3]})
 		}
 	}
@@ -213,7 +213,7 @@ func (s site) node(t *testing.T, bundle string) string {
 	s.until(t, bundle, "running")
 	out := s.on(t, login, "squeue --me --noheader --states=running --format='%j %N'")
 	for line := range strings.Lines(out) {
-		if name, node, _ := strings.Cut(strings.TrimSpace(line), " "); strings.HasPrefix(name, jobName(bundle)) {
+		if name, node, _ := strings.Cut(strings.TrimSpace(line), " "); isOf(name, bundle) {
 			return node
 		}
 	}
@@ -221,5 +221,8 @@ func (s site) node(t *testing.T, bundle string) string {
 	return ""
 }
 
-// jobName returns the beginning of the names of a bundle's jobs.
-func jobName(bundle string) string { return "cl-researcher-" + bundle[2:14] + "." }
+// isOf reports whether a job's name is that of one of a bundle's jobs. The names of the owner and of the bundle precede
+// the bundle's digits.
+func isOf(name, bundle string) bool {
+	return strings.HasPrefix(name, "cl-researcher-") && strings.Contains(name, "-"+bundle[2:14]+".")
+}
