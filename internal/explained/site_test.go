@@ -47,8 +47,10 @@ func (q *question) ask(command func() string) string {
 // sites has the site of the test of ends, which closes it: nil before that, and if no test needed one.
 var sites []*testsite.Site
 
+// siteConfig lets the bridge see a job more than once within disk_settle: Slurm shows a job whose launch has failed as
+// FAILED for a moment, before it puts the job back into the queue.
 const siteConfig = `stage_patience = "1s"
-disk_settle = "1s"
+disk_settle = "4s"
 max_attempts = 1
 [slurm]
 observe_every = "1s"
