@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -69,9 +70,21 @@ type sweeping struct {
 }
 
 // old reports whether a file is older than so many Graces.
+//
+// A process that was killed while it created a file on NFS 3 may have left it with any time, also one in the future
+// (createEmpty). The time of the last change of status is the file server's, so the earlier of both counts.
 func (w *sweeping) old(path string, graces int) bool {
 	info, err := os.Lstat(path)
-	return err == nil && w.now.Sub(info.ModTime()) > time.Duration(graces)*w.o.Grace
+	if err != nil {
+		return false
+	}
+	written := info.ModTime()
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		if changed := time.Unix(st.Ctim.Unix()); changed.Before(written) {
+			written = changed
+		}
+	}
+	return w.now.Sub(written) > time.Duration(graces)*w.o.Grace
 }
 
 // removeLeftover removes a leftover, unless this is a dry run. It reports whether it did, or would

@@ -137,6 +137,23 @@ func TestDirectoryThatWasHalfMadeForAGroupIsSwept(t *testing.T) {
 	wantGone(t, left)
 }
 
+// NFS 3 makes a file for O_EXCL in two calls, and a client that is killed between them leaves it with an arbitrary time.
+func TestLeftoverWithATimeInTheFutureIsSwept(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	c := openInside(t, dir, Options{Settle: -1, Grace: 1})
+	got(t, c, "", text("content"))
+	left := filepath.Join(c.place(sizesPlace), probePrefix+"1")
+	later := time.Date(2038, 1, 1, 0, 0, 0, 0, time.UTC)
+	if err := errors.Join(os.WriteFile(left, nil, 0o600), os.Chtimes(left, later, later)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Trim(t.Context(), TrimOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	wantGone(t, left)
+}
+
 func TestOneBadRecordDoesNotStopTheSweep(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
