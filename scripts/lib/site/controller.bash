@@ -96,15 +96,22 @@ nodes_are_well() {
   return "$well"
 }
 
-# stop_controller ends all processes in the controller's namespaces.
+# stop_controller ends all processes in the controller's namespaces. A mount namespace
+# that is open keeps its number. Otherwise the kernel would give the number to the next
+# namespace of the machine, perhaps a container's, and the container would be killed.
 stop_controller() {
-  local name room=''
-  ! is_running room || room=$(readlink "/proc/$pid/ns/mnt")
+  local name room='' held=''
+  if is_running room; then
+    exec {held}<"/proc/$pid/ns/mnt"
+    room=$(readlink "/proc/self/fd/$held")
+  fi
   for name in slurmctld slurmdbd mariadbd munged room; do stop "$name"; done
   [[ -z $room ]] || poll 20 kill_namespace "$room" || die "processes of the controller cannot be ended"
+  [[ -z $held ]] || exec {held}<&-
 }
 
-# kill_namespace NAMESPACE kills the processes of a mount namespace, and succeeds when none is left.
+# kill_namespace NAMESPACE kills the processes of a mount namespace that the caller holds
+# open, and succeeds when none is left.
 kill_namespace() {
   local ids
   mapfile -t ids < <(find /proc/[0-9]*/ns/mnt -printf '%l %p\n' 2>/dev/null | awk -F'[ /]' -v room="$1" '$1 == room { print $4 }' || true)
