@@ -48,7 +48,9 @@ func (c commands) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, err
 				noteNoJob()
 				return
 			}
-			_, _ = submit() // the answer is lost
+			if _, err := submit(); err != nil { // the answer is lost
+				noteNoJob()
+			}
 		})
 		return 0, unclear("Socket timed out on send/recv operation")
 	case w.fault(SubmitRefused):
@@ -69,7 +71,11 @@ func (c commands) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, err
 	}
 	lost := w.fault(SubmitLost)
 	id, err := submit()
-	if lost {
+	switch {
+	case lost && err != nil: // the refusal is lost, too; the accounting database may show its ghost as pending
+		noteNoJob()
+		fallthrough
+	case lost:
 		return 0, unclear("Socket timed out on send/recv operation")
 	}
 	if err != nil && r.Exclude == "" {
