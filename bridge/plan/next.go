@@ -387,6 +387,7 @@ func (d *decision) applyStarted(s spool.Started) {
 	case d.row.Begun == nil:
 		d.row.Begun = &s
 		d.followJob(s)
+		d.row.SubmittedAsBegun = d.row.Job.Submitted
 	}
 }
 

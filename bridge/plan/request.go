@@ -165,5 +165,6 @@ func (q Queue) commandLimit(res codalab.Resources) time.Duration {
 // Shows reports whether the row already holds these observed jobs, so that the bridge need not decide it.
 func (r Row) Shows(jobs []sbatch.Job) bool {
 	return len(jobs) == 1 && jobs[0] == r.Job && r.ImpossibleSince.IsZero() && r.Job.State != sbatch.StateRevoked &&
-		r.NoJobSince.IsZero() == !jobs[0].State.Ended() && (r.Phase == Queued || r.Phase == Running)
+		r.NoJobSince.IsZero() == !jobs[0].State.Ended() && (r.Phase == Queued || r.Phase == Running) &&
+		(r.Begun == nil || r.Requeued || !r.jobIsBack()) // a later snapshot may prove what an earlier one does not (noteRequeued)
 }

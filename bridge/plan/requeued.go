@@ -9,12 +9,20 @@ import (
 )
 
 // noteRequeued notes that Slurm has put the job back into the queue since the attempt began: a requeue makes the time of
-// submission later (Slurm src/slurmctld/job_mgr.c: _job_requeue_op). The begin has the time of the node's clock. If that is
-// slow, the state of the job shows that it has not come back.
-func (d *decision) noteRequeued() {
-	begun := d.row.Begun
-	if begun != nil && !begun.At.IsZero() && d.row.jobIsBack() && d.row.Job.Submitted.After(begun.At.Add(ClockSlack)) {
-		d.row.Requeued = true
+// submission later (Slurm src/slurmctld/job_mgr.c: _job_requeue_op). asked is the time of the question for the job.
+//
+// A site's cache in front of squeue may show the job as it was before its begin. It then has the time that the bridge knew
+// when it learnt of the begin. A bridge that knew none compares with the begin, which has the time of the node's clock. If
+// that is slow, the state of the job shows that it has not come back.
+func (d *decision) noteRequeued(asked time.Time) {
+	r := &d.row
+	switch known, now := r.SubmittedAsBegun, r.Job.Submitted; {
+	case r.Begun == nil:
+	case !r.jobIsBack():
+		r.SubmittedAsBegun = cmp.Or(known, now)
+	case !known.IsZero() && now.After(known) && asked.After(r.PhaseSince),
+		!r.Begun.At.IsZero() && now.After(r.Begun.At.Add(ClockSlack)):
+		r.Requeued = true
 	}
 }
 
@@ -23,8 +31,7 @@ func (d *decision) noteRequeued() {
 // scontrol requeuehold, its start might never come. The worker may still write its record, so the job has to be back for
 // couldStart, and the disk is read once more.
 //
-// A site's cache in front of squeue may show the job as it was before its begin. Without the proof of noteRequeued the
-// worker may thus live, so a job that is held for couldStart is stopped first.
+// Without the proof of noteRequeued the worker may live, so a job that is held for couldStart is stopped first.
 func (d *decision) concludedAsRequeued() bool {
 	job := d.row.Job
 	held := job.State == sbatch.StatePending && sbatch.Explain(job.Reason).Category == sbatch.WaitsForRelease ||

@@ -205,6 +205,9 @@ type Attempt struct {
 	// Requeued is set once Slurm has shown that it put the job back into the queue after the attempt had begun. The job's
 	// next start cannot begin the attempt again.
 	Requeued bool `json:"requeued,omitempty"`
+	// SubmittedAsBegun is the job's time of submission as the bridge knew it when it learnt that the attempt had begun, or
+	// else as a snapshot first showed it after that; zero if it is not known.
+	SubmittedAsBegun time.Time `json:"submitted_as_begun,omitzero"`
 	// RevokedSince is the time at which Slurm first showed the job REVOKED since the bridge was started;
 	// zero while it does not.
 	RevokedSince time.Time `json:"revoked_since,omitzero"`

@@ -32,7 +32,7 @@ func (d *decision) fromSlurm() Verdict {
 	case d.mayHaveBegun():
 		ran = "and its records are gone from the shared disk"
 	}
-	if v, ok := d.fromExitStatus(); ok && d.row.Exit == nil {
+	if v, ok := d.fromExitStatus(); ok && d.row.Exit == nil && !d.row.Requeued { // else the status is that of a later start
 		return v
 	}
 	if d.row.Standalone {
@@ -68,6 +68,9 @@ func (d *decision) fromSlurm() Verdict {
 	case sbatch.StateNodeFail, sbatch.StateBootFail:
 		return platform("The node of Slurm job %s failed %s (%s).", job.ID, ran, job.State)
 	default: // every other state, unknown ones too, is the last case
+	}
+	if d.row.Requeued {
+		return d.putBack("")
 	}
 	output := ""
 	switch {

@@ -122,7 +122,7 @@ func (d *decision) applySlurm() {
 			d.wantEffect(ReadRecords)
 		}
 		d.row.Job, d.row.NoJobSince = job, time.Time{}
-		d.noteRequeued()
+		d.noteRequeued(s.Asked)
 	case ok:
 		if known := d.row.Job; job.ID == known.ID && job.State == known.State { // from the accounting database
 			job.Exit, job.CancelledBy, job.Canceller = cmp.Or(job.Exit, known.Exit), cmp.Or(job.CancelledBy, known.CancelledBy), cmp.Or(job.Canceller, known.Canceller)

@@ -190,12 +190,16 @@ func cancelEnds() map[string]end {
 			b.runs(t)
 			b.cl(t, "kill", b.uuid)
 		}},
-		"requeued by root": {command: waitsForGo, act: func(t *testing.T, b *bundle) {
+		"requeued by root": {queue: "closed", command: waitsForGo, act: whileItWaits(func(t *testing.T, b *bundle, id string) { // so the bridge has seen the job
 			t.Helper()
-			id := requeued(t, b)
-			b.job(t, "BeginTime")
-			b.site.s.root(t, "scontrol", "update", "JobId="+id, "StartTime=now")
-		}},
+			b.site.s.root(t, "scontrol", "update", "JobId="+id, "Partition=cpu")
+			requeued(t, b)
+			testenv.Await(t, "the bridge knows it", func() bool {
+				state, status := b.shown(t)
+				return state != "running" || strings.Contains(status, "back into the queue")
+			})
+			_, _ = b.site.s.try("scontrol", "update", "JobId="+id, "StartTime=now") // the bridge may have ended the job
+		})},
 		"killed by cl kill while it waits": {queue: "closed", command: waitsForGo, act: whileItWaits(func(t *testing.T, b *bundle, _ string) { t.Helper(); b.cl(t, "kill", b.uuid) })},
 	}
 }
@@ -364,10 +368,9 @@ func heldAfterAFailedLaunch(t *testing.T, b *bundle) {
 
 // requeued puts the job of a bundle that runs back into the queue. The bridge's jobs may not be requeued, until an
 // administrator changes that.
-func requeued(t *testing.T, b *bundle) (id string) {
+func requeued(t *testing.T, b *bundle) {
 	t.Helper()
-	id = b.runs(t)
+	id := b.runs(t)
 	b.site.s.root(t, "scontrol", "update", "JobId="+id, "Requeue=1")
 	b.site.s.root(t, "scontrol", "requeue", id)
-	return id
 }

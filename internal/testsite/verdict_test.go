@@ -37,13 +37,15 @@ func TestI7JobRequeuedByRootIsOneVerdict(t *testing.T) {
 	untilPrinted(t, s, bundle, "once")
 	admin(t, "scontrol", "update", "jobid="+job, "requeue=1") // it was submitted with --no-requeue
 	admin(t, "scontrol", "requeue", job)
-	testenv.Await(t, "the job waits again", func() bool { return facts(t, s, job)["JobState"] == "PENDING" })
-	admin(t, "scontrol", "update", "jobid="+job, "starttime=now")
+	testenv.Await(t, "the job waits again", func() bool { return facts(t, s, job)["JobState"] != "RUNNING" })
+	_ = tryAdmin(t, "scontrol", "update", "jobid="+job, "starttime=now") // unless the bridge has ended it already
 	if state := ended(t, s, bundle); state != "failed" {
 		t.Errorf("state %s, want failed", state)
 	}
-	if got := field(t, s, bundle, "failure_message"); !strings.Contains(got, "terminated before the command had ended") {
-		t.Errorf("failure_message %q does not say that the job was terminated", got)
+	// squeue may not have shown the job to the bridge while it waited.
+	got := field(t, s, bundle, "failure_message")
+	if !strings.HasPrefix(got, "Slurm job "+job+" was put back into the queue while it ran on n") && !strings.Contains(got, "put it back into the queue") {
+		t.Errorf("failure_message %q does not say that the job was put back", got)
 	}
 	if n := len(begins(t, s, bundle)); n != 1 {
 		t.Errorf("the bundle began %d times", n)
