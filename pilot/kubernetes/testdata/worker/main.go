@@ -81,7 +81,7 @@ func behave(behaviour string, n int, end <-chan os.Signal) {
 		}
 		return
 	case "fill":
-		_ = os.WriteFile("/tmp/large", make([]byte, n<<20), 0o600)
+		fill("/tmp/large", n)
 	case "tick":
 		for i := 0; ; i++ {
 			select {
@@ -93,4 +93,21 @@ func behave(behaviour string, n int, end <-chan os.Signal) {
 		}
 	}
 	<-end
+}
+
+// fill writes n MiB to a file. Each one is flushed: pages that are not on the disk yet count for the container's memory,
+// and on a busy disk it would be killed for them.
+func fill(name string, n int) {
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	for range n {
+		if err == nil {
+			_, err = f.Write(make([]byte, 1<<20))
+		}
+		if err == nil {
+			err = f.Sync()
+		}
+	}
+	if err != nil {
+		fmt.Println("pilottest: cannot fill the disk:", err)
+	}
 }
