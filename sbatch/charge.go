@@ -3,6 +3,8 @@ package sbatch
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -28,12 +30,32 @@ const chargeFields = "JobIDRaw,State,Start,End,ElapsedRaw,AllocTRES,ConsumedEner
 
 // QueryCharges returns the allocations of the jobs of the user who runs it that were active between two times and have
 // ended. One sacct asks for all of them. It costs the controller nothing. At a site without a database the error is an
-// ErrNoAccounting.
-func (c *Client) QueryCharges(ctx context.Context, since, until time.Time) ([]Charge, error) {
-	const form = "2006-01-02T15:04:05"
-	out, err := c.query(ctx, "account",
-		c.onCluster("sacct", "--allocations", "--parsable2", "--noheader", "--duplicates",
-			"--starttime="+since.UTC().Format(form), "--endtime="+until.UTC().Format(form), "--format="+chargeFields)...)
+// ErrNoAccounting. With energy the question is for the steps, too, which takes the database longer: most sites have the
+// energy there alone (see energyOf).
+func (c *Client) QueryCharges(ctx context.Context, since, until time.Time, energy bool) ([]Charge, error) {
+	selection := []string{"--endtime=" + until.UTC().Format(accountingTime)}
+	if !energy {
+		selection = append(selection, "--allocations")
+	}
+	return c.queryCharges(ctx, since, selection...)
+}
+
+// QueryChargesOf is QueryCharges, with energy, for some jobs that were active since a time.
+func (c *Client) QueryChargesOf(ctx context.Context, since time.Time, ids ...JobID) ([]Charge, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	return c.queryCharges(ctx, since, Which{IDs: ids}.options()...)
+}
+
+// accountingTime is the form of a time on sacct's command line.
+const accountingTime = "2006-01-02T15:04:05"
+
+func (c *Client) queryCharges(ctx context.Context, since time.Time, selection ...string) ([]Charge, error) {
+	args := append([]string{
+		"sacct", "--parsable2", "--noheader", "--duplicates", "--starttime=" + since.UTC().Format(accountingTime), "--format=" + chargeFields,
+	}, selection...)
+	out, err := c.query(ctx, "account", c.onCluster(args...)...)
 	if err != nil {
 		return nil, accountingError(err)
 	}
@@ -44,36 +66,66 @@ func (c *Client) QueryCharges(ctx context.Context, since, until time.Time) ([]Ch
 	return charges, nil
 }
 
-// parseCharges reads sacct's answer, one allocation per line. It leaves out jobs that never had an allocation, and
-// those that have not ended.
+// parseCharges reads sacct's answer: a line for each allocation, with those of its steps after it if the question was for
+// them. It leaves out jobs that never had an allocation, and those that have not ended.
 func parseCharges(out string) ([]Charge, error) {
 	lines, err := splitLines(out, 7)
 	if err != nil {
 		return nil, err
 	}
 	var charges []Charge
+	var steps map[string]int64 // of the last charge; nil if the last allocation is left out
 	for _, f := range lines {
-		id, err := strconv.ParseInt(f[0], 10, 64)
+		job, step, isStep := strings.Cut(f[0], ".")
+		id, err := strconv.ParseInt(job, 10, 64)
 		if err != nil || id <= 0 {
 			return nil, fmt.Errorf("cannot read job id %q", shorten(f[0]))
 		}
-		start, end := parseTime(f[2]), parseTime(f[3])
-		elapsed, err := strconv.ParseInt(f[4], 10, 64)
-		if err != nil || elapsed < 0 {
-			return nil, fmt.Errorf("cannot read the elapsed time %q of job %d", shorten(f[4]), id)
-		}
-		if start.IsZero() || end.IsZero() || f[5] == "" {
+		if isStep {
+			if last := len(charges) - 1; steps != nil && charges[last].ID == JobID(id) {
+				steps[step] = parseEnergy(f[6])
+				charges[last].EnergyJoules = energyOf(steps)
+			}
 			continue
 		}
-		state, _, _ := strings.Cut(f[1], " by ")
-		charge := Charge{
-			ID: JobID(id), State: State(strings.Clone(state)), Start: start, End: end,
-			Elapsed: time.Duration(elapsed) * time.Second, EnergyJoules: parseEnergy(f[6]),
+		charge, ended, err := parseAllocation(f)
+		if err != nil {
+			return nil, err
 		}
-		charge.CPUs, charge.GPUs = parseTRES(f[5])
-		charges = append(charges, charge)
+		if steps = nil; ended {
+			charge.ID, steps = JobID(id), map[string]int64{"": charge.EnergyJoules}
+			charges = append(charges, charge)
+		}
 	}
 	return charges, nil
+}
+
+// parseAllocation reads the line of an allocation, and reports whether it has ended.
+func parseAllocation(f []string) (charge Charge, ended bool, err error) {
+	elapsed, err := strconv.ParseInt(f[4], 10, 64)
+	if err != nil || elapsed < 0 {
+		return Charge{}, false, fmt.Errorf("cannot read the elapsed time %q of job %s", shorten(f[4]), shorten(f[0]))
+	}
+	state, _, _ := strings.Cut(f[1], " by ")
+	charge = Charge{
+		State: State(strings.Clone(state)), Start: parseTime(f[2]), End: parseTime(f[3]),
+		Elapsed: time.Duration(elapsed) * time.Second, EnergyJoules: parseEnergy(f[6]),
+	}
+	charge.CPUs, charge.GPUs = parseTRES(f[5])
+	return charge, !charge.Start.IsZero() && !charge.End.IsZero() && f[5] != "", nil
+}
+
+// energyOf returns the energy of an allocation from its own number, which has the empty name, and those of its steps. Slurm
+// gives the allocation a number where each one has an extern step (slurm.conf(5): PrologFlags=Contain; Slurm
+// src/stepmgr/stepmgr.c: _internal_step_complete), and that step's is the same. Elsewhere the largest number of a step counts:
+// that of batch, whose time has those of all others in it. Sensors measure whole nodes, so that a sum would count twice.
+func energyOf(steps map[string]int64) int64 {
+	for _, whole := range []string{"", "extern"} {
+		if steps[whole] > 0 {
+			return steps[whole]
+		}
+	}
+	return slices.Max(slices.Collect(maps.Values(steps)))
 }
 
 // mostEnergy is more than a job can use: a plugin that lost its counter leads to numbers near 2^64, which Slurm

@@ -1,6 +1,7 @@
 package sbatch
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -28,6 +29,48 @@ func TestAllocationsAreReadFromAccounting(t *testing.T) {
 	got, err := parseCharges(accountedCharges)
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+}
+
+// The lines of Slurm 22.05.8 on nodes with a sensor of acct_gather_energy/pm_counters: without PrologFlags=Contain, with it,
+// with it and a sensor that began anew, and on a node without one. Job 5 was put back into the queue, and job 6 still runs.
+const measuredCharges = `1|COMPLETED|1795891623|1795891631|8|billing=1,cpu=1,mem=50M,node=1|
+1.batch|COMPLETED|1795891623|1795891631|8|cpu=1,mem=50M,node=1|2500
+1.0|COMPLETED|1795891630|1795891631|1|cpu=1,mem=20M,node=1|100
+2|COMPLETED|1795891677|1795891686|9|billing=1,cpu=1,energy=2500,mem=50M,node=1|2500
+2.batch|COMPLETED|1795891677|1795891686|9|cpu=1,mem=50M,node=1|2501
+2.extern|COMPLETED|1795891677|1795891686|9|billing=1,cpu=1,mem=50M,node=1|2500
+2.0|COMPLETED|1795891685|1795891686|1|cpu=1,mem=20M,node=1|0
+3|COMPLETED|1795891690|1795891694|4|billing=1,cpu=1,energy=18446744073709546656,mem=50M,node=1|18446744073709546656
+3.batch|COMPLETED|1795891690|1795891694|4|cpu=1,mem=50M,node=1|18446744073709546656
+3.extern|COMPLETED|1795891690|1795891694|4|billing=1,cpu=1,mem=50M,node=1|18446744073709546656
+4|COMPLETED|1795891697|1795891699|2|billing=1,cpu=1,mem=50M,node=1|
+4.batch|COMPLETED|1795891697|1795891699|2|cpu=1,mem=50M,node=1|
+4.extern|COMPLETED|1795891697|1795891699|2|billing=1,cpu=1,mem=50M,node=1|
+5|REQUEUED|1795891700|1795891710|10|billing=1,cpu=1,mem=50M,node=1|
+5.batch|CANCELLED|1795891700|1795891710|10|cpu=1,mem=50M,node=1|70
+5|COMPLETED|1795891800|1795891810|10|billing=1,cpu=1,mem=50M,node=1|
+5.batch|COMPLETED|1795891800|1795891810|10|cpu=1,mem=50M,node=1|80
+6|RUNNING|1795891800|Unknown|10|billing=1,cpu=1,mem=50M,node=1|
+6.batch|RUNNING|1795891800|Unknown|10|cpu=1,mem=50M,node=1|0
+`
+
+func TestEnergyIsOfTheAllocationOrOfItsLongestStep(t *testing.T) {
+	t.Parallel()
+	charges, err := parseCharges(measuredCharges)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, c := range charges {
+		got = append(got, fmt.Sprintf("%d %s %d", c.ID, c.State, c.EnergyJoules))
+	}
+	want := []string{"1 COMPLETED 2500", "2 COMPLETED 2500", "3 COMPLETED 0", "4 COMPLETED 0", "5 REQUEUED 70", "5 COMPLETED 80"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if _, err := parseCharges("1x.batch|COMPLETED|1|2|1||5\n"); err == nil {
+		t.Error("a step of no job was read")
 	}
 }
 

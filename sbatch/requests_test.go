@@ -88,7 +88,8 @@ func TestSiteWithoutAccountingSaysSo(t *testing.T) {
 			_, err := c.QueryAccounting(t.Context(), now.Add(-time.Hour), sbatch.Which{IDs: []sbatch.JobID{1}})
 			return err
 		},
-		"QueryCharges": func() error { _, err := c.QueryCharges(t.Context(), now.Add(-time.Hour), now); return err },
+		"QueryCharges":   func() error { _, err := c.QueryCharges(t.Context(), now.Add(-time.Hour), now, true); return err },
+		"QueryChargesOf": func() error { _, err := c.QueryChargesOf(t.Context(), now.Add(-time.Hour), 1, 2); return err },
 	} {
 		var said error
 		asked := requestsOf(t, bare.Cluster, func() error { said = ask(); return nil })
@@ -98,7 +99,7 @@ func TestSiteWithoutAccountingSaysSo(t *testing.T) {
 	}
 	away := &sbatch.Client{Bin: t.TempDir()}
 	testenv.WriteProgram(t, filepath.Join(away.Bin, "sacct"), []byte("#!/bin/sh\necho 'sacct: error: Problem talking to the database: Connection refused' >&2; exit 1\n"))
-	if _, err := away.QueryCharges(t.Context(), now.Add(-time.Hour), now); err == nil || errors.Is(err, sbatch.ErrNoAccounting) {
+	if _, err := away.QueryCharges(t.Context(), now.Add(-time.Hour), now, false); err == nil || errors.Is(err, sbatch.ErrNoAccounting) {
 		t.Errorf("a database that does not answer: %v", err)
 	}
 }

@@ -25,6 +25,8 @@ type Settings struct {
 	PrivateJobs bool `json:"private_jobs,omitempty"`
 	// RateLimit is the bound on each user's requests; zero for none.
 	RateLimit RateLimit `json:"rate_limit,omitzero"`
+	// Energy is set if the accounting database has the energy of jobs (AcctGatherEnergyType).
+	Energy bool `json:"energy,omitempty"`
 	// Elastic is set if Slurm may start nodes that it does not show now (ResumeProgram).
 	Elastic bool `json:"elastic,omitempty"`
 }
@@ -99,6 +101,7 @@ func parseSettings(out string) (Settings, error) {
 	}
 	s.Elastic = values["ResumeProgram"] != "" && values["ResumeProgram"] != "(null)"
 	s.Accounting = storage != "(null)" && storage != "" && storage != "accounting_storage/none"
+	s.Energy = s.Accounting && measuresEnergy(values["AcctGatherEnergyType"])
 	s.Limits = s.Accounting && slices.ContainsFunc(strings.Split(strings.ToLower(values["AccountingStorageEnforce"]), ","), func(what string) bool {
 		return what == "limits" || what == "safe" || what == "all"
 	})
@@ -139,4 +142,9 @@ func parseRateLimit(parameters string) (RateLimit, error) {
 		PerSecond: float64(values["rl_refill_rate"]) / float64(values["rl_refill_period"]),
 		Burst:     int(values["rl_bucket_size"]), //nolint:gosec // 31 bits
 	}, nil
+}
+
+// measuresEnergy reads AcctGatherEnergyType, which is (null) without a plugin since Slurm 23.02.
+func measuresEnergy(plugin string) bool {
+	return plugin != "" && plugin != "(null)" && plugin != "acct_gather_energy/none"
 }

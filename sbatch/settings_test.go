@@ -27,6 +27,8 @@ func TestSettingsAreReadAsSlurmPrintsThem(t *testing.T) {
 		{"AccountingStorageEnforce = associations,limits,qos,wckeys", "AccountingStorageEnforce = associations,qos", with(func(s *Settings) { s.Limits = false })},
 		{"AccountingStorageEnforce = associations,limits,qos,wckeys", "AccountingStorageEnforce = associations,limits,qos,safe", plain},
 		{"AccountingStorageEnforce = associations,limits,qos,wckeys", "AccountingStorageEnforce = none", with(func(s *Settings) { s.Limits = false })},
+		{"AcctGatherEnergyType    = acct_gather_energy/none", "AcctGatherEnergyType    = acct_gather_energy/ipmi", with(func(s *Settings) { s.Energy = true })},
+		{"AcctGatherEnergyType    = acct_gather_energy/none", "AcctGatherEnergyType    = (null)", plain}, // from 23.02 on
 		{"MinJobAge               = 300 sec", "MinJobAge               = 0 sec", with(func(s *Settings) { s.MinJobAge = 0 })},
 		// rl_enable came with 23.02 (Slurm RELEASE_NOTES).
 		{"SlurmctldParameters     = (null)", "SlurmctldParameters     = cloud_dns,rl_enable", with(func(s *Settings) { s.RateLimit = RateLimit{2, 30} })},

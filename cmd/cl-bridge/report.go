@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/bridge/admin/costs"
+	"github.com/cl-slurm/cl-slurm/bridge/admin/status"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -143,7 +144,7 @@ func (s *site) accounted(ctx context.Context, charges []ledger.Charge) (known []
 	const lost = " All times are the bridge's, and energy is not known."
 	err := sbatch.ErrNoAccounting
 	if s.Slurm.HasAccounting(true) { // unless sacct says that there is none
-		known, err = slurmClient(s.Process, s.Config).QueryCharges(ctx, first.Add(-time.Hour), last.Add(time.Hour))
+		known, err = slurmClient(s.Process, s.Config).QueryCharges(ctx, first.Add(-time.Hour), last.Add(time.Hour), status.MeasuresEnergy(ctx, s.Config))
 	}
 	switch {
 	case errors.Is(err, sbatch.ErrNoAccounting):

@@ -70,6 +70,17 @@ func Collect(ctx context.Context, c config.Config, host string, now time.Time) (
 	return s, nil
 }
 
+// MeasuresEnergy reports whether Slurm measures the energy of jobs, as the bridge of a configuration knew last; false if that
+// is not known.
+func MeasuresEnergy(ctx context.Context, c config.Config) bool {
+	if diskspace.Answers(ctx, c.Shared) != nil {
+		return false
+	}
+	state, err := lease.Read(spool.Layout(c.Shared).BridgeDir())
+	var s heartbeat.Status
+	return err == nil && json.Unmarshal(state.Document, &s) == nil && s.Last != nil && s.Last.Settings != nil && s.Last.Settings.Energy
+}
+
 // IsElsewhere reports whether a holder of the shared directory is the bridge of this
 // configuration, with its ledger on the disk of another host.
 func IsElsewhere(h lease.Holder, c config.Config, host string) bool {
