@@ -17,6 +17,8 @@ type Cost struct {
 	Attempts int `json:"attempts,omitempty"`
 	// GPUs is the measured use of the last attempt's GPUs; nil if it was not measured.
 	GPUs *GPUUse `json:"gpus,omitempty"`
+	// EnergyJoules is the measured energy of all attempts so far; 0 if it is not known.
+	EnergyJoules int64 `json:"energy_joules,omitempty"`
 }
 
 // GPUUse is the use of a run's GPUs.
@@ -29,7 +31,7 @@ type GPUUse struct {
 
 // Bounded returns the cost without impossible numbers: any user may run workers.
 func (c Cost) Bounded() Cost {
-	const longest, largest = 1e10, 1 << 50 // three hundred years, a petabyte
+	const longest, largest = 1e10, 1 << 50 // three hundred years; a petabyte, or 300 GWh
 	bound := func(n, most float64) float64 {
 		if math.IsNaN(n) {
 			return 0
@@ -38,8 +40,24 @@ func (c Cost) Bounded() Cost {
 	}
 	c.StagingSeconds, c.QueuedSeconds = bound(c.StagingSeconds, longest), bound(c.QueuedSeconds, longest)
 	c.AllocatedSeconds, c.Attempts = bound(c.AllocatedSeconds, longest), max(0, min(c.Attempts, math.MaxInt32))
+	c.EnergyJoules = max(0, min(c.EnergyJoules, largest))
 	if c.GPUs != nil {
 		c.GPUs = &GPUUse{Busy: bound(c.GPUs.Busy, 1), MemoryMax: max(0, min(c.GPUs.MemoryMax, largest))}
 	}
 	return c
 }
+
+// EnergyReport tells the energy of runs of a worker, also of those that have ended: POST /workers/ID/energy. CodaLab's own
+// server has no such route.
+type EnergyReport struct {
+	Runs []RunEnergy `json:"runs"`
+}
+
+// RunEnergy is the energy of all attempts of a run together.
+type RunEnergy struct {
+	UUID   string `json:"uuid"`
+	Joules int64  `json:"energy_joules"`
+}
+
+// MostEnergyRuns bounds the runs of an EnergyReport.
+const MostEnergyRuns = 1000

@@ -125,3 +125,15 @@ func Sentence(text string) string {
 	}
 	return text
 }
+
+// FormatEnergy prints joules for people, in joules, watt-hours or kilowatt-hours.
+func FormatEnergy(joules int64) string {
+	switch wattHours := float64(joules) / 3600; {
+	case wattHours < 1:
+		return fmt.Sprintf("%d J", joules)
+	case wattHours < 1000:
+		return fmt.Sprintf("%.1f Wh", wattHours)
+	default:
+		return fmt.Sprintf("%.2f kWh", wattHours/1000)
+	}
+}

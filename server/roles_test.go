@@ -63,6 +63,7 @@ func tokenStatuses() map[string]int {
 		"GET /bundles/{uuid}/contents/info/{path...}": no, "GET /bundles/{uuid}/contents/blob/{path...}": no,
 		"PUT /bundles/{uuid}/contents/blob/{$}": no,
 		"POST /workers/{worker}/checkin":        ok, "POST /workers/{worker}/start_bundle/{uuid}": ok, // the answer is false
+		"POST /workers/{worker}/energy":         ok, // other workers' runs are ignored
 		"POST /workers/{worker}/token":          http.StatusBadRequest, // a renewal has no seconds
 		"POST /workers/{worker}/secrets/{uuid}": no,
 		"POST /workers/{worker}/reply/{socket}": no, "POST /workers/{worker}/reply_data/{socket}": no,
@@ -237,6 +238,9 @@ func routeRows() []row {
 		{"POST /workers/{worker}/checkin", users, at("/workers/w/checkin", codalab.CheckIn{})},
 		{"POST /workers/{worker}/start_bundle/{uuid}", [5]int{login, missing, no, ok, ok}, func(s subject) (string, any) {
 			return "/workers/w/start_bundle/" + s.run, codalab.StartBundle{}
+		}},
+		{"POST /workers/{worker}/energy", users, func(s subject) (string, any) { // another worker's run is ignored
+			return "/workers/w/energy", codalab.EnergyReport{Runs: []codalab.RunEnergy{{UUID: s.run, Joules: 1}}}
 		}},
 		{"POST /workers/{worker}/token", users, at("/workers/w/token", codalab.WorkerTokenRequest{Seconds: 60})},
 		{"GET /workers/{worker}/token", [5]int{login, missing, missing, missing, missing}, at("/workers/w/token", nil)}, // a login is no program token

@@ -30,6 +30,7 @@ func (w *testWorker) mayDoNothing(uuid string) {
 	in.Reports = []codalab.RunReport{reportOf(uuid, codalab.StateReady)}
 	for path, body := range map[string]any{
 		"/checkin": in, "/start_bundle/" + uuid: codalab.StartBundle{Hostname: "old"}, "/token": codalab.WorkerTokenRequest{}, "/reply/1": nil,
+		"/energy": codalab.EnergyReport{Runs: []codalab.RunEnergy{{UUID: uuid, Joules: 1}}},
 	} {
 		w.call(w.user, http.MethodPost, "/workers/w"+path, body).says(http.StatusGone, refusal)
 	}

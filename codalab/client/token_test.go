@@ -327,3 +327,23 @@ func TestEndOfAWorkersTokensIsAskedFor(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestServerWithoutEnergyIsToldApart(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[int]error{200: nil, 404: errors.ErrUnsupported, 405: errors.ErrUnsupported} {
+		s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+			body, err := io.ReadAll(r.Body)
+			if got := r.Method + " " + r.URL.EscapedPath() + " " + string(body); got != `POST /rest/workers/site-gpu/energy {"runs":[{"uuid":"0x1","energy_joules":7}]}` || err != nil {
+				t.Error(got, err)
+			}
+			w.WriteHeader(status)
+		})
+		if err := s.client(t, nil).TellEnergy(t.Context(), "site-gpu", []codalab.RunEnergy{{UUID: "0x1", Joules: 7}}); !errors.Is(err, want) {
+			t.Errorf("%d: %v, want %v", status, err, want)
+		}
+	}
+	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusForbidden) })
+	if err := s.client(t, nil).TellEnergy(t.Context(), "w", nil); err == nil || errors.Is(err, errors.ErrUnsupported) {
+		t.Error(err)
+	}
+}

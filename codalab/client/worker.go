@@ -2,6 +2,8 @@ package client
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -78,4 +80,16 @@ func (c *Client) ReplyData(ctx context.Context, workerID string, socketID int64,
 		query:  url.Values{"header_message": {"{}"}},
 		stream: newUploadBody(body),
 	}, nil)
+}
+
+// TellEnergy tells the energy of runs of a worker, which may have ended, at most codalab.MostEnergyRuns. The error is an
+// errors.ErrUnsupported if the server keeps no energy: CodaLab's own does not.
+func (c *Client) TellEnergy(ctx context.Context, workerID string, runs []codalab.RunEnergy) error {
+	err := c.do(ctx, call{
+		method: "POST", path: path("workers", workerID, "energy"), json: codalab.EnergyReport{Runs: runs}, within: answerWithin,
+	}, nil)
+	if codalab.IsStatus(err, http.StatusNotFound, http.StatusMethodNotAllowed) {
+		return fmt.Errorf("tell the energy of runs: %w", errors.ErrUnsupported)
+	}
+	return err
 }

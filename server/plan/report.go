@@ -89,6 +89,9 @@ func (b *Bundle) copyReport(report codalab.RunReport, now time.Time, charged boo
 	}
 	if report.Cost != nil {
 		cost := report.Cost.Bounded()
+		if cost.EnergyJoules == 0 && b.Cost != nil {
+			cost.EnergyJoules = b.Cost.EnergyJoules // of earlier attempts: NoteEnergy
+		}
 		b.Cost = &cost
 	}
 	if b.Contents == "" { // otherwise data_size is the size of the contents
@@ -105,6 +108,19 @@ func (b *Bundle) copyReport(report codalab.RunReport, now time.Time, charged boo
 			m[key] = *elapsed
 		}
 	}
+}
+
+// NoteEnergy notes the energy of all attempts of a run. Its worker may tell it after the end, which stays as it is. A run
+// whose worker has reported no cost has none.
+func (b Bundle) NoteEnergy(joules int64) Bundle {
+	if b.Cost == nil {
+		return b
+	}
+	cost := *b.Cost
+	cost.EnergyJoules = joules
+	cost = cost.Bounded()
+	b.Cost = &cost
+	return b
 }
 
 // finish gives a run its final state (transition_bundle_finished).
