@@ -10,7 +10,7 @@ import (
 // costFields are the fields of a run's cost, in the order in which cl info prints them. They are computed from the
 // metadata and from the attribute cost, which CodaLab's own server does not have.
 func costFields() []string {
-	return []string{"time_staging", "time_queued", "time_allocated", "cpu_hours", "gpu_hours", "gpu_usage", "gpu_memory_max", "efficiency"}
+	return []string{"time_staging", "time_queued", "time_allocated", "cpu_hours", "gpu_hours", "gpu_usage", "gpu_memory_max", "energy", "efficiency"}
 }
 
 // costField returns a field of a run's cost; nil if it is not known. ok is false for a field of another kind.
@@ -50,6 +50,11 @@ func costField(b codalab.Bundle, field string) (value any, ok bool) {
 	case "gpu_memory_max":
 		if c.GPUs != nil {
 			return float64(c.GPUs.MemoryMax), true
+		}
+		return nil, true
+	case "energy":
+		if c.EnergyJoules > 0 {
+			return float64(c.EnergyJoules), true
 		}
 		return nil, true
 	}

@@ -201,6 +201,8 @@ func formatMetadata(key string, value any) string {
 			return fmt.Sprintf("%d bytes", n)
 		}
 		return codalab.FormatSize(m.Int(key))
+	case key == "energy":
+		return codalab.FormatEnergy(m.Int(key))
 	case key == "cpu_hours" || key == "gpu_hours":
 		return fmt.Sprintf("%.2f", m.Float(key))
 	case key == "time" || strings.HasPrefix(key, "time_"):

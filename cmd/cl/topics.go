@@ -38,9 +38,10 @@ const fieldsHelp = `The fields of bundles, for -f of cl info, cl ls and cl searc
   time time_user time_system memory memory_max cpu_usage memory_usage
                     its use of resources
   time_staging time_queued time_allocated cpu_hours gpu_hours
-  gpu_usage gpu_memory_max efficiency
+  gpu_usage gpu_memory_max energy efficiency
                     its cost: waits, the time for which it had its CPUs and
-                    GPUs, and the shares of them that it used
+                    GPUs, the shares of them that it used, and its energy in
+                    joules, where its site measures that
   docker_image      its image, by digest
   request_...       its requests; args: the command line that makes it
   secrets           the names of its secrets

@@ -15,7 +15,8 @@ import (
 )
 
 const usageHelp = `Show what your runs have used: their CPU-hours and GPU-hours, and the shares of
-them that their commands used, by queue.
+them that their commands used, by queue; and their energy, where their sites
+measure it.
 
 It counts the runs that you created since a time and that are still there, also
 those that run now. CPU-hours are the requested CPUs times the time for which a
@@ -65,6 +66,8 @@ type runsUsage struct {
 	GPUHours      float64  `json:"gpu_hours"`
 	GPUUsage      *float64 `json:"gpu_usage"`
 	QueuedSeconds float64  `json:"queued_seconds"`
+	// EnergyJoules is nil if no run's energy was measured.
+	EnergyJoules *int64 `json:"energy_joules"`
 
 	cpuUsed, gpuMeasured, gpuUsed float64 // hours
 }
@@ -164,6 +167,13 @@ func (u *runsUsage) add(b codalab.Bundle) {
 		u.gpuMeasured += gpus
 		u.gpuUsed += gpus * b.Cost.GPUs.Busy
 	}
+	if b.Cost != nil && b.Cost.EnergyJoules > 0 {
+		joules := b.Cost.EnergyJoules
+		if u.EnergyJoules != nil {
+			joules += *u.EnergyJoules
+		}
+		u.EnergyJoules = &joules
+	}
 }
 
 // finished returns the use with its shares.
@@ -181,7 +191,11 @@ func (u runsUsage) finished() runsUsage {
 
 func (c *cli) printUsage(v usageView) error {
 	columns := []column{{name: "queue"}}
-	for _, name := range []string{"runs", "failed", "active", "cpu_hours", "cpu_used", "gpu_hours", "gpu_used", "queued"} {
+	names := []string{"runs", "failed", "active", "cpu_hours", "cpu_used", "gpu_hours", "gpu_used", "queued"}
+	if v.Total.EnergyJoules != nil {
+		names = append(names, "energy")
+	}
+	for _, name := range names {
 		columns = append(columns, column{name: name, right: true})
 	}
 	percent := func(share *float64) string {
@@ -198,10 +212,18 @@ func (c *cli) printUsage(v usageView) error {
 		if name == "" {
 			name = "(none named)"
 		}
-		rows = append(rows, []string{
+		row := []string{
 			name, strconv.Itoa(u.Runs), strconv.Itoa(u.Failed), strconv.Itoa(u.Active), fmt.Sprintf("%.2f", u.CPUHours), percent(u.CPUEfficiency),
 			fmt.Sprintf("%.2f", u.GPUHours), percent(u.GPUUsage), codalab.FormatDuration(time.Duration(u.QueuedSeconds * float64(time.Second))),
-		})
+		}
+		switch {
+		case v.Total.EnergyJoules == nil: // it has no column
+		case u.EnergyJoules == nil:
+			row = append(row, "-")
+		default:
+			row = append(row, codalab.FormatEnergy(*u.EnergyJoules))
+		}
+		rows = append(rows, row)
 	}
 	return printTable(c.Stdout, columns, rows)
 }

@@ -77,7 +77,7 @@ func (w *worker) report() codalab.CheckIn {
 	}
 	in.Reports = []codalab.RunReport{{
 		UUID: w.run.UUID, State: w.state, RunStatus: "Running", Remote: "testhost",
-		Cost:     &codalab.Cost{StagingSeconds: 2, QueuedSeconds: 90, AllocatedSeconds: 3600, Attempts: 1, GPUs: &codalab.GPUUse{Busy: .25, MemoryMax: 1 << 30}},
+		Cost:     &codalab.Cost{StagingSeconds: 2, QueuedSeconds: 90, AllocatedSeconds: 3600, Attempts: 1, GPUs: &codalab.GPUUse{Busy: .25, MemoryMax: 1 << 30}, EnergyJoules: 1_800_000},
 		ExitCode: w.exitCode, FailureMessage: w.failure, Profile: profile,
 	}}
 	return in
