@@ -41,6 +41,16 @@ type Charge struct {
 	Cause         spool.Cause
 }
 
+// clockSlack is the largest difference between the clocks of the bridge's and the controller's hosts, with the time
+// from the end of an attempt to the start of another allocation of its job, if Slurm requeued it.
+const clockSlack = 10 * time.Minute
+
+// Has reports whether an allocation is the charged job's. Slurm uses an id again after some weeks, so that a job is
+// known by its id and its time.
+func (c Charge) Has(k sbatch.Charge) bool {
+	return k.ID == c.Job && !k.Start.Before(c.Submitted.Add(-clockSlack)) && !k.Start.After(c.Ended.Add(clockSlack))
+}
+
 // chargeRow is a Charge as the ledger stores it.
 type chargeRow struct {
 	Generation, Attempt, Job, Submitted, Started, Ended, Staging, Command, CPUs, GPUs, Memory int64
@@ -115,6 +125,26 @@ func addCharges(tx *sqlx.Tx, records []record) error {
 		return fmt.Errorf("write charges: %w", err)
 	}
 	return nil
+}
+
+// ChargesOf returns the costs of all attempts of some bundles that have ended, each bundle's oldest first.
+func (r *Reader) ChargesOf(ctx context.Context, bundles ...string) ([]Charge, error) {
+	if len(bundles) == 0 {
+		return nil, nil
+	}
+	query, args, err := sqlx.In(`SELECT * FROM charges WHERE bundle IN (?) ORDER BY bundle, ended, generation`, bundles)
+	if err != nil {
+		return nil, fmt.Errorf("read charges: %w", err)
+	}
+	var rows []chargeRow
+	if err := r.db.SelectContext(ctx, &rows, r.db.Rebind(query), args...); err != nil {
+		return nil, fmt.Errorf("read charges: %w", err)
+	}
+	found := make([]Charge, len(rows))
+	for i, row := range rows {
+		found[i] = row.charge()
+	}
+	return found, nil
 }
 
 // EachCharge calls do with the cost of each attempt that ended at or after since, and before until, oldest first. It

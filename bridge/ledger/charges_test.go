@@ -74,6 +74,14 @@ func chargedOnce(t *testing.T, where string) {
 	same(t, "charges", want, charges(t, l, claimed, in(401)))
 	same(t, "charges from the second end on", want[1:], charges(t, l, in(400), in(401)))
 	same(t, "charges before the second end", want[:1], charges(t, l, claimed, in(400)))
+	of, err := l.ChargesOf(t.Context(), "0x0", "0x1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "charges of the bundle", want, of)
+	if of, err := l.ChargesOf(t.Context()); len(of) > 0 || err != nil {
+		t.Errorf("charges of no bundle: %v, %v", of, err)
+	}
 }
 
 func chargesStay(t *testing.T, where string) {

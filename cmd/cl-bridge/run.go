@@ -154,6 +154,7 @@ func serve(ctx context.Context, p program.Process, c config.Config, r *running) 
 		Settings:    slurm.Settings,
 		Turns:       slurm.Turns,
 		Limits:      assembly.SlurmLimits{Slurm: slurm, User: doctor.LocalUser()},
+		Energy:      slurm.QueryChargesOf,
 		Describe:    slurm.Describe,
 		Counts:      counts,
 		Reread:      r.reread,

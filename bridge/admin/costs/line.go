@@ -117,12 +117,7 @@ func share(part, whole float64) float64 {
 	return max(0, min(1, part/whole))
 }
 
-// clockSlack is the largest difference between the clocks of the bridge's and the controller's hosts, with the time
-// from the end of an attempt to the start of another allocation of its job, if Slurm requeued it.
-const clockSlack = 10 * time.Minute
-
-// allocations finds the allocations of jobs. Slurm uses an id again after some weeks, so that a job is known by its id
-// and its time.
+// allocations finds the allocations of jobs.
 type allocations map[sbatch.JobID][]sbatch.Charge
 
 func newAllocations(all []sbatch.Charge) allocations {
@@ -137,7 +132,7 @@ func newAllocations(all []sbatch.Charge) allocations {
 func (a allocations) of(c ledger.Charge) []sbatch.Charge {
 	var own []sbatch.Charge
 	for _, k := range a[c.Job] {
-		if !k.Start.Before(c.Submitted.Add(-clockSlack)) && !k.Start.After(c.Ended.Add(clockSlack)) {
+		if c.Has(k) {
 			own = append(own, k)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
+	"github.com/cl-slurm/cl-slurm/bridge/energy"
 	"github.com/cl-slurm/cl-slurm/bridge/heartbeat"
 	"github.com/cl-slurm/cl-slurm/bridge/lease"
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
@@ -69,6 +70,9 @@ type Assembly struct {
 	Turns func(ctx context.Context, ids []sbatch.JobID) (map[sbatch.JobID]sbatch.Turn, error)
 	// Limits gets the limits of Slurm's QOS and associations; nil if they are of no interest.
 	Limits bridge.LimitSource
+	// Energy gets the allocations of jobs that have ended, with their energy; nil if the server is told no energy. It needs
+	// Settings.
+	Energy func(ctx context.Context, since time.Time, ids ...sbatch.JobID) ([]sbatch.Charge, error)
 	// Describe gets one job; nil if nobody changes jobs.
 	Describe func(ctx context.Context, id sbatch.JobID) (sbatch.Details, error)
 	// Worker is the path of a cl-worker that jobs run in place; empty to install a copy of the
@@ -119,6 +123,8 @@ type parts struct {
 	live  *live
 	pace  *transfer.Pace
 	links *inputs.Links
+	// energy tells the server the energy of runs; nil if nobody measures it.
+	energy *energy.Watch
 }
 
 // doorbellEvery is the interval of checks of the doorbell, readEvery the least interval between two
@@ -222,6 +228,9 @@ func (a Assembly) upkeep(made parts, worker string, sweeps *sharedfiles.Sweeper)
 	if made.content != made.imageContent {
 		tasks = append(tasks, func(ctx context.Context) { pins.KeepTrimmed(ctx, ready, made.content, nil, a.Log) })
 	}
+	if made.energy != nil {
+		tasks = append(tasks, made.energy.Run)
+	}
 	if made.neighbours != nil {
 		tasks = append(tasks, func(ctx context.Context) { a.removeEnded(ctx, made.neighbours) })
 	}
@@ -309,6 +318,7 @@ func (a Assembly) build(book *ledger.Ledger, watched *sbatch.Observer, installed
 		made.Bridge.Count = a.Counts.Count
 		a.Counts.Follow(made.Bridge, made.pace.Read)
 	}
+	made.energy = a.watchEnergy(made.Bridge, &book.Reader)
 	if a.Adjust != nil {
 		a.Adjust(made.Parts)
 	}
