@@ -222,13 +222,15 @@ PROLOG
 }
 
 # In the second cluster jobs are also suspended for others and take turns, those that end with exit status
-# 42 are held, and there are licences.
+# 42 are held, and there are licences. Slurm measures the energy of jobs on nodes that have the files of a
+# Cray's sensor (/sys/cray/pm_counters): a test makes them.
 second_lines() {
   [[ -n $second ]] || return 0
   cat <<CONF
 SchedulerTimeSlice=5
 RequeueExitHold=42
 Licenses=cltest:100,scarce:1
+AcctGatherEnergyType=acct_gather_energy/pm_counters
 CONF
 }
 
