@@ -268,7 +268,7 @@ func (r Row) runningStatus() string {
 		return "Copying results from the node's own disk to the shared one."
 	case r.Job.State == sbatch.StateSuspended || r.Job.State == sbatch.StateStopped:
 		return fmt.Sprintf("Slurm has suspended the run%s; it goes on when Slurm or an administrator resumes it.", job)
-	case r.jobIsBack():
+	case r.hasComeBack():
 		return fmt.Sprintf("Slurm has put the run's job %s back into the queue (%s); the bundle does not run a second time in it.", r.Job.ID, backInQueue(r.Job))
 	case r.Exit != nil && r.Exit.Terminated: // the reason for its end is not known yet
 		return "Being stopped."

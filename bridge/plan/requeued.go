@@ -81,6 +81,13 @@ func (r Row) jobIsBack() bool {
 	return false
 }
 
+// hasComeBack reports whether to tell that the job is in the queue again. The last snapshot may be older than the begin,
+// and shows the job as it waited then: one that is only pending has to have been submitted again since, as by a requeue.
+func (r Row) hasComeBack() bool {
+	stale := r.Job.State == sbatch.StatePending && !r.Requeued && (r.Begun == nil || !r.Job.Submitted.After(r.Begun.At))
+	return r.jobIsBack() && !stale
+}
+
 // backInQueue returns Slurm's word for a job that is back in the queue: its reason, or its state if it has no reason.
 func backInQueue(job sbatch.Job) string {
 	reason := strings.TrimPrefix(job.Reason, "None")

@@ -88,6 +88,8 @@ func toldOf(t *testing.T, state sbatch.State, phase plan.Phase, end *spool.Exit)
 		known.CancelledBy, known.Canceller = "1001", "ann"
 	case sbatch.StateFailed:
 		known.Exit = "0:9"
+	case sbatch.StatePending:
+		shown.Submitted = epoch.Add(time.Second) // by a requeue, after the begin
 	case sbatch.StateCompleted:
 		known.Exit, shown.Exit = sbatch.ExitedWell, sbatch.ExitedWell
 	default: // sacct knows no more than squeue
