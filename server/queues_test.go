@@ -168,7 +168,7 @@ func TestRunThatItsQueueCanNeverRunIsRefusedWithTheNearestRequest(t *testing.T) 
 		warning string
 	}{
 		{"gpu", map[string]any{"request_gpus": 4, "request_time": "2h"}, "", ""},
-		{"gpu", map[string]any{"request_gpus": 8}, "Queue gpu has no node for 1 CPUs, 8 GPUs, 2g memory. The nearest request that fits: --request-cpus 1 --request-gpus 4 --request-memory 2g.", ""},
+		{"gpu", map[string]any{"request_gpus": 8}, "Queue gpu has no node for 1 CPU, 8 GPUs, 2g memory. The nearest request that fits: --request-cpus 1 --request-gpus 4 --request-memory 2g.", ""},
 		{"tag=gpu", map[string]any{"request_memory": "64g"}, "The nearest request that fits: --request-cpus 1 --request-memory 32g.", ""},
 		{"gpu", map[string]any{"request_time": "3h"}, "Queue gpu runs bundles for at most 2h, and this one asks for 3h. The nearest request that fits: --request-cpus 1 --request-memory 2g --request-time 2h.", ""},
 		{"gpus", nil, "", "No worker serves queue gpus (queues now served: gpu). Did you mean gpu?"},

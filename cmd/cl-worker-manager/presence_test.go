@@ -73,7 +73,7 @@ func TestOwnersAreToldWhyNoWorkerTakesTheirBundles(t *testing.T) {
 	awaitStatus(t, api, small, "The workers take no new bundles now: no worker can be started: ")
 	awaitStatus(t, api, small, "Invalid account or account/partition combination specified")
 	awaitStatus(t, api, secret, "The workers take no new bundles now: no worker can be started: ") // its workers may have secrets
-	awaitStatus(t, api, large, "No worker is large enough for 8 CPUs, 0 GPUs, 2g memory. Available resources: 1 CPUs, 0 GPUs, 2g memory.")
+	awaitStatus(t, api, large, "No worker is large enough for 8 CPUs, 0 GPUs, 2g memory. Available resources: 1 CPU, 0 GPUs, 2g memory.")
 	stop()
 	awaitStatus(t, api, small, "No worker takes bundles that name no queue")
 }

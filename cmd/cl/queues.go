@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
 const queuesHelp = `List the queues that run your bundles. The name of a queue is the value for
@@ -124,12 +125,12 @@ func spellSizes(q codalab.Queue) string {
 	const boundless = 1 << 49 // a bridge tells such a size where Slurm knows no memory
 	var sizes []string
 	for _, size := range q.Sizes {
-		text := fmt.Sprintf("%d CPUs", size.CPUs)
+		text := termtext.Count(size.CPUs, "CPU")
 		if size.MemoryBytes < boundless {
 			text += ", " + codalab.FormatSize(size.MemoryBytes)
 		}
 		if size.GPUs > 0 {
-			text += fmt.Sprintf(", %d GPUs", size.GPUs) + spellTypes(q.GPUTypes)
+			text += ", " + termtext.Count(size.GPUs, "GPU") + spellTypes(q.GPUTypes)
 		}
 		sizes = append(sizes, text)
 	}
@@ -175,7 +176,7 @@ func (c *cli) spellLoad(q codalab.Queue) string {
 		load += fmt.Sprintf(", %d waiting", q.Waiting)
 	}
 	if q.Nodes > 0 {
-		load += fmt.Sprintf(", %d of %d nodes idle", q.IdleNodes, q.Nodes)
+		load += fmt.Sprintf(", %d of %s idle", q.IdleNodes, termtext.Count(q.Nodes, "node"))
 	}
 	if q.Closed != "" {
 		load += "; takes no new ones: " + q.Closed

@@ -75,7 +75,7 @@ func TestChoose(t *testing.T) {
 		"too large to be":  {"nodes", codalab.Resources{CPUs: 9999, Memory: 900 << 40}, "nodes", ""},
 		"too large, disk":  {"nodes", codalab.Resources{CPUs: 99, Disk: 2 << 40}, "", "No worker of queue nodes is large enough for 99 CPUs, 0 GPUs, 0 memory, 2t disk. Available resources: 8 CPUs, 4 GPUs, 500g memory, 1t disk; 64 CPUs, 0 GPUs, 250g memory, 1t disk."},
 		"another is":       {"mixed", codalab.Resources{CPUs: 99}, "large", ""},
-		"too much disk":    {"cpu", codalab.Resources{CPUs: 1, Disk: 2 << 40}, "", "No worker of queue cpu is large enough for 1 CPUs, 0 GPUs, 0 memory, 2t disk. Available resources: 4 CPUs, 0 GPUs, 8g memory, 1t disk."},
+		"too much disk":    {"cpu", codalab.Resources{CPUs: 1, Disk: 2 << 40}, "", "No worker of queue cpu is large enough for 1 CPU, 0 GPUs, 0 memory, 2t disk. Available resources: 4 CPUs, 0 GPUs, 8g memory, 1t disk."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -91,6 +91,21 @@ func TestChoose(t *testing.T) {
 				t.Errorf("went nowhere: %s", why)
 			}
 		})
+	}
+}
+
+// TestRunWithoutAQueueIsToldWhichOneIsClosed: the reason's words are about a queue, such as "its operators have drained it".
+func TestRunWithoutAQueueIsToldWhichOneIsClosed(t *testing.T) {
+	t.Parallel()
+	for tag, want := range map[string]string{
+		"cpu": "Queue cpu takes no new bundles now: its operators have drained it.",
+		"":    "The workers take no new bundles now: its operators have drained it.",
+	} {
+		c := Capacity{Worker: Worker{User: "me", ID: "w"}, Tag: tag, Closed: true, WhyClosed: "its operators have drained it"}
+		_, why := newPlaces([]Capacity{c}, nil, map[string]Quota{"me": {ParallelRuns: 1}}).choose(&Waiting{OwnerID: "me", Resources: codalab.Resources{CPUs: 1}})
+		if why != want {
+			t.Errorf("worker of tag %q: %q, want %q", tag, why, want)
+		}
 	}
 }
 
@@ -160,10 +175,10 @@ func TestTooLargeRunIsToldWhatTheBestWorkersHave(t *testing.T) {
 		return why
 	}
 	for want, got := range map[string]string{
-		"No worker of queue cpu is large enough for 100 CPUs, 0 GPUs, 90g memory. Available resources: 8 CPUs, 1 GPUs, 8g memory; 8 CPUs, 0 GPUs, 64g memory. " +
+		"No worker of queue cpu is large enough for 100 CPUs, 0 GPUs, 90g memory. Available resources: 8 CPUs, 1 GPU, 8g memory; 8 CPUs, 0 GPUs, 64g memory. " +
 			"Queues with larger workers: many, one, two.": why(codalab.Resources{Tag: "cpu", CPUs: 100, Memory: 90}),
 		"No worker of queue cpu is large enough for 9 CPUs, 9 GPUs, 1g memory, 1 disk. " +
-			"Available resources: 8 CPUs, 1 GPUs, 8g memory, 8 disk; 8 CPUs, 0 GPUs, 64g memory, 8 disk.": why(codalab.Resources{Tag: "cpu", CPUs: 9, GPUs: 9, Memory: 1, Disk: 1}),
+			"Available resources: 8 CPUs, 1 GPU, 8g memory, 8 disk; 8 CPUs, 0 GPUs, 64g memory, 8 disk.": why(codalab.Resources{Tag: "cpu", CPUs: 9, GPUs: 9, Memory: 1, Disk: 1}),
 		"No worker of queue many is large enough for 999 CPUs, 0 GPUs, 999g memory. Available resources: 1000 CPUs, 0 GPUs, 1g memory; 999 CPUs, 0 GPUs, 2g memory; " +
 			"998 CPUs, 0 GPUs, 3g memory; 997 CPUs, 0 GPUs, 4g memory; 996 CPUs, 0 GPUs, 5g memory; and others.": why(codalab.Resources{Tag: "many", CPUs: 999, Memory: 999}),
 		"No worker serves queue none (queues now served: cpu, many, one, q10, q11, q12, q13, q14, q15, q16, q17, q18, q19, q20, q21, q22, q23, q24, q25, q26, and 14 more). Did you mean one?": why(codalab.Resources{Tag: "none"}),

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/spelling"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
 const (
@@ -27,11 +28,11 @@ func (v *places) whyWaiting(run *Waiting, tag string, served []*Capacity) string
 		worker += " of queue " + tag
 	}
 	largeEnough := func(c *Capacity) bool { return c.largeEnough(run) }
-	if why := whyClosed(run, served); why != "" && !slices.ContainsFunc(served, func(c *Capacity) bool { return largeEnough(c) && !c.Closed }) {
-		if tag != "" {
-			return fmt.Sprintf("Queue %s takes no new bundles now: %s.", tag, why)
+	if c := closed(run, served); c != nil && !slices.ContainsFunc(served, func(c *Capacity) bool { return largeEnough(c) && !c.Closed }) {
+		if queue := cmp.Or(tag, c.Tag); queue != "" {
+			return fmt.Sprintf("Queue %s takes no new bundles now: %s.", queue, c.WhyClosed)
 		}
-		return fmt.Sprintf("The workers take no new bundles now: %s.", why)
+		return fmt.Sprintf("The workers take no new bundles now: %s.", c.WhyClosed)
 	}
 	large := slices.DeleteFunc(slices.Clone(served), func(c *Capacity) bool { return !largeEnough(c) && !c.mayBeLargeEnough(run) })
 	if len(large) > 0 && !slices.ContainsFunc(large, func(c *Capacity) bool { return c.lasts(run) }) {
@@ -86,19 +87,19 @@ func (v *places) lacksPermission(run *Waiting, tag string) bool {
 	return slices.ContainsFunc(v.all, func(c *Capacity) bool { return c.Tag == tag && c.Serves.Members[run.OwnerID] })
 }
 
-// whyClosed returns why some of these workers, which may be large enough for a run, take no runs now; empty if none says
-// so. Of several reasons it is always the same one, so that match need not write it at each pass.
-func whyClosed(run *Waiting, workers []*Capacity) string {
-	var reasons []string
+// closed returns one of these workers that may be large enough for a run, and takes none now for a reason that it gives; nil
+// if there is none. Of several reasons it is always the same one, so that match need not write it at each pass.
+func closed(run *Waiting, workers []*Capacity) *Capacity {
+	var found *Capacity
 	for _, c := range workers {
-		if c.mayBeLargeEnough(run) && c.WhyClosed != "" {
-			reasons = append(reasons, c.WhyClosed)
+		if !c.mayBeLargeEnough(run) || c.WhyClosed == "" {
+			continue
+		}
+		if found == nil || cmp.Or(strings.Compare(c.WhyClosed, found.WhyClosed), strings.Compare(c.Tag, found.Tag)) < 0 {
+			found = c
 		}
 	}
-	if len(reasons) == 0 {
-		return ""
-	}
-	return slices.Min(reasons)
+	return found
 }
 
 // available spells what the best workers have. It leaves out a worker if another has at least as much of
@@ -174,7 +175,7 @@ func listed(tags []string) string {
 }
 
 func formatResources(r codalab.Resources) string {
-	words := fmt.Sprintf("%d CPUs, %d GPUs, %s memory", r.CPUs, r.GPUs, codalab.FormatSize(r.Memory))
+	words := fmt.Sprintf("%s, %s, %s memory", termtext.Count(r.CPUs, "CPU"), termtext.Count(r.GPUs, "GPU"), codalab.FormatSize(r.Memory))
 	if r.Disk > 0 {
 		words += ", " + codalab.FormatSize(r.Disk) + " disk"
 	}

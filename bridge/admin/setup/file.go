@@ -99,7 +99,7 @@ func (q queue) write(b *tomlWriter) {
 
 // nodes returns the number of a partition's nodes and the resources of single ones, for people.
 func nodes(p sbatch.Partition) string {
-	said := fmt.Sprintf("%d nodes", p.Nodes)
+	said := termtext.Count(p.Nodes, "node")
 	if p.Ready < p.Nodes {
 		said += fmt.Sprintf(" (%d of them up)", p.Ready)
 	}
@@ -115,9 +115,9 @@ func nodes(p sbatch.Partition) string {
 
 // node returns the resources of a node, for people.
 func node(r sbatch.NodeResources) string {
-	said := fmt.Sprintf("%d CPUs, %s of memory", r.CPUs, codalab.FormatSize(r.Memory))
+	said := termtext.Count(r.CPUs, "CPU") + ", " + codalab.FormatSize(r.Memory) + " of memory"
 	if r.GPUs > 0 {
-		said += fmt.Sprintf(", %d GPUs", r.GPUs)
+		said += ", " + termtext.Count(r.GPUs, "GPU")
 	}
 	return said
 }
