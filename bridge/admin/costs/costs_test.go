@@ -129,6 +129,9 @@ func TestReportReadsWell(t *testing.T) {
 	if diff := cmp.Diff(squeeze(want), squeeze(got)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+	if one := costs.Text(built("", known, charged(7, "0xa", "gpu"))); !strings.Contains(one, "\n1 job of 1 bundle: ") {
+		t.Errorf("one job: %s", one)
+	}
 	if got := costs.Text(costs.Report{}); got != "No job of a bundle ended in this time.\n" {
 		t.Errorf("of nothing: %q", got)
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/csv"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"time"
 
@@ -55,8 +56,8 @@ func sumRows(sums []Sum) [][]string {
 }
 
 func totalText(s Sum) string {
-	said := fmt.Sprintf("%d jobs of %d bundles: %s CPU-hours, of which %s were used, and %s GPU-hours",
-		s.Jobs, s.Bundles, hours(s.CPUHours), percent(&s.CPUEfficiency), hours(s.GPUHours))
+	said := fmt.Sprintf("%s of %s: %s CPU-hours, of which %s were used, and %s GPU-hours",
+		termtext.Count(s.Jobs, "job"), termtext.Count(s.Bundles, "bundle"), hours(s.CPUHours), percent(&s.CPUEfficiency), hours(s.GPUHours))
 	if s.GPUUse != nil {
 		said += fmt.Sprintf(", of which %s were used", percent(s.GPUUse))
 	}
@@ -122,7 +123,8 @@ func WriteCSV(to io.Writer, r Report) error {
 	return nil
 }
 
-func number(n float64) string   { return strconv.FormatFloat(n, 'f', -1, 64) }
+// number returns a number with six decimals at most: none is exacter.
+func number(n float64) string   { return strconv.FormatFloat(math.Round(n*1e6)/1e6, 'f', -1, 64) }
 func integer(n int64) string    { return strconv.FormatInt(n, 10) }
 func moment(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
