@@ -73,6 +73,9 @@ func (e *Explanation) addRow(row plan.Row) {
 	e.WaitsFor, e.Due, e.Tries, e.Trouble = waitsFor(row), row.DueAt, row.FailedTries, row.LastFailure
 	e.Attempt, e.Job, e.JobState, e.JobReason = row.Attempt.Number, row.Job.ID, row.Job.State, row.Job.Reason
 	e.Verdict, e.Notes = row.Verdict, row.Notes()
+	if row.Verdict != nil && !row.Job.State.Ended() { // the last snapshot was before the end
+		e.JobState, e.JobReason = "", ""
+	}
 	if row.Begun != nil {
 		e.Node = row.Node()
 	}

@@ -160,7 +160,7 @@ func named(queue string) string {
 func followText(o ordered) string {
 	switch {
 	case !o.Running:
-		return "No bridge runs now; the next one follows this from its start.\n"
+		return "No bridge runs, or it has only begun to start; it follows this from its start.\n"
 	case !o.Followed:
 		return "The bridge has not shown yet that it follows: look at \"cl-bridge status\".\n"
 	case o.Left == 0:

@@ -37,10 +37,10 @@ func TestOrderToDrainIsShownWithItsOperatorUntilResume(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	say("Queue cpu is drained: no new bundle is claimed until \"cl-bridge resume cpu\".\nNo bridge runs now; the next one follows this from its start.\n", "drain", "cpu")
+	say("Queue cpu is drained: no new bundle is claimed until \"cl-bridge resume cpu\".\nNo bridge runs, or it has only begun to start; it follows this from its start.\n", "drain", "cpu")
 	say("The bridge is drained: ", "drain", "--reason", "new disks")
 	shows(2, "! The bridge is drained by ", "@"+host+" since ", ": new disks. No new bundle is claimed until \"cl-bridge resume\"; those that it has go on.\n", "! Queue cpu is drained by ")
-	say("The bridge takes new bundles again.\nNo bridge runs now; the next one follows this from its start.\nQueue cpu stays drained by ", "resume")
+	say("The bridge takes new bundles again.\nNo bridge runs, or it has only begun to start; it follows this from its start.\nQueue cpu stays drained by ", "resume")
 	shows(1, "! Queue cpu is drained by ")
 	say("The bridge was not drained.\nQueue cpu stays drained by ", "resume")
 	say("Queue cpu takes new bundles again.\n", "resume", "cpu")

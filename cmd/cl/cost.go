@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -29,7 +30,7 @@ func costField(b codalab.Bundle, field string) (value any, ok bool) {
 		if b.Cost == nil {
 			return nil
 		}
-		return n
+		return math.Round(n*1e4) / 1e4 // the clocks are no better, and people read it
 	}
 	switch field {
 	case "time_staging":

@@ -87,7 +87,7 @@ func TestCollectLeavesDependencyLinksAndExcludedOut(t *testing.T) {
 	if diff := cmp.Diff(want, r.uploaded()); diff != "" {
 		t.Errorf("uploaded (-want +got):\n%s", diff)
 	}
-	if said != "5 in 6 entries" {
+	if said != "5 bytes in 6 entries" {
 		t.Errorf("delivered %q", said)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
 // walker visits the entries of a directory, in the order of names, and a directory before its
@@ -142,5 +143,9 @@ func (t *tally) String() string {
 	if t.entries == 1 {
 		noun = "entry"
 	}
-	return fmt.Sprintf("%s in %d %s", codalab.FormatSize(t.bytes), t.entries, noun)
+	size := codalab.FormatSize(t.bytes)
+	if t.bytes < 1<<10 { // a number without a unit
+		size = termtext.Count(t.bytes, "byte")
+	}
+	return fmt.Sprintf("%s in %d %s", size, t.entries, noun)
 }
