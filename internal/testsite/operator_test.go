@@ -1,9 +1,12 @@
 package testsite_test
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/cl-slurm/cl-slurm/internal/command"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
 )
@@ -31,7 +34,9 @@ func TestDrainedBridgeFinishesWhatItHas(t *testing.T) {
 		}, &status)
 	}
 	drained()
+	statusCode(t, s, 1, "\n! The bridge is drained by ")
 	testenv.Must(t, s.StopBridge())
+	statusCode(t, s, 3, " does not run.\n")
 	testenv.Must(t, s.StartBridge(t.Context()))
 	drained()
 
@@ -55,4 +60,20 @@ func TestDrainedBridgeFinishesWhatItHas(t *testing.T) {
 	}
 	says("The bridge takes new bundles again.\nThe bridge follows.", "resume")
 	cl(t, s, "wait", waits)
+	statusCode(t, s, 0, "\nNothing holds it up.\n")
+}
+
+// statusCode waits until cl-bridge status ends with an exit code and shows a text.
+func statusCode(t *testing.T, s *testsite.Site, want int, text string) {
+	t.Helper()
+	code, said := 0, ""
+	testenv.Await(t, fmt.Sprintf("cl-bridge status ends with %d, and shows %q", want, text), func() bool {
+		var err error
+		code = 0
+		said, err = s.Run(t.Context(), program, "status", "--config", s.BridgeConfig())
+		if failed, ok := errors.AsType[*command.Error](err); ok {
+			code = failed.ExitCode
+		}
+		return code == want && strings.Contains(said, text)
+	}, &code, &said)
 }
