@@ -139,7 +139,37 @@ func TestEachAlertRuleFiresInTime(t *testing.T) {
 			quiet.add(t, a, a.quiet, []any{})
 		}
 	}
-	text, err := yaml.Marshal(map[string]any{"rule_files": []string{rules}, "evaluation_interval": "2m", "tests": []any{loud.document(), quiet.document()}})
+	runPromTests(t, promtool, rules, loud.document(), quiet.document())
+}
+
+// TestAKilledProgramIsDownUntilItIsBack: its address no longer answers, so its metrics are stale after ten minutes of the
+// test, and there again after forty.
+func TestAKilledProgramIsDownUntilItIsBack(t *testing.T) {
+	t.Parallel()
+	promtool := testenv.Promtool(t)
+	rules, err := filepath.Abs(rulesPath)
+	testenv.Must(t, err)
+	for alert, metric := range map[string]string{
+		"ClBridgeDown":        `cl_bridge_collected_timestamp_seconds{instance="h",bridge="b"}`,
+		"ClWorkerManagerDown": `cl_worker_manager_collected_timestamp_seconds{instance="h",backend="slurm-batch",manager="m"}`,
+	} {
+		fires := []any{map[string]any{"exp_labels": map[string]string{"severity": "page"}, "exp_annotations": readRules(t).annotations(t, alert)}}
+		var alerts []any
+		for at, expected := range map[string][]any{"8m": {}, "30m": fires, "50m": {}} {
+			alerts = append(alerts, map[string]any{"eval_time": at, "alertname": alert, "exp_alerts": expected})
+		}
+		runPromTests(t, promtool, rules, map[string]any{
+			"interval":        "2m",
+			"input_series":    []any{map[string]string{"series": metric, "values": "0+120x4 stale _x14 2400+120x10"}},
+			"alert_rule_test": alerts,
+		})
+	}
+}
+
+// runPromTests runs tests of the rules with promtool.
+func runPromTests(t *testing.T, promtool, rules string, tests ...any) {
+	t.Helper()
+	text, err := yaml.Marshal(map[string]any{"rule_files": []string{rules}, "evaluation_interval": "2m", "tests": tests})
 	testenv.Must(t, err)
 	path := filepath.Join(t.TempDir(), "rules.test.yml")
 	testenv.Must(t, os.WriteFile(path, text, 0o600))

@@ -67,4 +67,18 @@ func readRules(t *testing.T) ruleFile {
 	return file
 }
 
+// annotations returns the texts of a rule.
+func (f ruleFile) annotations(t *testing.T, alert string) map[string]string {
+	t.Helper()
+	for _, g := range f.Groups {
+		for _, r := range g.Rules {
+			if r.Alert == alert {
+				return r.Annotations
+			}
+		}
+	}
+	t.Fatalf("there is no rule %s", alert)
+	return nil
+}
+
 const rulesPath = "../scripts/cl-slurm.rules.yml"
