@@ -10,7 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/bridge/admin/costs"
+	"github.com/cl-slurm/cl-slurm/bridge/heartbeat"
+	"github.com/cl-slurm/cl-slurm/bridge/lease"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -74,6 +77,34 @@ func TestReportJoinsTheLedgerAndAccounting(t *testing.T) {
 	asked, err := os.ReadFile(filepath.Join(string(r.slurm), "asked"))
 	if err != nil || bytes.Count(asked, []byte("\n")) != 8 {
 		t.Errorf("%v: sacct was not run once for each of 8 reports: %s", err, asked)
+	}
+}
+
+// The steps of all jobs take the database longer, and a site without sensors needs none of them.
+func TestReportAsksForStepsWhereSlurmMeasuresEnergy(t *testing.T) {
+	t.Parallel()
+	r := spent(t)
+	start := noon.Add(-2 * time.Hour).Unix()
+	r.account(t, fmt.Sprintf("echo '4711|COMPLETED|%[1]d|%[2]d|3602|billing=2,cpu=2,mem=1G,node=1|'; case $* in *--allocations*) ;; *) echo '4711.batch|COMPLETED|%[1]d|%[2]d|3602|cpu=2,mem=1G,node=1|7200' ;; esac\n", start, start+3602))
+	dir := spool.Layout(r.shared).BridgeDir()
+	testenv.Must(t, os.MkdirAll(filepath.Dir(dir), 0o755))
+	held, err := lease.Acquire(t.Context(), dir, lease.Holder{Bridge: r.id}, func(lease.Holder) bool { return true }, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, measured := range []bool{false, true} {
+		h := heartbeat.Heartbeat{At: noon, Condition: bridge.Condition{Settings: &sbatch.Settings{Energy: measured}}}
+		if err := held.Renew(t.Context(), heartbeat.Status{Last: &h}); err != nil {
+			t.Fatal(err)
+		}
+		out, err := command(t, "report", "--config", r.config, "--json")
+		var found costs.Report
+		if err != nil || json.Unmarshal([]byte(out), &found) != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		if joules := found.Total.EnergyJoules; measured != (joules != nil && *joules == 7200) || found.Total.Unaccounted != 1 {
+			t.Errorf("measured %v: %s", measured, out)
+		}
 	}
 }
 
