@@ -63,7 +63,7 @@ func tokenStatuses() map[string]int {
 		"GET /bundles/{uuid}/contents/info/{path...}": no, "GET /bundles/{uuid}/contents/blob/{path...}": no,
 		"PUT /bundles/{uuid}/contents/blob/{$}": no,
 		"POST /workers/{worker}/checkin":        ok, "POST /workers/{worker}/start_bundle/{uuid}": ok, // the answer is false
-		"POST /workers/{worker}/energy":         ok, // other workers' runs are ignored
+		"POST /workers/{worker}/energy":         ok,                    // other workers' runs are ignored
 		"POST /workers/{worker}/token":          http.StatusBadRequest, // a renewal has no seconds
 		"POST /workers/{worker}/secrets/{uuid}": no,
 		"POST /workers/{worker}/reply/{socket}": no, "POST /workers/{worker}/reply_data/{socket}": no,
