@@ -104,7 +104,7 @@ func (b *bundle) has(t *testing.T, joules string) {
 func TestEnergyOfARunIsThatOfSlurm(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	const node = "n20"
+	const node = "n22" // no other test uses it
 	m := metered{sensor: s.sensor(t, node)}
 	m.site = startSite(t, s, map[string]partition{
 		"energy": {[]string{"Nodes=" + node, "PreemptMode=CANCEL"}, "default = true\n" + hour}, "first": {[]string{"Nodes=" + node, "PriorityTier=10"}, hour},
