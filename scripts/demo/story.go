@@ -213,7 +213,7 @@ func (d *demo) accounting(ctx context.Context) {
 	d.say("\n# What the administrator sees of it all.")
 	args := []string{
 		"sacct", "--allocations", "--starttime=" + d.began.Format("2006-01-02T15:04:05"),
-		"--format=JobID,JobName%40,Partition,Account,State%12,ExitCode,AllocTRES%45,Comment%120",
+		"--format=JobID,JobName%50,Partition,Account,State%12,ExitCode,AllocTRES%45,Comment%120",
 	}
 	d.say("$ %s", quoted(args))
 	const jobs = 14
