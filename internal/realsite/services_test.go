@@ -68,11 +68,11 @@ systemctl --user stop cl-worker
 rm -rf codalab-worker-scratch /var/tmp/cl-worker-2000
 mkdir -p .config .codalab
 printf '%s\n' CODALAB_SERVER=http://127.0.0.1:2900 'CL_WORKER_FLAGS=--fetch-private 127.0.0.1' >.config/cl-worker.env
-(umask 077; printf '%s\n' researcher `+quote(password)+` >.codalab/worker-password)
+`+unitClient+`(umask 077; cl token add --workers "$(hostname)" >.codalab/worker-token)
 systemctl --user daemon-reload
 systemctl --user start cl-worker`)
 	t.Cleanup(func() {
-		if out, err := s.try(context.WithoutCancel(t.Context()), login, "systemctl --user stop cl-worker; rm -rf .config/cl-worker.env codalab-worker-scratch /var/tmp/cl-worker-2000"); err != nil {
+		if out, err := s.try(context.WithoutCancel(t.Context()), login, "systemctl --user stop cl-worker; rm -rf .config/cl-worker.env .codalab/worker-token codalab-worker-scratch /var/tmp/cl-worker-2000"); err != nil {
 			t.Errorf("%v\n%s", err, out)
 		}
 	})
