@@ -93,7 +93,20 @@ func TestEachEndThatSlurmGivesHasItsSentence(t *testing.T) {
 			})
 		}
 	})
+	leaveOutRefusedLaunch(t, results)
 	s.compare(t, "ends.golden", results, len(results) == len(all))
+}
+
+// leaveOutRefusedLaunch leaves out the end by a failed prolog where it looks like that on a node without the shared disk.
+// slurmd sends that it did not start the job, and that the prolog failed. If the former comes first, as on a busy machine
+// with Slurm 24.11, the job stays FAILED, and nothing else is known of it.
+func leaveOutRefusedLaunch(t *testing.T, results map[string]string) {
+	t.Helper()
+	const prolog, disk = "the prolog fails", "the node does not see the shared disk"
+	if results[prolog] != "" && results[prolog] == strings.Replace(results[disk], disk, prolog, 1) {
+		t.Log("slurmd's messages about the prolog came in the other order")
+		delete(results, prolog)
+	}
 }
 
 // provoke makes a bundle end, and returns its part of the golden file.
