@@ -60,20 +60,29 @@ func (w *recordReader) poll(ctx context.Context) error {
 // lost, readTurn shows that begin.
 func (w *recordReader) readTurn(now time.Time) {
 	for _, r := range w.view.nextToRead(now, w.every) {
-		w.inbox.put(r.Bundle, w.read(*r))
+		news, err := w.tryRead(*r)
+		if err != nil && r.UsageUnread { // the row is not reportable before
+			w.view.readAgain(r.Bundle, now)
+		}
+		w.inbox.put(r.Bundle, news)
 	}
 }
 
 // read reads an attempt's records, and returns the news for its row. If the disk does not give one out, the
 // reading fails and proves no absence.
 func (w *recordReader) read(r plan.Row) func(*plan.News) {
+	news, _ := w.tryRead(r) // the news has the error
+	return news
+}
+
+// tryRead is read, and returns the error of a reading that failed, too.
+func (w *recordReader) tryRead(r plan.Row) (news func(*plan.News), err error) {
 	rec := plan.Records{Attempt: r.Attempt.Number, Read: w.now()}
-	var err error
 	rec.Records, err = w.spool.ReadRecords(r.Bundle, r.OnDisk)
 	return func(n *plan.News) {
 		if err != nil {
 			rec.Read, n.RecordsFailure = time.Time{}, err.Error()
 		}
 		n.AddRecords(rec)
-	}
+	}, err
 }

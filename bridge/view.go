@@ -208,10 +208,17 @@ func (v *view) nextToRead(now time.Time, pause time.Duration) []*plan.Row {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	var rows []*plan.Row
-	for _, bundle := range v.reading.next(now, pause) {
+	for _, bundle := range append(v.reading.nextAgain(now), v.reading.next(now, pause)...) {
 		rows = append(rows, v.rows[bundle])
 	}
 	return rows
+}
+
+// readAgain makes a row be read again soon.
+func (v *view) readAgain(bundle string, now time.Time) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.reading.readAgain(bundle, now)
 }
 
 // listenOn is the time for which the bridge goes on reading the doorbell after the last job that was not
@@ -237,6 +244,8 @@ type readingOrder struct {
 	// turns are the bundles in working in the order of reading. A bundle that has left working stays in it
 	// until its turn.
 	turns []turn
+	// again has those of a reading that has failed, and for which the reports of the bundle wait.
+	again []turn
 }
 
 // turn is a bundle's place in the order of reading, with the time at which its records were last read. resumed
@@ -274,6 +283,34 @@ const readAtOnce = 2
 // resumedAtOnce is that bound for rows of an earlier life of the bridge: soon after a start, the records
 // of each are read once.
 const resumedAtOnce = 20
+
+// againPause is the pause after a reading that has failed and for which the reports of the bundle wait: a server takes the
+// worker of a run for lost that it has not heard of for a minute.
+const againPause = 5 * time.Second
+
+// readAgain gives a bundle another turn soon.
+func (o *readingOrder) readAgain(bundle string, now time.Time) {
+	entry, working := o.working[bundle]
+	if working && !slices.ContainsFunc(o.again, func(t turn) bool { return t.bundle == bundle }) {
+		o.again = append(o.again, turn{bundle: bundle, entry: entry, read: now})
+	}
+}
+
+// nextAgain returns the bundles of readAgain whose records are to be read now, and takes them out.
+func (o *readingOrder) nextAgain(now time.Time) []string {
+	var bundles []string
+	for len(o.again) > 0 && len(bundles) < resumedAtOnce {
+		first := o.again[0]
+		if since := now.Sub(first.read); since >= 0 && since < againPause {
+			break
+		}
+		o.again = o.again[1:]
+		if o.working[first.bundle] == first.entry {
+			bundles = append(bundles, first.bundle)
+		}
+	}
+	return bundles
+}
 
 // next returns the bundles whose records are to be read now, and moves them to the end.
 func (o *readingOrder) next(now time.Time, pause time.Duration) []string {

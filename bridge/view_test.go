@@ -71,6 +71,31 @@ func TestRecordsOfAnEarlierLifeAreReadOnceSoon(t *testing.T) {
 	}
 }
 
+// A server takes the worker of a run for lost that it has not heard of for a minute, and others may have their turns before.
+func TestRunWhoseReportsWaitForAFailedReadingIsReadAgainSoon(t *testing.T) {
+	t.Parallel()
+	b := onDisk(t, false)
+	b.records.every = time.Minute
+	for i := range resumedAtOnce {
+		b.board.resume(&plan.Row{Bundle: fmt.Sprintf("0x%02d", i), Queue: "cpu", Phase: plan.Running, Attempt: plan.Attempt{UsageUnread: i == 7}})
+	}
+	now := time.Unix(1_800_000_000, 0)
+	b.records.readTurn(now)
+	for range 3 {
+		if rows := b.board.view.nextToRead(now.Add(againPause-time.Second), b.records.every); len(rows) > 0 {
+			t.Errorf("%d rows are read at once again", len(rows))
+		}
+		now = now.Add(againPause)
+		b.records.readTurn(now) // it fails again
+		if n := len(b.board.view.reading.again); n != 1 {
+			t.Errorf("%d rows are to be read again soon, want the one whose reports wait", n)
+		}
+	}
+	if rows := b.board.view.nextToRead(now.Add(againPause), b.records.every); len(rows) != 1 || rows[0].Bundle != "0x07" {
+		t.Errorf("%d rows are read again, want 0x07", len(rows))
+	}
+}
+
 func TestBundleThatLandsAndTakesOffAgainHasOneTurn(t *testing.T) {
 	t.Parallel()
 	b := &Bridge{}
