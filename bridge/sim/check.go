@@ -122,6 +122,9 @@ func (w *world) checkSaved(before, after *plan.Row) {
 	if !before.Times.Finalizing.IsZero() && !fresh && (after.Verdict == nil || reportOf(before.Verdict) != reportOf(after.Verdict)) {
 		w.violate(VerdictChanged, "the verdict of %s changed from %+v to %+v", before.Bundle, before.Verdict, after.Verdict)
 	}
+	if after.Phase == plan.Finalizing {
+		w.disk.bundle(after.Bundle).leftThere = after.Uncollected && w.wasHeld(after.Bundle)
+	}
 	if after.Phase == plan.Finalizing && before.Phase != plan.Finalizing && before.Times.Finalizing.IsZero() {
 		w.checkVerdict(*after)
 	}
@@ -357,7 +360,7 @@ func (w *world) checkEnd() {
 		if !b.state.Final() && !b.forgiven {
 			w.violate(Lost, "%s is still %s at the server", b.uuid, b.state)
 		}
-		if b.lost != "" && !b.forgiven {
+		if b.lost != "" && !b.forgiven && !w.disk.bundle(b.uuid).leftThere {
 			w.violate(Undelivered, "the server has discarded the results of %s, and has no others", b.uuid)
 		}
 		if v := w.verdicts[b.command]; b.state == codalab.StateReady && !b.forgiven && (v.failure != "" || v.exit > 0) {

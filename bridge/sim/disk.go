@@ -33,6 +33,8 @@ type bundleDir struct {
 	attempts []*attempt // the n-th is attempt n+1
 	// overQuota is set if its results have exceeded their owner's disk quota. A restored server does not know that.
 	overQuota bool
+	// leftThere is set if its verdict tells that its results stay on the disk, because they exceed that quota.
+	leftThere bool
 }
 
 // attempt is one attempt of a bundle.
