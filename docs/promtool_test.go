@@ -52,6 +52,8 @@ func bridgeAlarms() []alarm {
 	const full, disk = `cl_bridge_obstacle{instance="h",bridge="b",kind="disk_low"}`, `cl_bridge_slurm_call_duration_seconds`
 	const failures = `cl_bridge_slurm_call_failures_total{instance="h",bridge="b",command="squeue"}`
 	const count, sum = disk + `_count{instance="h",bridge="b",command="squeue"}`, disk + `_sum{instance="h",bridge="b",command="squeue"}`
+	// A bridge that is started again and again asks sinfo once each time: the count is 1 again, and the sum another.
+	const once, other = disk + `_count{instance="h",bridge="b",command="sinfo"}`, disk + `_sum{instance="h",bridge="b",command="sinfo"}`
 	const refused = `cl_bridge_submissions_total{instance="h",bridge="b",queue="cpu",result="refused_queue"}`
 	const platform = `cl_bridge_bundles_ended_total{instance="h",bridge="b",queue="cpu",state="failed",cause="platform"}`
 	const ready = `cl_bridge_bundles_ended_total{instance="h",bridge="b",queue="cpu",state="ready",cause="succeeded"}`
@@ -61,7 +63,7 @@ func bridgeAlarms() []alarm {
 		{alert: "ClBridgeObstacle", when: series(full, one), quiet: series(full, never), labels: of("kind", "disk_low")},
 		{alert: "ClBridgeCheckInOld", when: series("cl_bridge_check_in_answered_timestamp_seconds"+queue, never), quiet: series("cl_bridge_check_in_answered_timestamp_seconds"+queue, now), labels: of("queue", "cpu")},
 		{alert: "ClBridgeSlurmFails", when: series(failures, "0+4x800"), quiet: series(failures, grows), labels: of("command", "squeue")},
-		{alert: "ClBridgeSlurmSlow", when: series(count, grows, sum, "0+22x800"), quiet: series(count, grows, sum, "0+18x800"), labels: of("command", "squeue")},
+		{alert: "ClBridgeSlurmSlow", when: series(count, grows, sum, "0+22x800"), quiet: series(count, grows, sum, "0+18x800", once, one, other, grows), labels: of("command", "squeue")},
 		{alert: "ClBridgeQueueRefused", when: series(refused, grows), quiet: series(refused, one), labels: of("queue", "cpu")},
 		{alert: "ClBridgePlatformFailures", when: series(platform, grows, ready, grows), quiet: series(platform, grows, ready, "0+20x800"), labels: of("queue", "cpu")},
 		{alert: "ClBridgeBundleWaitsLong", at: "1500m", when: series("cl_bridge_oldest_waiting_bundle_timestamp_seconds"+queue, never), quiet: series("cl_bridge_oldest_waiting_bundle_timestamp_seconds"+queue, now), labels: of("queue", "cpu")},
