@@ -129,7 +129,7 @@ lint: $(tools) ## check layering, style and format
 	[ -z "$$unformatted" ] || { echo "not formatted by gofumpt:"; echo "$$unformatted"; exit 1; }
 	@! git grep -nE '(^|[{:;])[[:space:]]*go (func\b|[[:alnum:]_.]*[[(])' -- '*.go' ':!*_test.go' ':!*/testdata/*' ':!internal/background/' || \
 	{ echo "start goroutines with internal/background, a sync.WaitGroup or an errgroup"; exit 1; }
-	@! command -v shellcheck >/dev/null || (cd scripts && shellcheck -x setup slurm-cluster kubernetes site postgres azure-tools oidc-provider vuln lib/cluster/furnish lib/kubernetes/{furnish,apart} lib/site/boot lib/site/room lib/site/root/usr/local/sbin/* release/*.sh)
+	@! command -v shellcheck >/dev/null || (cd scripts && shellcheck -x setup slurm-cluster day kubernetes site postgres azure-tools oidc-provider vuln lib/cluster/furnish lib/kubernetes/{furnish,apart} lib/site/boot lib/site/room lib/site/root/usr/local/sbin/* release/*.sh)
 
 # It needs the database of vulnerabilities, which many networks do not reach: scripts/vuln ends with exit code 4 then,
 # which make calls "Error 4".
@@ -148,6 +148,13 @@ demo: cluster-up install ## start a site and show the main job; IMAGE=… uses a
 .PHONY: playground
 playground: cluster-up install ## start the demo's site for you to type commands into, until Ctrl-C
 	IMAGE='$(IMAGE)' $(if $(root),,sudo --preserve-env=IMAGE,SLURM) $(shared)/bin/demo playground
+
+# docs/researchers.md and docs/operators/a-day.md show what it prints. It takes about eight minutes.
+.PHONY: day
+day: cluster-up ## print a researcher's and an operator's day, with packages that it builds, installs and removes
+	@for version in v0.9.0 v0.9.1; do \
+	(cd scripts/release && go run . -source ../.. -out ../../dist/$$version -version $$version -platforms linux/amd64 >&2) || exit; done
+	@eval "$$(scripts/slurm-cluster env)"; $(if $(root),,sudo) env PATH="$$PATH" SLURM_CONF="$$SLURM_CONF" scripts/day dist/v0.9.0 dist/v0.9.1
 
 .PHONY: bench
 bench: cluster-up install ## measure everything; ONLY=main measures one area
