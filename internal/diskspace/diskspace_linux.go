@@ -2,8 +2,12 @@ package diskspace
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cl-slurm/cl-slurm/internal/procstat"
 )
 
 // Of measures the disk on which path is, which has to exist (statfs(2)).
@@ -25,7 +29,27 @@ func Of(path string) (Space, error) {
 // Network returns the file system's name if other hosts may have mounted it, too. It is
 // empty for a local or unknown file system, and if path does not exist. Every FUSE file
 // system counts as shared, because sshfs cannot be distinguished from a local one.
-func Network(path string) string { return networks()[magic(path)] }
+func Network(path string) string {
+	if name := networks()[magic(path)]; name != "" {
+		return name
+	}
+	mountinfo, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return ""
+	}
+	return networkOf(string(mountinfo), path)
+}
+
+// networkOf returns the name of a network file system whose type as a number is not published.
+func networkOf(mountinfo, path string) string {
+	if resolved, err := filepath.EvalSymlinks(path); err == nil {
+		path = resolved
+	}
+	if at, ok := procstat.MountAt(procstat.Mounts(mountinfo), path); ok && at.Type == "wekafs" {
+		return "WekaFS"
+	}
+	return ""
+}
 
 // InMemory reports whether the file system that holds path is gone when the host restarts.
 func InMemory(path string) bool {

@@ -16,3 +16,14 @@ func TestNetworkFileSystemsAreKnownByTheirTypes(t *testing.T) {
 		}
 	}
 }
+
+// Weka publishes no number of its file system.
+func TestNetworkFileSystemWithoutANumberIsKnownByItsName(t *testing.T) {
+	t.Parallel()
+	const mounts = "22 1 0:20 / / rw - ext4 /dev/sda1 rw\n23 22 0:21 / /weka rw - wekafs default rw\n24 23 0:22 / /weka/local rw - xfs /dev/sdb rw\n"
+	for path, want := range map[string]string{"/weka/ann": "WekaFS", "/weka": "WekaFS", "/wekax": "", "/weka/local/x": "", "/home": ""} {
+		if got := networkOf(mounts, path); got != want {
+			t.Errorf("%s is on %q, want %q", path, got, want)
+		}
+	}
+}

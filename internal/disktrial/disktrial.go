@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/internal/background"
+	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 	"github.com/cl-slurm/cl-slurm/internal/procstat"
 )
 
@@ -22,6 +23,8 @@ type Features struct {
 	// strictness (nfs(5)).
 	Type    string   `json:"type,omitempty"`
 	Options []string `json:"options,omitempty"`
+	// Network is the name of a file system that other hosts may have mounted, too (diskspace.Network); empty for others.
+	Network string `json:"network,omitempty"`
 
 	HardLinks string `json:"hard_links,omitempty"` // from one directory to another, too
 	Symlinks  string `json:"symlinks,omitempty"`
@@ -54,6 +57,7 @@ func try(dir string) (f Features, err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(at)) }()
 	f.Type, f.Options = mountOf(at)
+	f.Network = diskspace.Network(at)
 	for _, trial := range []struct {
 		said *string
 		do   func(dir string) error

@@ -93,18 +93,18 @@ func TestLockThatExcludesNobodyIsFound(t *testing.T) {
 func TestDisksThatLetInByTicketsAreKnownByTheirMount(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		f                 disktrial.Features
-		kerberos, network bool
+		f        disktrial.Features
+		kerberos bool
 	}{
-		{disktrial.Features{Type: "ext4"}, false, false},
-		{disktrial.Features{Type: "nfs4", Options: []string{"vers=4.2", "sec=sys"}}, false, true},
-		{disktrial.Features{Type: "nfs4", Options: []string{"vers=4.2", "sec=krb5p"}}, true, true},
-		{disktrial.Features{Type: "nfs", Options: []string{"sec=krb5"}}, true, true},
-		{disktrial.Features{Type: "afs"}, true, true},
-		{disktrial.Features{Type: "lustre"}, false, true},
+		{disktrial.Features{Type: "ext4"}, false},
+		{disktrial.Features{Type: "nfs4", Options: []string{"vers=4.2", "sec=sys"}}, false},
+		{disktrial.Features{Type: "nfs4", Options: []string{"vers=4.2", "sec=krb5p"}}, true},
+		{disktrial.Features{Type: "nfs", Options: []string{"sec=krb5"}}, true},
+		{disktrial.Features{Type: "afs"}, true},
+		{disktrial.Features{Type: "lustre"}, false},
 	} {
-		if test.f.Kerberos() != test.kerberos || test.f.IsNetwork() != test.network {
-			t.Errorf("%+v: tickets %v, network %v", test.f, test.f.Kerberos(), test.f.IsNetwork())
+		if test.f.Kerberos() != test.kerberos {
+			t.Errorf("%+v: tickets %v", test.f, test.f.Kerberos())
 		}
 	}
 }

@@ -43,8 +43,3 @@ func (f Features) Kerberos() bool {
 	sec, _ := f.Option("sec")
 	return f.Type == "afs" || strings.HasPrefix(sec, "krb5")
 }
-
-// IsNetwork reports whether the disk is one of NFS or a cluster file system, by its type in /proc.
-func (f Features) IsNetwork() bool {
-	return strings.HasPrefix(f.Type, "nfs") || slices.Contains([]string{"lustre", "gpfs", "beegfs", "ceph", "afs", "cifs", "smb3", "panfs", "pvfs2", "wekafs", "9p"}, f.Type)
-}

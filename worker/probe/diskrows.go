@@ -104,8 +104,8 @@ func checkCalls(dir string, f disktrial.Features) Check {
 func checkScratchDisk(dir string, f disktrial.Features) Check {
 	const name = "scratch"
 	switch said := fmt.Sprintf("%s is on %s", dir, describe(f)); {
-	case f.IsNetwork():
-		return Fault(Warning, name, said+", which other hosts share", "roots and $TMPDIR of all runs are on the network, which is slow, and overlays may fail there", "name a directory of the node's own disk as scratch")
+	case f.Network != "":
+		return Fault(Warning, name, said+", which other hosts may share", "roots and $TMPDIR of all runs are on the network, which is slow, and overlays may fail there", "name a directory of the node's own disk as scratch")
 	case f.Symlinks != "" || f.HardLinks != "" || f.Rename != "":
 		return Fault(Warning, name, fmt.Sprintf("%s; %s", said, strings.Trim(f.HardLinks+" "+f.Symlinks+" "+f.Rename, " ")), "commands that link or rename files in $TMPDIR fail", "name a directory on ext4, xfs or tmpfs as scratch")
 	default:

@@ -104,7 +104,7 @@ func TestFaultsOfANodeAreRowsWithTheirMeaningAndRemedy(t *testing.T) {
 		}},
 		{"an old kernel", func(r *probe.Report) { r.Host.Overlay.Lack = "operation not permitted" }},
 		{"a container does not run", func(r *probe.Report) { r.Facts.Container.Lack = "run container of x: bwrap: refused." }},
-		{"scratch on the network", func(r *probe.Report) { r.Facts.ScratchDisk.Type = "lustre" }},
+		{"scratch on the network", func(r *probe.Report) { r.Facts.ScratchDisk.Type, r.Facts.ScratchDisk.Network = "lustre", "Lustre" }},
 		{"Fedora's /tmp", func(r *probe.Report) {
 			r.Facts.Purges = []purgers.Rule{{By: "systemd-tmpfiles", Source: "/usr/lib/tmpfiles.d/tmp.conf", Dir: "/tmp", Age: 2 * 24 * time.Hour}}
 		}},
