@@ -43,7 +43,7 @@ func (h host) cron(target string) []Rule {
 	var rules []Rule
 	for _, name := range h.files("/etc/crontab", "/etc/cron.d/*", "/etc/cron.hourly/*", "/etc/cron.daily/*", "/etc/cron.weekly/*", "/etc/cron.monthly/*") {
 		for _, line := range h.lines(name) {
-			for _, r := range parseCron(line, target) {
+			for _, r := range h.parseCron(line, target) {
 				r.Source = name
 				rules = append(rules, r)
 			}
@@ -57,7 +57,7 @@ var between = regexp.MustCompile(`\|\||&&|;|\|`)
 
 // parseCron returns the rules of a line. A line takes a target out by an option -x or --exclude of tmpwatch, or
 // --protect of tmpreaper.
-func parseCron(line, target string) (rules []Rule) {
+func (h host) parseCron(line, target string) (rules []Rule) {
 	commands := between.Split(line, -1)
 	for i, command := range commands {
 		words := strings.Fields(command)
@@ -75,13 +75,13 @@ func parseCron(line, target string) (rules []Rule) {
 			rules = append(rules, parseFind(args, i+1 < len(commands) && strings.Contains(commands[i+1], "rm"))...)
 			continue
 		}
-		rules = append(rules, parseTool(by, args, target)...)
+		rules = append(rules, h.parseTool(by, args, target)...)
 	}
 	return rules
 }
 
 // parseTool reads the arguments of tmpwatch or tmpreaper: options, an age, directories.
-func parseTool(by string, args []string, target string) (rules []Rule) {
+func (h host) parseTool(by string, args []string, target string) (rules []Rule) {
 	var age time.Duration
 	for i := 0; i < len(args); i++ {
 		option, value, _ := strings.Cut(args[i], "=")
@@ -91,7 +91,7 @@ func parseTool(by string, args []string, target string) (rules []Rule) {
 				i++
 				value = args[i]
 			}
-			if covers(value, target) {
+			if h.covers(value, target) {
 				return nil
 			}
 		case strings.HasPrefix(args[i], "-"):

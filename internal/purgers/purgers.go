@@ -44,13 +44,14 @@ func spell(age time.Duration) string {
 }
 
 // Find returns the rules of the host in root that remove files below a path, those with the least age first. An empty
-// root means "/". Rules that cannot be read are left out.
+// root means "/". The path and the directories of rules may lead over symbolic links. Rules that cannot be read are left
+// out.
 func Find(root, target string) []Rule {
 	h := host{cmp.Or(root, "/")}
-	target = filepath.Clean(target)
+	target = h.resolve(filepath.Clean(target))
 	var rules []Rule
 	for _, r := range slices.Concat(h.tmpfiles(target), h.tmpreaper(), h.cron(target)) {
-		if covers(r.Dir, target) && h.oneDisk(r.Dir, target, r.By) && !slices.Contains(rules, r) {
+		if h.covers(r.Dir, target) && h.oneDisk(r.Dir, target, r.By) && !slices.Contains(rules, r) {
 			rules = append(rules, r)
 		}
 	}
@@ -105,6 +106,34 @@ func (h host) lines(name string) []string {
 // maxText is larger than any file of rules.
 const maxText = 1 << 20
 
+// covers reports whether a directory, or a pattern of one, is a path without symbolic links or one above it. The directory
+// may be such a link, because rules often end in a slash or a dot, and programs then begin at its target.
+func (h host) covers(dir, target string) bool { return covers(h.resolve(dir), target) }
+
+// resolve returns a path of the host without symbolic links. A part that the host does not have, or an endless loop of
+// links, stays as it is.
+func (h host) resolve(name string) string {
+	const most = 40 // as in Linux: path_resolution(7)
+	at, rest := "/", strings.Split(name, "/")
+	for links := 0; len(rest) > 0; {
+		part := rest[0]
+		rest = rest[1:]
+		link, err := os.Readlink(h.at(filepath.Join(at, part)))
+		switch {
+		case err != nil:
+			at = filepath.Join(at, part)
+			continue
+		case links == most:
+			return name
+		case filepath.IsAbs(link):
+			at = "/"
+		}
+		links++
+		rest = append(strings.Split(link, "/"), rest...)
+	}
+	return at
+}
+
 // covers reports whether a directory, or a pattern of one, is a path or one above it.
 func covers(dir, target string) bool {
 	depth := strings.Count(strings.TrimRight(dir, "/"), "/")
@@ -123,7 +152,7 @@ func (h host) oneDisk(dir, target, by string) bool {
 	if by == "find" || strings.ContainsAny(dir, "*?[") {
 		return true
 	}
-	from, errFrom := deviceOf(h.at(dir))
+	from, errFrom := deviceOf(h.at(h.resolve(dir)))
 	to, errTo := deviceOf(h.at(nearest(h, target)))
 	return errFrom != nil || errTo != nil || from == to
 }

@@ -69,6 +69,42 @@ func TestRuleThatRemovesFilesOfAPathIsFound(t *testing.T) {
 	}
 }
 
+// Sites mount a disk at one path, and give people another one.
+func TestRuleIsFoundThroughSymbolicLinks(t *testing.T) {
+	t.Parallel()
+	const tmp = "D /tmp 1777 root root 10d\nx /tmp/lab\n"
+	found := func(age, dir, source string) string {
+		return "systemd-tmpfiles removes what is older than " + age + " below " + dir + " (" + source + ")"
+	}
+	for _, test := range []struct {
+		links             map[string]string // by their paths
+		rules, path, want string
+	}{
+		{map[string]string{"scratch": "/mnt/lustre/scratch"}, "d /mnt/lustre - - - 30d\n", "/scratch/ann", found("30d", "/mnt/lustre", "/etc/tmpfiles.d/a.conf")},
+		{map[string]string{"scratch": "mnt/../mnt/lustre"}, "d /scratch - - - 30d\n", "/mnt/lustre/ann", found("30d", "/scratch", "/etc/tmpfiles.d/a.conf")},
+		{map[string]string{"tmp": "/var/tmp"}, tmp, "/tmp/ann", found("10d", "/tmp", "/etc/tmpfiles.d/a.conf")},
+		{map[string]string{"tmp": "/var/tmp"}, tmp, "/tmp/lab/x", ""},
+		{map[string]string{"data": "/mnt", "mnt/ann": "../home/ann"}, "d /mnt - - - 30d\n", "/data/ann/x", ""},
+		{map[string]string{"data": "/mnt"}, "d /data/*/old - - - 30d\n", "/mnt/ann/old/x", found("30d", "/data/*/old", "/etc/tmpfiles.d/a.conf")},
+		{map[string]string{"a": "/b", "b": "/a"}, "d /a - - - 30d\n", "/a/x", found("30d", "/a", "/etc/tmpfiles.d/a.conf")},
+	} {
+		root := host(t, map[string]string{"etc/tmpfiles.d/a.conf": test.rules})
+		for _, dir := range []string{"mnt/lustre", "var/tmp", "home/ann"} {
+			if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for name, target := range test.links {
+			if err := os.Symlink(target, filepath.Join(root, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := said(purgers.Find(root, test.path)); got != test.want {
+			t.Errorf("%s with %q and %v:\n%s\nwant\n%s", test.path, test.rules, test.links, got, test.want)
+		}
+	}
+}
+
 func TestNamesOfDisksThatSitesPurgeAreSuspicious(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]string{

@@ -22,7 +22,7 @@ func (h host) tmpfiles(target string) []Rule {
 			seen = append(seen, path.Base(name))
 			for _, line := range h.lines(name) {
 				r, kind := parseTmpfiles(line)
-				if kind == 'x' && covers(r.Dir, target) {
+				if kind == 'x' && h.covers(r.Dir, target) {
 					return nil
 				}
 				if r.Age > 0 {
