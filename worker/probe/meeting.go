@@ -15,6 +15,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 	"github.com/cl-slurm/cl-slurm/internal/background"
 	"github.com/cl-slurm/cl-slurm/internal/clocks"
+	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 	"github.com/cl-slurm/cl-slurm/internal/disktrial"
 	"github.com/cl-slurm/cl-slurm/internal/linkonce"
 )
@@ -49,16 +50,45 @@ const lookEvery = 20 * time.Millisecond
 
 // Call makes a meeting's directory below another one.
 func Call(ctx context.Context, below string) (Meeting, error) {
-	dir, err := os.MkdirTemp(below, ".doctor-")
+	dir, err := answer(ctx, writtenWithin, below, func() (string, error) { return os.MkdirTemp(below, ".doctor-") })
 	if err != nil {
 		return Meeting{}, fmt.Errorf("make a directory for a meeting: %w", err)
 	}
 	m := Meeting{Dir: dir, looks: new(int)}
-	if err := errors.Join(m.replace(), m.write(askedName, []byte(rand.Text()))); err != nil {
-		return Meeting{}, errors.Join(err, m.End())
+	if err := errors.Join(m.replace(ctx), m.write(ctx, askedName, []byte(rand.Text()))); err != nil {
+		return Meeting{}, errors.Join(err, m.End()) //nolint:contextcheck // also after the end of ctx
 	}
 	m.holdLocks(ctx)
 	return m, nil
+}
+
+// writtenWithin bounds a write, which a busy disk flushes.
+const writtenWithin = 30 * time.Second
+
+// answer returns the results of a call on a directory's disk, or a *diskspace.SilentError if the call takes longer. The call
+// then goes on in a goroutine until the disk answers.
+func answer[T any](ctx context.Context, within time.Duration, dir string, call func() (T, error)) (T, error) {
+	bounded, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	result, err := background.Call(bounded, call)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		err = &diskspace.SilentError{Path: dir, For: within}
+	}
+	return result, err
+}
+
+// change calls a function that changes a directory.
+func change(ctx context.Context, dir string, call func() error) error {
+	_, err := answer(ctx, writtenWithin, dir, func() (struct{}, error) { return struct{}{}, call() })
+	return err
+}
+
+// shared is the directory that has the meeting's.
+func (m Meeting) shared() string { return filepath.Dir(m.Dir) }
+
+// read returns the content of a file of the meeting.
+func (m Meeting) read(ctx context.Context, name string) ([]byte, error) {
+	return answer(ctx, diskspace.SilentAfter, m.shared(), func() ([]byte, error) { return os.ReadFile(m.path(name)) })
 }
 
 // lockWithin bounds a call for a lock. On an NFS server without a lock manager it takes minutes.
@@ -104,10 +134,13 @@ func (m Meeting) askLocks(ctx context.Context) *Locks {
 
 // End removes the meeting's directory.
 func (m Meeting) End() error {
-	for _, release := range m.release {
-		release()
-	}
-	if err := os.RemoveAll(m.Dir); err != nil {
+	err := change(context.Background(), m.shared(), func() error {
+		for _, release := range m.release {
+			release()
+		}
+		return os.RemoveAll(m.Dir)
+	})
+	if err != nil {
 		return fmt.Errorf("remove a meeting's directory: %w", err)
 	}
 	return nil
@@ -116,18 +149,19 @@ func (m Meeting) End() error {
 // Attend is the job's part. It adds its findings about the disk to the report and writes it. Then
 // it waits for the login node's ping, until ctx ends, and answers it.
 func (m Meeting) Attend(ctx context.Context, r Report, now func() time.Time) error {
-	asked, err := os.ReadFile(m.path(askedName))
+	whole := context.WithoutCancel(ctx) // what is begun is written
+	asked, err := m.read(whole, askedName)
 	if err != nil {
 		return fmt.Errorf("attend a meeting: %w", err)
 	}
 	r.Asked = string(asked)
-	if r.Owner, err = m.settle(ctx); err != nil {
+	if r.Owner, err = m.settle(whole); err != nil {
 		r.Meeting = err.Error()
 	}
 	r.Locks, r.Lost = m.askLocks(ctx), m.watch(ctx)
 	data, err := json.Marshal(r)
 	if err == nil {
-		err = m.write(reportName, data)
+		err = m.write(whole, reportName, data)
 	}
 	if err != nil {
 		return fmt.Errorf("attend a meeting: %w", err)
@@ -135,7 +169,7 @@ func (m Meeting) Attend(ctx context.Context, r Report, now func() time.Time) err
 	if err := m.await(ctx, pingName); err != nil {
 		return fmt.Errorf("attend a meeting: %w", err)
 	}
-	return m.write(pongName, []byte(now().UTC().Format(time.RFC3339Nano)))
+	return m.write(whole, pongName, []byte(now().UTC().Format(time.RFC3339Nano)))
 }
 
 // recordLength is the length of each content of the file that the login node replaces.
@@ -147,12 +181,15 @@ const recordLength = 8 << 10
 const replaceEvery = 10
 
 // replace replaces a file by another of the same length. It need not outlast a crash.
-func (m Meeting) replace() error {
-	next := m.path(replaced + ".next")
-	if err := os.WriteFile(next, []byte(strings.Repeat(rand.Text()[:1], recordLength)), 0o600); err != nil {
-		return fmt.Errorf("replace a file: %w", err)
-	}
-	if err := os.Rename(next, m.path(replaced)); err != nil {
+func (m Meeting) replace(ctx context.Context) error {
+	err := change(ctx, m.shared(), func() error {
+		next := m.path(replaced + ".next")
+		if err := os.WriteFile(next, []byte(strings.Repeat(rand.Text()[:1], recordLength)), 0o600); err != nil {
+			return err
+		}
+		return os.Rename(next, m.path(replaced))
+	})
+	if err != nil {
 		return fmt.Errorf("replace a file: %w", err)
 	}
 	return nil
@@ -210,11 +247,11 @@ type Heard struct {
 // Hear returns the job's report, or false while there is none. It also settles the record of the
 // start, and expects to find the job's.
 func (m Meeting) Hear(ctx context.Context) (Heard, bool, error) {
-	data, err := os.ReadFile(m.path(reportName))
+	data, err := m.read(ctx, reportName)
 	if errors.Is(err, fs.ErrNotExist) {
 		if m.looks != nil {
 			if *m.looks++; *m.looks%replaceEvery == 0 {
-				_ = m.replace() // the job may watch now; a disk in trouble fails at other calls, too
+				_ = m.replace(ctx) // the job may watch now; a disk in trouble fails at other calls, too
 			}
 		}
 		return Heard{}, false, nil
@@ -256,7 +293,7 @@ type Trip struct {
 // RoundTrip sends a message to the job, and waits for its answer.
 func (m Meeting) RoundTrip(ctx context.Context, now func() time.Time) (Trip, error) {
 	began := now()
-	if err := m.write(pingName, nil); err != nil {
+	if err := m.write(ctx, pingName, nil); err != nil {
 		return Trip{}, err
 	}
 	if err := m.await(ctx, pongName); err != nil {
@@ -264,16 +301,16 @@ func (m Meeting) RoundTrip(ctx context.Context, now func() time.Time) (Trip, err
 	}
 	seen := now()
 	t := Trip{Took: seen.Sub(began)}
-	if shown, err := time.Parse(time.RFC3339Nano, m.Text(pongName)); err == nil {
+	if shown, err := time.Parse(time.RFC3339Nano, m.Text(ctx, pongName)); err == nil {
 		t.Clock, t.Known = clocks.Between(began, seen, shown, 0), true
 	}
 	return t, nil
 }
 
 // Text returns a file that the job's script wrote. It returns "" while the file is not visible
-// here.
-func (m Meeting) Text(name string) string {
-	data, err := os.ReadFile(m.path(name))
+// here, and if the disk does not answer.
+func (m Meeting) Text(ctx context.Context, name string) string {
+	data, err := m.read(ctx, name)
 	if err != nil {
 		return ""
 	}
@@ -288,11 +325,13 @@ func (m Meeting) settle(ctx context.Context) (own bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, settleWithin)
 	defer cancel()
 	token := rand.Text()
-	standing, err := linkonce.Settle(ctx, m.path(startedName), []byte(token), 0o600, func(record []byte) (string, error) {
-		if len(record) != len(token) {
-			return "", errors.New("it is not a whole record")
-		}
-		return string(record), nil
+	standing, err := background.Call(ctx, func() (string, error) {
+		return linkonce.Settle(ctx, m.path(startedName), []byte(token), 0o600, func(record []byte) (string, error) {
+			if len(record) != len(token) {
+				return "", errors.New("it is not a whole record")
+			}
+			return string(record), nil
+		})
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("a record of a start was not settled within %s: the disk is too slow", settleWithin)
@@ -304,9 +343,9 @@ func (m Meeting) await(ctx context.Context, name string) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
-		_, err := os.ReadFile(m.path(name))
-		if err == nil {
-			return nil
+		_, err := m.read(ctx, name)
+		if silent := (*diskspace.SilentError)(nil); err == nil || errors.As(err, &silent) {
+			return err
 		}
 		select {
 		case <-ctx.Done():
@@ -318,6 +357,6 @@ func (m Meeting) await(ctx context.Context, name string) error {
 
 func (m Meeting) path(name string) string { return filepath.Join(m.Dir, name) }
 
-func (m Meeting) write(name string, data []byte) error {
-	return atomicfile.Write(m.path(name), data, 0o600)
+func (m Meeting) write(ctx context.Context, name string, data []byte) error {
+	return change(ctx, m.shared(), func() error { return atomicfile.Write(m.path(name), data, 0o600) })
 }

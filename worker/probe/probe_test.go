@@ -6,11 +6,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
+	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/worker/probe"
 )
@@ -125,5 +128,48 @@ func TestMeetingFindsLocksThatExcludeNobodyAndFilesInPart(t *testing.T) {
 	}
 	if heard := attend(t, older); heard.Locks != nil || heard.Lost != "" {
 		t.Errorf("lost %q, locks %+v", heard.Lost, heard.Locks)
+	}
+}
+
+// hangs makes files whose reads do not return before the test ends, as on a disk whose server is away.
+func hangs(t *testing.T, m probe.Meeting, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		path := filepath.Join(m.Dir, name)
+		if err := unix.Mkfifo(path, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { // lets the reader go
+			if f, err := os.OpenFile(path, os.O_WRONLY|syscall.O_NONBLOCK, 0); err == nil {
+				_ = f.Close()
+			}
+		})
+	}
+}
+
+func TestMeetingOnADiskThatHangsEnds(t *testing.T) {
+	t.Parallel()
+	for name, ask := range map[string]func(ctx context.Context, m probe.Meeting) error{
+		"report.json": func(ctx context.Context, m probe.Meeting) error {
+			_, _, err := m.Hear(ctx)
+			return err
+		},
+		"pong": func(ctx context.Context, m probe.Meeting) error {
+			_, err := m.RoundTrip(ctx, time.Now)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := probe.Meeting{Dir: filepath.Join(t.TempDir(), "meeting")}
+			if err := os.Mkdir(m.Dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			hangs(t, m, name)
+			var silent *diskspace.SilentError
+			if err := ask(t.Context(), m); !errors.As(err, &silent) || silent.Path != filepath.Dir(m.Dir) {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }

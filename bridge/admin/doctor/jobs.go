@@ -3,12 +3,14 @@ package doctor
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/worker/probe"
 )
@@ -83,7 +85,7 @@ func (j Jobs) Run(ctx context.Context, q plan.Queue, gpus int64, worker sbatch.P
 	if err != nil {
 		return Outcome{Err: err}
 	}
-	defer func() { _ = meeting.End() }() // on a disk in trouble the directory may stay
+	defer func() { _ = meeting.End() }() //nolint:contextcheck // also after the end of ctx; on a disk in trouble the directory may stay
 	request := j.request(q, gpus, cmp.Or(q.Worker, worker), meeting)
 	id, err := j.Slurm.Submit(ctx, request)
 	if err != nil {
@@ -166,7 +168,9 @@ func (w *jobWait) wait(ctx context.Context) Outcome {
 			w.observe(ctx)
 		}
 	}
-	w.out.Machine, w.out.Output = w.meeting.Text(probe.MachineName), w.meeting.Text(probe.OutputName)
+	if silent := (*diskspace.SilentError)(nil); !errors.As(w.out.Err, &silent) {
+		w.out.Machine, w.out.Output = w.meeting.Text(ctx, probe.MachineName), w.meeting.Text(ctx, probe.OutputName)
+	}
 	return w.out
 }
 

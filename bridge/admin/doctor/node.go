@@ -16,6 +16,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/sharedfiles"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/clocks"
+	"github.com/cl-slurm/cl-slurm/internal/diskspace"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/worker/probe"
 )
@@ -42,7 +43,10 @@ func Node(q plan.Queue, at Place, out Outcome) []Check {
 		where += " on " + out.Job.Nodes
 	}
 	var refused *sbatch.Error
+	var hangs *diskspace.SilentError
 	switch {
+	case errors.As(out.Err, &hangs):
+		return []Check{unreachable("shared", hangs.Error(), isSilent)}
 	case errors.As(out.Err, &refused) && refused.Refused && at.Node != "":
 		return []Check{failed(name, refusedWords+refused.Message, fmt.Sprintf("is %s a node of the queue's partition? sinfo -N shows it", at.Node))}
 	case errors.As(out.Err, &refused):
