@@ -152,14 +152,36 @@ func TestBridgeSaysThatItsDiskHangsAndCanBeStopped(t *testing.T) {
 	p.ends()
 }
 
+// cacheAlone makes the disk the cache's alone.
+func (s bridgeSite) cacheAlone() {
+	s.t.Helper()
+	text, err := os.ReadFile(s.config)
+	must(s.t, err)
+	of := strings.Replace(string(text), fmt.Sprintf("shared = %q", s.shared), fmt.Sprintf("shared = %q", s.t.TempDir()), 1)
+	must(s.t, os.WriteFile(s.config, fmt.Appendf(nil, "%s[cache]\ndir = %q\n", of, s.shared), 0o600))
+}
+
 // The cache may be on another disk than the shared directory.
+func TestBridgeStartsWhenTheDiskOfItsCacheAnswers(t *testing.T) {
+	t.Parallel()
+	s := newBridgeSite(t)
+	s.cacheAlone()
+	goOn := s.stop()
+	if got := s.run("run", "--once"); !strings.Contains(got, "the disk of "+s.shared+" does not answer") {
+		t.Errorf("run --once says\n%s", got)
+	}
+	p := s.start()
+	p.says(`msg="the disk of cache.dir does not answer; the bridge starts when it does"`)
+	goOn()
+	p.says("msg=started ")
+	p.term()
+	p.ends()
+}
+
 func TestDoctorSaysThatTheDiskOfTheCacheHangs(t *testing.T) {
 	t.Parallel()
 	s := newBridgeSite(t)
-	text, err := os.ReadFile(s.config)
-	must(t, err)
-	of := strings.Replace(string(text), fmt.Sprintf("shared = %q", s.shared), fmt.Sprintf("shared = %q", t.TempDir()), 1)
-	must(t, os.WriteFile(s.config, fmt.Appendf(nil, "%s[cache]\ndir = %q\n", of, s.shared), 0o600))
+	s.cacheAlone()
 	s.stop()
 	if got, want := s.run("doctor"), "failed   cache.dir: the disk of "+s.shared; !strings.Contains(got, want) {
 		t.Errorf("doctor says\n%swant %q", got, want)

@@ -126,8 +126,10 @@ func serve(ctx context.Context, p program.Process, c config.Config, r *running) 
 		debug.SetGCPercent(heapGrowth)
 	}
 	if r.once { // passes that wait for the disk would pile up: cron begins the next one all the same
-		if err := diskspace.Answers(ctx, c.Shared); err != nil {
-			return fmt.Errorf("start bridge: %w", err)
+		for _, dir := range []string{c.Shared, assembly.CacheDir(c)} {
+			if err := diskspace.Answers(ctx, dir); err != nil {
+				return fmt.Errorf("start bridge: %w", err)
+			}
 		}
 	}
 	cl, slurm, err := connect(ctx, p, c, log)

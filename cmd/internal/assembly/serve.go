@@ -138,7 +138,7 @@ const (
 // nothing can interrupt such a call. The units of service managers wait longer.
 const stopWithin = 30 * time.Second
 
-// Serve builds the bridge and runs it until ctx ends. It waits for a shared disk that does not answer. It
+// Serve builds the bridge and runs it until ctx ends. It waits for a disk that does not answer (awaitDisks). It
 // returns within half a minute after the end of ctx, even if calls on a disk have not returned. The
 // process then ends as if it were killed, and the next start continues from the ledger.
 func (a Assembly) Serve(ctx context.Context) error {
@@ -159,10 +159,7 @@ func (a Assembly) Serve(ctx context.Context) error {
 }
 
 func (a Assembly) serve(ctx context.Context) error {
-	silent := func(e *diskspace.SilentError) {
-		a.Log.WarnContext(ctx, "the shared disk does not answer; the bridge starts when it does", slog.String("directory", e.Path))
-	}
-	if err := diskspace.Await(ctx, a.Shared, silent); err != nil {
+	if err := a.awaitDisks(ctx); err != nil {
 		return fmt.Errorf("start bridge: %w", err)
 	}
 	host, err := os.Hostname()
@@ -212,6 +209,19 @@ func (a Assembly) serve(ctx context.Context) error {
 	heartbeats.FollowOrders(ctx, true)
 	return whileHeld(ctx, &heartbeats, func(ctx context.Context) error {
 		return runBeside(ctx, func() error { return a.runBridge(ctx, b) }, beside...)
+	})
+}
+
+// awaitDisks waits until the disks of the shared directory and of the cache answer, and logs a wait.
+func (a Assembly) awaitDisks(ctx context.Context) error {
+	err := diskspace.Await(ctx, a.Shared, func(e *diskspace.SilentError) {
+		a.Log.WarnContext(ctx, "the shared disk does not answer; the bridge starts when it does", slog.String("directory", e.Path))
+	})
+	if err != nil {
+		return err
+	}
+	return diskspace.Await(ctx, CacheDir(a.Config), func(e *diskspace.SilentError) {
+		a.Log.WarnContext(ctx, "the disk of cache.dir does not answer; the bridge starts when it does", slog.String("directory", e.Path))
 	})
 }
 
