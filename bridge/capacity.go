@@ -72,7 +72,7 @@ func (c *capacity) replace(old, r *plan.Row) {
 // isJobless reports whether a run of a stand-alone worker has no job, and its command does not begin or go on soon:
 // image and inputs are being prepared, or results are being collected.
 func isJobless(r *plan.Row) bool {
-	preparing := r.Phase == plan.Staging && r.Staged == nil && r.StopVerdict == nil
+	preparing := r.NeedsDisk() && r.StopVerdict == nil
 	return r.Standalone && (preparing || r.Phase == plan.Collecting)
 }
 

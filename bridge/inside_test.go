@@ -112,3 +112,29 @@ func following(p plan.Policy) *inForce {
 	f.set(&p)
 	return f
 }
+
+// A stand-alone worker offers the part of its host that a run does not use while its inputs, or the files with which it
+// goes on, are brought to the disk.
+func TestRunsWithoutAJobAreKnown(t *testing.T) {
+	t.Parallel()
+	staged, verdict := &spool.Inputs{}, &plan.Verdict{}
+	files := plan.Resumption{From: "1-b1"}
+	for name, test := range map[string]struct {
+		row  plan.Row
+		want bool
+	}{
+		"inputs":    {plan.Row{Phase: plan.Staging}, true},
+		"ready":     {plan.Row{Phase: plan.Staging, Staged: staged}, false},
+		"files":     {plan.Row{Phase: plan.Staging, Staged: staged, Resumption: files}, true},
+		"stopped":   {plan.Row{Phase: plan.Staging, StopVerdict: verdict}, false},
+		"runs":      {plan.Row{Phase: plan.Running, Staged: staged}, false},
+		"collected": {plan.Row{Phase: plan.Collecting, Staged: staged}, true},
+	} {
+		if isJobless(&test.row) {
+			t.Errorf("%s: a run of a bridge has no part of a host", name)
+		}
+		if test.row.Standalone = true; isJobless(&test.row) != test.want {
+			t.Errorf("%s: without a job %v", name, !test.want)
+		}
+	}
+}
