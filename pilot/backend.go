@@ -99,6 +99,8 @@ type Pilot struct {
 	Job string
 	// State and Reason are the batch system's own words.
 	State, Reason string
+	// Wait is a phrase for owners of bundles about the wait of a pending pilot; empty for Reason.
+	Wait string
 	// Node is the node on which it runs.
 	Node string
 	// Since is the time of its start, or else of its submission; zero if unknown.

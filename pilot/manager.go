@@ -1,6 +1,7 @@
 package pilot
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -205,7 +206,7 @@ func (m *Manager) whyBundlesWait() string {
 	var trouble, pending []string
 	for _, t := range m.tracked {
 		if t.Phase == Pending {
-			pending = append(pending, t.Reason)
+			pending = append(pending, cmp.Or(t.Wait, t.Reason))
 		}
 		if t.Trouble != "" {
 			trouble = append(trouble, t.Trouble)

@@ -1,6 +1,10 @@
 package sbatch
 
-import "regexp"
+import (
+	"regexp"
+	"strings"
+	"unicode"
+)
 
 // limitName matches the name of a limit of a QOS or an association. Its parts are the limit's holder, the kind of
 // limit, the resource, a product with time, and the jobs among which the resource is counted. Names of the same
@@ -67,6 +71,16 @@ func explainLimit(name string) (Explanation, bool) {
 		return Explanation{NeverStarts, "it asks for more " + r.plain + " than " + holder + " allows one job", less + ", or use another queue."}, true
 	}
 	return explainShared(holder, kind, product, scope, r), true
+}
+
+// RefusedLimit explains the limit that Slurm's words about a refused submission name; false if they name none.
+func RefusedLimit(words string) (Explanation, bool) {
+	for _, word := range strings.FieldsFunc(words, func(r rune) bool { return !unicode.IsLetter(r) }) {
+		if e, ok := explainLimit(word); ok {
+			return e, true
+		}
+	}
+	return Explanation{}, false
 }
 
 // explainShared explains a limit on what several jobs use together.

@@ -185,3 +185,19 @@ func TestBrokenWrapperAfterAPluginsLineIsNoRefusal(t *testing.T) {
 		}
 	}
 }
+
+func TestLimitOfARefusalIsExplained(t *testing.T) {
+	t.Parallel()
+	for words, want := range map[string]string{
+		policy + " (QOSMaxSubmitJobPerUserLimit)":        "the jobs of the bridge's Slurm user that wait or run are as many as the QOS allows",
+		policy + " (lua: hello; AssocMaxSubmitJobLimit)": "the jobs of the bridge's Slurm user that wait or run are as many as the account allows",
+		policy + " (QOSMaxCpuPerJobLimit)":               "it asks for more processors than the QOS allows one job",
+		policy:                                           "",
+		"Invalid qos specification":                      "",
+		"Max jobs of Grp: Minutes, Maximum":              "",
+	} {
+		if got, ok := RefusedLimit(words); got.Text != want || ok != (want != "") {
+			t.Errorf("%q: %q, %v", words, got.Text, ok)
+		}
+	}
+}

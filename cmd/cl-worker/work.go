@@ -244,7 +244,7 @@ func (w *standalone) serve(ctx context.Context) error {
 	if w.slurm != nil {
 		a.Scheduler = func(context.Context) (sbatch.Scheduler, error) { return w.slurm, nil }
 		a.SubmitBound, a.Settings, a.TryHost = w.slurm.SubmitBound(), w.slurm.Settings, doctor.LogHost(w.log)
-		a.Describe = w.slurm.Describe
+		a.Describe, a.Limits = w.slurm.Describe, assembly.SlurmLimits{Slurm: w.slurm, User: doctor.LocalUser()}
 		return a.Serve(ctx)
 	}
 	return w.serveHere(ctx, a)

@@ -104,8 +104,13 @@ func (b *Backend) request(name string, login []string, program sbatch.Program) s
 // startError is a failed submission.
 type startError struct{ err *sbatch.Error }
 
-// Error returns the cause.
-func (e *startError) Error() string { return e.err.Error() }
+// Error returns the cause, and explains the limit that Slurm names.
+func (e *startError) Error() string {
+	if why, ok := sbatch.RefusedLimit(e.err.Message); ok {
+		return e.err.Error() + ": " + ofManager(why.Text)
+	}
+	return e.err.Error()
+}
 
 // Unwrap returns the cause.
 func (e *startError) Unwrap() error { return e.err }
@@ -208,6 +213,7 @@ func pilotOf(j sbatch.Job) pilot.Pilot {
 	case sbatch.StatePending, sbatch.StateConfiguring, sbatch.StateRequeued, sbatch.StateRequeueHold, sbatch.StateRequeueFed,
 		sbatch.StateSpecialExit, sbatch.StateResvDelHold:
 		p.Phase, p.Since = pilot.Pending, j.Submitted // its start is only expected
+		explain(&p)
 	default: // in the others, unknown ones too, it may run
 	}
 	if j.State.Ended() {
@@ -215,6 +221,25 @@ func pilotOf(j sbatch.Job) pilot.Pilot {
 	}
 	return p
 }
+
+// stuckPatience is the time after which a job that can never start ends: an administrator may be at work on its partition.
+const stuckPatience = 10 * time.Minute
+
+// explain adds the meaning of Slurm's reason to a pending pilot. A job of which Slurm says that it can never start is in
+// trouble.
+func explain(p *pilot.Pilot) {
+	why := sbatch.Explain(p.Reason)
+	if why.Text == "" {
+		return
+	}
+	p.Wait = p.Reason + ": " + ofManager(why.Text)
+	if why.Category == sbatch.NeverStarts {
+		p.Trouble, p.Patience = p.Wait, stuckPatience
+	}
+}
+
+// ofManager changes a phrase of package sbatch, which is about a bridge.
+func ofManager(text string) string { return strings.ReplaceAll(text, "the bridge's", "the manager's") }
 
 // Stop ends a pilot's job: the worker gets TERM.
 func (b *Backend) Stop(ctx context.Context, p pilot.Pilot) error {

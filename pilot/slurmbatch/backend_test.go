@@ -365,3 +365,31 @@ func TestPilotStartsOnlyTheProgramOfItsSubmission(t *testing.T) {
 		t.Errorf("a job that is submitted later: exit %d: %s", code, out)
 	}
 }
+
+func TestWaitForALimitIsExplained(t *testing.T) {
+	t.Parallel()
+	for reason, want := range map[string]pilot.Pilot{
+		"AssocGrpJobsLimit":             {Wait: "AssocGrpJobsLimit: all jobs of the account that run are as many as the account allows"},
+		"QOSMaxCpuPerUserLimit":         {Wait: "QOSMaxCpuPerUserLimit: with it, the jobs of the manager's Slurm user that run would have more processors than the QOS allows at once"},
+		"QOSMaxWallDurationPerJobLimit": {Wait: "QOSMaxWallDurationPerJobLimit: its time limit is longer than the QOS allows", Trouble: "QOSMaxWallDurationPerJobLimit: its time limit is longer than the QOS allows", Patience: 10 * time.Minute},
+		"NewReason":                     {},
+	} {
+		s := &slurm{}
+		b := newBackend(t, s)
+		if _, err := b.Start(t.Context(), b.NewName(), ""); err != nil {
+			t.Fatal(err)
+		}
+		s.jobs[0].Reason = reason
+		got, err := b.Pilots(t.Context())
+		if err != nil || len(got) != 1 {
+			t.Fatal(got, err)
+		}
+		if p := got[0]; p.Reason != reason || p.Wait != want.Wait || p.Trouble != want.Trouble || p.Patience != want.Patience {
+			t.Errorf("%s: %+v", reason, p)
+		}
+		s.jobs[0].State = sbatch.StateRunning
+		if got, err := b.Pilots(t.Context()); err != nil || got[0].Wait+got[0].Trouble != "" {
+			t.Errorf("%s: a running job waits: %+v, %v", reason, got, err)
+		}
+	}
+}
