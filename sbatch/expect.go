@@ -11,7 +11,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/command"
 )
 
-// Expected is when and where Slurm would start a job, by its present plan. Other jobs that end early, or that come with
+// Expected is the time and the nodes with which Slurm would start a job, by its present plan. Other jobs that end early, or that come with
 // a higher priority, change it.
 type Expected struct {
 	Start     time.Time `json:"start"`
@@ -23,8 +23,8 @@ type Expected struct {
 // versions: 26.05 has an "a" behind the time.
 var expectedLine = regexp.MustCompile(`Job \d+ to start at (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?: a)? using \d+ processors on (?:nodes )?(\S+)(?: in partition (\S+))?\n`)
 
-// Expect asks the controller, like Try, and returns when and where it would start the job; nil if its answer does not
-// say. The errors are Try's.
+// Expect asks the controller, like Try, and returns the time and the nodes with which it would start the job; nil if its
+// answer has none. The errors are Try's.
 func (c *Client) Expect(ctx context.Context, r Request) (*Expected, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.queryTimeout())
 	defer cancel()

@@ -2,7 +2,7 @@ package sbatch
 
 import "strings"
 
-// Category says what kind of wait a reason of a pending job is.
+// Category is the kind of wait that a reason of a pending job stands for.
 type Category string
 
 // The categories of reasons.

@@ -24,7 +24,7 @@ func (p Policy) JobKind(r *Row) JobKind {
 	return p.Queues[r.Queue].Billed(p.billing(*r)).kind()
 }
 
-// JobKinds returns the kinds of the jobs of a queue: its own, and what the site's table gives owners.
+// JobKinds returns the kinds of the jobs of a queue: the queue's own, and those that the site's table gives owners.
 func (p Policy) JobKinds(queue string) []JobKind {
 	q, ok := p.Queues[queue]
 	if !ok {

@@ -69,7 +69,7 @@ func LimitSentence(l sbatch.Limit) string {
 	return codalab.Sentence(said)
 }
 
-// holderOf names the holder of a limit: the beginning of a sentence, and what follows the amount. The name of the bridge's
+// holderOf names the holder of a limit, by the beginning of a sentence and by the words behind the amount. The name of the bridge's
 // Slurm user says nothing to researchers.
 func holderOf(h sbatch.LimitHolder) (who, of string) {
 	account := "account " + termtext.Line(h.Account)
@@ -114,7 +114,7 @@ func amount(l sbatch.Limit, n int64) string {
 
 const mostMinutes = 100 * 366 * 24 * 60
 
-// plainAmount is amount without the name of what it is of, which the limit's own amount has.
+// plainAmount is amount without the name of the resource, which the limit's own amount has.
 func plainAmount(l sbatch.Limit, n int64) string {
 	if l.TRES == "mem" && l.Kind.OnShared() {
 		return codalab.FormatSize(mebibytes(n))

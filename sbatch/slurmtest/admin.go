@@ -6,7 +6,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-// Change is what an administrator changes of a job with scontrol update. A zero field changes nothing.
+// Change has the values of a job that an administrator changes with scontrol update. A zero field changes nothing.
 type Change struct {
 	Name, Partition string
 	Comment         *string
