@@ -104,6 +104,9 @@ func (d *doer) doForRow(ctx context.Context, k plan.Kind, r plan.Row) func(*plan
 				n.Fenced = &c
 			}
 		}
+	case plan.TellTimeLimit:
+		told := d.tellTimeLimit(ctx, r)
+		return func(n *plan.News) { n.TimeTold = &told }
 	case plan.Collect:
 		o := d.collect(ctx, r)
 		return func(n *plan.News) { n.Collected, n.Progress = &o, "" }
@@ -287,6 +290,17 @@ func (d *doer) fence(ctx context.Context, r plan.Row) plan.Fencing {
 		c.Failure, c.Gone = err.Error(), errors.Is(err, spool.ErrGone)
 	}
 	return c
+}
+
+// tellTimeLimit tells the worker of a row's attempt the time limit of its job.
+func (d *doer) tellTimeLimit(ctx context.Context, r plan.Row) plan.TimeTold {
+	limits := r.TimeLimits
+	told := plan.TimeTold{Attempt: r.Attempt.Number, Limit: limits.Now}
+	if err := d.spool.TellTimeLimit(r.Bundle, r.OnDisk, spool.NewTimeLimit(limits.First, limits.Now)); err != nil {
+		d.log.WarnContext(ctx, "the worker cannot be told the job's time limit", slog.String("bundle", r.Bundle), errorAttr(err))
+		told.Failure = err.Error()
+	}
+	return told
 }
 
 // noteChanges tells the row which of the data that it used in place has changed. It compares

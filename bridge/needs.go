@@ -61,9 +61,15 @@ type LedgerReader interface {
 	Generation(ctx context.Context) (int64, error)
 }
 
+// Orders writes the records that workers read. spool.Disk is one, and documents the methods.
+type Orders interface {
+	Prepare(name spool.AttemptName, s spool.Spec) error
+	TellTimeLimit(bundle string, name spool.AttemptName, l spool.TimeLimit) error
+}
+
 // Spool is the shared disk. spool.Disk is one, and documents the methods.
 type Spool interface {
-	Prepare(name spool.AttemptName, s spool.Spec) error
+	Orders
 	ReadRecords(bundle string, name spool.AttemptName) (spool.Records, error)
 	Fence(ctx context.Context, bundle string, name spool.AttemptName, at time.Time) (spool.Started, error)
 	TakeRings() ([]spool.Ring, error)

@@ -22,7 +22,7 @@ func AtOnce(k plan.Kind) int {
 		return 2048
 	case plan.Collect, plan.Carry:
 		return 8
-	case plan.Claim, plan.Prepare, plan.ReadRecords, plan.Fence, plan.Confirm, plan.Release, plan.Forget:
+	case plan.Claim, plan.Prepare, plan.ReadRecords, plan.Fence, plan.TellTimeLimit, plan.Confirm, plan.Release, plan.Forget:
 	}
 	return 16
 }

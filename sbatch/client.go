@@ -91,7 +91,7 @@ func (c *Client) query(ctx context.Context, op string, args ...string) (string, 
 
 // The fields of a job, in the order of parseJob. Observe replaces "|" in squeueFields by a separator.
 const (
-	squeueFields = "|%A|%T|%N|%S|%j|%r|%V|%k"
+	squeueFields = "|%A|%T|%N|%S|%j|%r|%V|%l|%k"
 	sacctFields  = "JobIDRaw,State,NodeList,Start,JobName,Reason,Submit,ExitCode"
 )
 

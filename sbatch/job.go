@@ -2,6 +2,7 @@ package sbatch
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -59,6 +60,9 @@ func (s State) Ended() bool {
 	return false
 }
 
+// Unlimited is the TimeLimit of a job that has none.
+const Unlimited time.Duration = math.MaxInt64
+
 // ExitedWell is the Exit of a batch script that ended with exit status 0.
 const ExitedWell = "0:0"
 
@@ -82,6 +86,9 @@ type Job struct {
 	Submitted time.Time `json:"submitted,omitzero"`
 	// Start is its start time, or its expected start time; zero if unknown.
 	Start time.Time `json:"start,omitzero"`
+	// TimeLimit is its time limit in whole minutes, and Unlimited if it has none. It is zero if unknown, and in jobs of
+	// QueryAccounting. Administrators may change that of a waiting and of a running job.
+	TimeLimit time.Duration `json:"time_limit,omitempty"`
 	// Exit is the exit status of the batch script and the signal that ended it, as sacct prints them, such
 	// as "3:0". It is empty if unknown. Observe knows it for COMPLETED jobs only, and QueryAccounting for
 	// all other ended jobs: if the database has missed an end, sacctmgr may have made the job COMPLETED

@@ -8,9 +8,12 @@ import (
 	"time"
 )
 
-// jobFields is the number of fields of a job: seven that parseJob reads, and one more, which is a comment in
-// squeue's answer and an exit status in sacct's.
-const jobFields = 8
+// The number of fields of a job: seven that parseJob reads, and then in squeue's answer a time limit and a comment, and in
+// sacct's an exit status.
+const (
+	queueFields      = 9
+	accountingFields = 8
+)
 
 // parseQueue reads squeue's answer, in which the separator precedes each of a job's fields. An answer
 // that begins with other text is an error, because it may come from a wrapper and be incomplete.
@@ -20,11 +23,11 @@ func parseQueue(out, separator string) ([]Job, error) {
 		return nil, fmt.Errorf("cannot read %q", shorten(banner))
 	}
 	fields = fields[1:]
-	if len(fields)%jobFields != 0 || (len(fields) > 0 && !strings.HasSuffix(out, "\n")) {
+	if len(fields)%queueFields != 0 || (len(fields) > 0 && !strings.HasSuffix(out, "\n")) {
 		return nil, fmt.Errorf("cannot read an answer that ends in %q", out[max(0, len(out)-200):])
 	}
-	jobs := make([]Job, 0, len(fields)/jobFields)
-	for f := range slices.Chunk(fields, jobFields) {
+	jobs := make([]Job, 0, len(fields)/queueFields)
+	for f := range slices.Chunk(fields, queueFields) {
 		job, err := parseJob(f)
 		if err != nil {
 			return nil, err
@@ -32,7 +35,8 @@ func parseQueue(out, separator string) ([]Job, error) {
 		if job.State == StateCompleted {
 			job.Exit = ExitedWell
 		}
-		if job.Comment = strings.Clone(strings.TrimSuffix(f[7], "\n")); job.Comment == "(null)" {
+		job.TimeLimit = parseTimeLimit(f[7])
+		if job.Comment = strings.Clone(strings.TrimSuffix(f[8], "\n")); job.Comment == "(null)" {
 			job.Comment = ""
 		}
 		jobs = append(jobs, job)
@@ -42,7 +46,7 @@ func parseQueue(out, separator string) ([]Job, error) {
 
 // parseAccounting reads sacct's answer.
 func parseAccounting(out, separator string) ([]Job, error) {
-	records, err := splitRecords(out, separator, jobFields)
+	records, err := splitRecords(out, separator, accountingFields)
 	if err != nil {
 		return nil, err
 	}
@@ -122,6 +126,15 @@ func parseJob(f []string) (Job, error) {
 	}
 	job.Start, job.Submitted = parseTime(f[3]), parseTime(f[6])
 	return job, nil
+}
+
+// parseTimeLimit reads a job's time limit; zero for NOT_SET and INVALID.
+func parseTimeLimit(s string) time.Duration {
+	limit, err := ParseLimit(s)
+	if err == nil && limit == 0 {
+		return Unlimited
+	}
+	return limit
 }
 
 // parseTime reads a time in seconds; zero for "N/A", "Unknown", "None".

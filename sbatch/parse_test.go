@@ -99,10 +99,19 @@ func TestQueueIsReadAsSlurmPrintsIt(t *testing.T) {
 			t.Errorf("%q: id %d, start %v", c.name, got.ID, got.Start)
 		}
 		// testdata/record submits the first job, and the others within a minute.
-		if after := got.Submitted.Sub(time.Unix(1795428432, 0)); after < 0 || after > time.Minute || after > 0 == (c.name == "clrec-running") || !got.Start.IsZero() && got.Start.Before(got.Submitted) {
+		if after := got.Submitted.Sub(time.Unix(1795891268, 0)); after < 0 || after > time.Minute || after > 0 && c.name == "clrec-running" || !got.Start.IsZero() && got.Start.Before(got.Submitted) {
 			t.Errorf("%q: submitted %v, start %v", c.name, got.Submitted, got.Start)
 		}
-		got.ID, got.Start, got.Submitted, c.want.Name = 0, time.Time{}, time.Time{}, c.name
+		limit := 5 * time.Minute
+		switch c.name {
+		case "clrec-deadline":
+			limit = time.Minute // it requests a second
+		case "clrec-hidden":
+			limit = 5 * 24 * time.Hour
+		case "clrec-no-comment":
+			limit = Unlimited
+		}
+		got.ID, got.Start, got.Submitted, c.want.Name, c.want.TimeLimit = 0, time.Time{}, time.Time{}, c.name, limit
 		if d := cmp.Diff(c.want, got); d != "" {
 			t.Errorf("%q (-want +got):\n%s", c.name, d)
 		}
@@ -191,6 +200,12 @@ func TestHalfAnAnswerIsAnError(t *testing.T) {
 	t.Parallel()
 	const separator = "|MARKED00|"
 	whole := recorded(t, "squeue.txt")
+	pending := func(id string) string {
+		return strings.Join([]string{"", id, "PENDING", "", "N/A", "n", "None", "1795169830", "5:00", "\n"}, separator)
+	}
+	if jobs, err := parseQueue(pending("1"), separator); err != nil || len(jobs) != 1 {
+		t.Fatalf("%+v, %v", jobs, err)
+	}
 	for _, out := range []string{
 		"This cluster has moved.\n",
 		"Welcome!\n" + whole,
@@ -198,8 +213,9 @@ func TestHalfAnAnswerIsAnError(t *testing.T) {
 		whole[:strings.LastIndex(whole, separator)],
 		strings.Replace(whole, separator+"PENDING", separator, 1),
 		strings.Replace(whole, separator+"PENDING", "|x|PENDING", 1),
-		separator + "0" + separator + "PENDING" + separator + separator + "N/A" + separator + "n" + separator + "None" + separator + "\n",
-		separator + "1_2" + separator + "PENDING" + separator + separator + "N/A" + separator + "n" + separator + "None" + separator + "\n",
+		pending("0"),
+		pending("1_2"),
+		strings.Replace(pending("1"), separator+"5:00", "", 1),
 		whole + separator + "9" + separator + "PENDING" + separator + separator + "N/A" + separator + "a name with a line feed\n", // cut there
 	} {
 		if jobs, err := parseQueue(out, separator); err == nil {
@@ -255,14 +271,14 @@ func FuzzQueue(f *testing.F) {
 		if strings.Contains(name+"\x00"+reason+"\x00"+comment, separator) || comment == "(null)" {
 			return // no user knows the separator
 		}
-		record := strings.Join([]string{"", "7", "RUNNING", "n1", "1795169834", name, reason, "1795169830", comment + "\n"}, separator)
-		after := strings.Join([]string{"", "8", "PENDING", "", "N/A", "other", "None", "N/A", "(null)\n"}, separator)
-		if joined := record + after; strings.Count(joined, separator) != 16 {
+		record := strings.Join([]string{"", "7", "RUNNING", "n1", "1795169834", name, reason, "1795169830", "1-02:03:04", comment + "\n"}, separator)
+		after := strings.Join([]string{"", "8", "PENDING", "", "N/A", "other", "None", "N/A", "NOT_SET", "(null)\n"}, separator)
+		if joined := record + after; strings.Count(joined, separator) != 18 {
 			return // the end of a field and the start of a separator make another one
 		}
 		got, err := parseQueue(record+after, separator)
 		want := []Job{
-			{ID: 7, Name: name, State: StateRunning, Reason: reason, Nodes: "n1", Start: time.Unix(1795169834, 0), Submitted: time.Unix(1795169830, 0), Comment: comment},
+			{ID: 7, Name: name, State: StateRunning, Reason: reason, Nodes: "n1", Start: time.Unix(1795169834, 0), Submitted: time.Unix(1795169830, 0), TimeLimit: 26*time.Hour + 3*time.Minute + 4*time.Second, Comment: comment},
 			{ID: 8, Name: "other", State: StatePending, Reason: "None"},
 		}
 		if err != nil || !cmp.Equal(want, got) {

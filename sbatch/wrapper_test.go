@@ -156,7 +156,7 @@ func TestTimesAreRightInTheHoursThatClocksRepeatAndSkip(t *testing.T) {
 	// date(1) does what Slurm's commands do: it prints local time unless the format is %s.
 	const squeue = `for a; do case $a in --format=*) sep=${a#--format=} sep=${sep%%%*} ;; esac; done
 t() { date -d "@$1" "+${SLURM_TIME_FORMAT:-%Y-%m-%dT%H:%M:%S}"; }
-for f in 7 RUNNING n1 "$(t START)" name None "$(t SUBMIT)" ''; do printf %s "$sep$f"; done; echo`
+for f in 7 RUNNING n1 "$(t START)" name None "$(t SUBMIT)" 1:00 ''; do printf %s "$sep$f"; done; echo`
 	for _, zone := range []string{"Europe/Berlin", "America/New_York", "Australia/Lord_Howe"} {
 		local, err := time.LoadLocation(zone)
 		if err != nil {

@@ -5,6 +5,7 @@
 //	    spec.json     bridge → worker   the attempt's specification; written before sbatch
 //	    started       worker or bridge  the attempt is taken (see Attempt.Begin)
 //	    status.json   worker → bridge   stage and usage, replaced at intervals
+//	    limit.json    bridge → worker   the job's time limit has changed; replaced with each change
 //	    exit.json     worker → bridge   the attempt's end; written once
 //	    slurm.out     Slurm → people    the output of the batch script
 //	<shared>/spool/bell/                the doorbell (see Bell)

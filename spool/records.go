@@ -25,11 +25,15 @@ const (
 	statusName  = "status.json"
 	exitName    = "exit.json"
 	outputName  = "slurm.out"
+
+	timeLimitName = "limit.json"
 )
 
 // AttemptFiles returns the names of the files of an attempt that people may want to read, in the order of their
 // beginning. The specification is not among them: it has all of the command's environment.
-func AttemptFiles() []string { return []string{startedName, statusName, exitName, outputName} }
+func AttemptFiles() []string {
+	return []string{startedName, statusName, timeLimitName, exitName, outputName}
+}
 
 // ErrNone means that a record does not exist, or is not visible yet. It proves nothing, because the disk may
 // show a record late.

@@ -31,6 +31,7 @@ type attemptRun struct {
 	attempt    spool.Attempt
 	bell       spool.Bell
 	usage      *usage
+	time       *changingLimit
 	gpus       gpuAllocation
 	private    *privateDir // nil until it exists
 	workingDir string      // the working directory; empty until it exists
@@ -89,6 +90,7 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 	defer done()
 	group.Go(r.guarded(duringCommand, func(ctx context.Context) { r.watchUsage(ctx, meter, started, stopCommand) }))
 	group.Go(r.guarded(duringCommand, func(ctx context.Context) { r.watchDisk(ctx, stopCommand) }))
+	group.Go(r.guarded(duringCommand, r.followTimeLimit))
 	group.Go(r.guarded(duringCommand, r.watchGPUs))
 
 	cpu := childrenCPU()

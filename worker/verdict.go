@@ -236,16 +236,6 @@ func (e ending) noexecSentence(spec spool.Spec) string {
 // The sentences about limits begin like those of CodaLab's own worker
 // (codalab/worker/worker_run_state.py: check_resource_utilization).
 
-// timeSentence is about a command that has used up its time, or got TERM ahead of the limit, at this uptime.
-func timeSentence(uptime, limit time.Duration) string {
-	if uptime < limit {
-		return fmt.Sprintf("Time limit exceeded. (TERM at container uptime %s, %s before the time limit %s) Ask for more with --request-time.",
-			codalab.FormatDuration(uptime), codalab.FormatDuration(limit-uptime), codalab.FormatDuration(limit))
-	}
-	return fmt.Sprintf("Time limit exceeded. (Container uptime %s > time limit %s) Ask for more with --request-time.",
-		codalab.FormatDuration(roundUp(uptime)), codalab.FormatDuration(limit))
-}
-
 // memorySentence accepts a use below the limit, because the kernel may have killed the command
 // before the last measurement.
 func memorySentence(limit, used int64) string {

@@ -178,7 +178,7 @@ func TestSizesAndTimesReadAsCodaLabsDo(t *testing.T) {
 		(24*2 + 12) * time.Hour: "Time limit exceeded. (Container uptime 2d13h > time limit 2d12h) Ask for more with --request-time.",
 		400 * 24 * time.Hour:    "Time limit exceeded. (Container uptime 1y36d > time limit 1y35d) Ask for more with --request-time.",
 	} {
-		if got := timeSentence(d+time.Millisecond, d); got != want {
+		if got := (commandLimit{asked: d, now: d}).sentence(d + time.Millisecond); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}

@@ -63,8 +63,8 @@ func (r *attemptRun) reportStatus(ctx context.Context) {
 }
 
 // watchUsage samples the command's use. It stops the command at its time limit, or so long before it as the
-// specification says, and at its memory limit if the kernel does not enforce that. Time for which Slurm suspends the job does not count
-// (see runTime).
+// specification says (see commandLimit), and at its memory limit if the kernel does not enforce that. Time for which Slurm
+// suspends the job does not count (see runTime).
 func (r *attemptRun) watchUsage(ctx context.Context, m meter, started <-chan int, stopCommand context.CancelCauseFunc) {
 	var root int
 	select {
@@ -73,10 +73,8 @@ func (r *attemptRun) watchUsage(ctx context.Context, m meter, started <-chan int
 		return
 	}
 	m = m.ofContainer(root)
-	limit := timeLimit(r.spec.Seconds)
-	signal := limit - time.Duration(max(0, r.spec.SignalSeconds)*float64(time.Second)) // the command gets TERM then
 	ran := runTime{counted: time.Now()}
-	expiry := time.NewTimer(ran.next(signal))
+	expiry := time.NewTimer(ran.next(r.time.limit().signal))
 	defer expiry.Stop()
 	memory := r.spec.MemoryBytes
 	if m.memory.enforces(memory) {
@@ -91,10 +89,11 @@ func (r *attemptRun) watchUsage(ctx context.Context, m meter, started <-chan int
 		case root = <-started: // the next runtime, after one that the host refused
 		case <-expiry.C:
 			ran.count(time.Now())
-			if ran.total < signal {
-				expiry.Reset(ran.next(signal))
+			r.time.ran.Store(int64(ran.total))
+			if limit := r.time.limit(); ran.total < limit.signal {
+				expiry.Reset(ran.next(limit.signal))
 			} else {
-				stopCommand(&limitError{sentence: timeSentence(ran.total, limit), timedOut: true})
+				stopCommand(&limitError{sentence: limit.sentence(ran.total), timedOut: true})
 			}
 		case <-tick.C:
 			s := m.read(root)
@@ -104,42 +103,6 @@ func (r *attemptRun) watchUsage(ctx context.Context, m meter, started <-chan int
 			}
 		}
 	}
-}
-
-// runTime is the time for which a command has run. Slurm suspends a job by stopping its processes,
-// including the worker (slurm.conf(5): PreemptMode, SUSPEND), and no clock omits the time of the
-// stop. So the worker counts the time in parts of a second. A part that took two seconds or more
-// contains a stop, and counts as one second.
-type runTime struct {
-	total   time.Duration
-	counted time.Time // the end of the last part
-}
-
-const runTimePart = time.Second
-
-// next returns the length of the next part.
-func (r *runTime) next(limit time.Duration) time.Duration {
-	return min(runTimePart, limit-r.total)
-}
-
-// count ends a part.
-func (r *runTime) count(now time.Time) {
-	part := now.Sub(r.counted)
-	if part >= 2*runTimePart {
-		part = runTimePart
-	}
-	r.total += part
-	r.counted = now
-}
-
-// timeLimit returns a specification's time limit. Without one, it returns more than any job's run
-// time.
-func timeLimit(seconds float64) time.Duration {
-	const longest = 100 * 365 * 24 * 3600
-	if !(seconds > 0) || seconds > longest {
-		seconds = longest
-	}
-	return time.Duration(seconds * float64(time.Second))
 }
 
 // Limits of the last measurement of the disk, for which the bridge waits: of a run with a limit or on a full disk, and

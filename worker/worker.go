@@ -105,6 +105,7 @@ func (w Worker) begin(ctx context.Context, specPath string) (*attemptRun, error)
 		attempt: attempt,
 		bell:    attempt.Layout().Bell(),
 		usage:   newUsage(token),
+		time:    newLimit(spec),
 		secrets: given,
 	}, nil
 }

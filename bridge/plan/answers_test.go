@@ -55,6 +55,7 @@ func (w *world) job(a *arguments) sbatch.Job {
 	if submitted := a.get("submitted"); submitted != "" {
 		j.Submitted = epoch.Add(a.length(submitted))
 	}
+	j.TimeLimit = a.length(a.get("limit"))
 	if start := a.get("start"); start != "" {
 		j.Start = epoch.Add(a.length(start))
 	}
@@ -214,6 +215,8 @@ func (w *world) answer(a *arguments) error {
 		case o.Failure == "":
 			n.Fenced.Started = spool.Started{Token: fmt.Sprintf("worker-%d", attempt), Node: cmp.Or(a.get("node"), "n1"), Job: cmp.Or(a.get("job"), "7")}
 		}
+	case plan.TellTimeLimit:
+		n.TimeTold = &plan.TimeTold{Attempt: attempt, Limit: a.length(a.get("limit")), Failure: o.Failure}
 	case plan.Cancel:
 		n.Cancelled = &o
 	case plan.Collect:

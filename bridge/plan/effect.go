@@ -28,6 +28,8 @@ const (
 	ReadRecords Kind = "look"
 	// Fence takes the current attempt's started, so that no worker can begin it.
 	Fence Kind = "close"
+	// TellTimeLimit tells the attempt's worker that the job's time limit has changed.
+	TellTimeLimit Kind = "limit"
 	// Cancel ends the row's job. One scancel ends the jobs of many rows.
 	Cancel Kind = "cancel"
 	// Collect sends the results to the server.
@@ -43,7 +45,7 @@ const (
 
 // Kinds lists the kinds of effects.
 func Kinds() []Kind {
-	return []Kind{Claim, Stage, Carry, Prepare, Submit, AskQueue, QueryAccounting, ReadRecords, Fence, Cancel, Collect, Confirm, Release, Forget}
+	return []Kind{Claim, Stage, Carry, Prepare, Submit, AskQueue, QueryAccounting, ReadRecords, Fence, TellTimeLimit, Cancel, Collect, Confirm, Release, Forget}
 }
 
 // Effect is one action outside the ledger, done after Row was saved. At most one effect of a kind runs at

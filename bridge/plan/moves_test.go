@@ -61,6 +61,7 @@ func newsNames(n plan.News) []string {
 	add(n.Submitted != nil, "submit's answer")
 	add(n.Canary != nil, "canary's answer")
 	add(n.Fenced != nil, "close's answer")
+	add(n.TimeTold != nil, "limit's answer")
 	add(n.Cancelled != nil, "cancel's answer")
 	add(n.Collected != nil || n.DataChanged != "", "collect's answer")
 	add(n.Confirmed != nil, "confirm's answer")

@@ -59,6 +59,7 @@ type News struct {
 	Submitted *Submission
 	Canary    *Canary `json:",omitempty"`
 	Fenced    *Fencing
+	TimeTold  *TimeTold `json:",omitempty"`
 	Cancelled *Outcome
 	Collected *Outcome
 	Confirmed *Confirmation
@@ -149,6 +150,14 @@ type Fencing struct {
 	// is no longer on the disk.
 	Failure string
 	Gone    bool
+}
+
+// TimeTold is the outcome of telling the worker of an attempt its job's time limit.
+type TimeTold struct {
+	Attempt int
+	Limit   time.Duration
+	// Failure is the error in one sentence; empty for a success.
+	Failure string
 }
 
 // Confirmation is the server's answer to Confirm.

@@ -273,7 +273,7 @@ func (r Row) runningStatus() string {
 	case r.Exit != nil && r.Exit.Terminated: // the reason for its end is not known yet
 		return "Being stopped."
 	case r.CommandBegan:
-		return joinSentences("Running job in container"+job+".", r.idleGPUs())
+		return joinSentences("Running job in container"+job+".", append(r.changedTime(), r.idleGPUs()...))
 	case r.Exit != nil:
 		return "Being stopped."
 	case r.Status != nil && r.Status.Waits != "":

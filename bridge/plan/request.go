@@ -57,13 +57,21 @@ func (p Policy) Request(r Row) sbatch.Request {
 		const mib = 1 << 20
 		req.MemoryMiB = (res.Memory + q.MemoryOverhead + mib - 1) / mib
 	}
-	if limit := q.limit(res); limit > 0 {
-		req.Time = limit + q.TimeGrace
-		if q.MaxTime > 0 {
-			req.Time = min(req.Time, q.MaxTime)
-		}
-	}
+	req.Time = q.jobLimit(res)
 	return req
+}
+
+// jobLimit returns the time limit of a request's job in whole minutes, as sbatch takes it; 0 for none.
+func (q Queue) jobLimit(res codalab.Resources) time.Duration {
+	limit := q.limit(res)
+	if limit <= 0 {
+		return 0
+	}
+	limit += q.TimeGrace
+	if q.MaxTime > 0 {
+		limit = min(limit, q.MaxTime)
+	}
+	return (limit + time.Minute - 1).Truncate(time.Minute)
 }
 
 // MaxNice is the largest nice value of a job (sbatch(1): --nice).

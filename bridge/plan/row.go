@@ -211,6 +211,8 @@ type Attempt struct {
 	// RevokedSince is the time at which Slurm first showed the job REVOKED since the bridge was started;
 	// zero while it does not.
 	RevokedSince time.Time `json:"revoked_since,omitzero"`
+	// TimeLimits are the job's time limits.
+	TimeLimits TimeLimits `json:"time_limits,omitzero"`
 	// CancelledAt is the time of the last scancel; zero before.
 	CancelledAt time.Time `json:"cancelled_at,omitzero"`
 	// Fenced is set once the attempt can never begin.
@@ -237,7 +239,7 @@ type Attempt struct {
 	// Turn is the pending job's place among the waiting jobs of all users; zero if it is not known. The ledger does not
 	// store it, because it changes all the time.
 	Turn sbatch.Turn `json:"-"`
-	// Limit is what is known of the limit for which the pending job waits. Like Turn it is not stored.
+	// Limit describes the limit for which the pending job waits, as far as it is known. Like Turn it is not stored.
 	Limit ReachedLimit `json:"-"`
 	// UsageUnread is set while a restarted bridge has not read the usage of an attempt that had begun, which
 	// an earlier life of the bridge may have reported.

@@ -33,7 +33,7 @@ var rewrite = flag.Bool("rewrite", false, "rewrite what the scenarios and docs/c
 //	unanswered                   a check-in that reported the verdict got no answer
 //	give-back; leave             the worker gives its runs back; it waits for no results any more
 //	restaged                     the server has answered the check-in that gave the bundle back
-//	slurm job=7 state=… [name=…] [comment=ours]
+//	slurm job=7 state=… [name=…] [comment=ours] [limit=65m]
 //	                             a whole snapshot; none: without the bridge's job; away: no answer, or half of one
 //	accounting job=7 state=…     the accounting database's answer, in the same form
 //	note started|exit|…          one reading of the attempt's records; none: there are none

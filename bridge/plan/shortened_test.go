@@ -40,3 +40,46 @@ func terminatedAt(end time.Duration) *spool.Exit {
 	e.Terminated, e.At = true, epoch.Add(end)
 	return e
 }
+
+// Slurm shows the change of a limit. Without one, only the end of a reservation ends a job of it before its time.
+func TestEndBeforeTheTimeNamesItsReason(t *testing.T) {
+	t.Parallel()
+	limits := func(first, now time.Duration) plan.TimeLimits {
+		return plan.TimeLimits{First: first, Now: now, Told: now}
+	}
+	const hour = 65 * time.Minute // with time_grace
+	for name, c := range map[string]struct {
+		limits      plan.TimeLimits
+		reservation string
+		seen        time.Duration
+		want        string
+	}{
+		"an administrator shortened it": {
+			limits(hour, 10*time.Minute), "week", 12 * time.Minute,
+			"An administrator or a rule of the site has shortened the job's time limit from 1h5m to 10m0s: run it again, or ask the cluster's administrator.",
+		},
+		"an administrator lengthened it": {
+			limits(hour, hour+2*time.Hour), "", hour + 2*time.Hour,
+			"It had asked for 1h0m, and the site has lengthened that by 2h0m: ask for more with --request-time.",
+		},
+		"its reservation ended": {
+			limits(hour, hour), "week", 12 * time.Minute,
+			"It had asked for 1h0m and ran for 12m0s in the reservation week, which has ended: ask the cluster's administrator for a longer one, or run it in another queue.",
+		},
+		"its time ended within a reservation": {limits(hour, hour), "week", time.Hour, "It had 1h0m: ask for more with --request-time, at most 10h0m."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			row := rowIn(plan.Running)
+			row.TimeLimits = c.limits
+			b := given(t, row).at(c.seen)
+			q := b.policy.Queues[row.Queue]
+			q.Reservation = c.reservation
+			b.policy.Queues[row.Queue] = q
+			b.decide(seen(c.seen, job(sbatch.StateTimeout)))
+			settled := c.seen + b.policy.Settle
+			b.at(settled).decide(read(settled, started(), nil)).is(plan.Collecting, plan.Collect)
+			b.verdict(spool.CauseLimit, c.want)
+		})
+	}
+}

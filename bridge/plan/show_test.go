@@ -89,6 +89,7 @@ func (w *world) fields(r plan.Row) []field {
 		{"impossible-since", moment(r.ImpossibleSince)},
 		{"requeued", yes(r.Requeued)},
 		{"revoked-since", moment(r.RevokedSince)},
+		{"time-limits", limitWords(r.TimeLimits)},
 		{"begun", begunWords(r)},
 		{"command-began", moment(r.RunningAt)},
 		{"exit", exitWords(r)},
@@ -176,6 +177,13 @@ func jobWords(r plan.Row) string {
 		text += " (" + j.Reason + ")"
 	}
 	return text
+}
+
+func limitWords(l plan.TimeLimits) string {
+	if l.Now == l.First && l.Told == l.First {
+		return ""
+	}
+	return fmt.Sprintf("%s (first %s, told %s)", span(l.Now), span(l.First), span(l.Told))
 }
 
 func begunWords(r plan.Row) string {

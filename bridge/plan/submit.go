@@ -85,6 +85,7 @@ const unclearAnswers = 3
 func (d *decision) submit(reason string) {
 	d.row.SubmittedAt, d.row.AbsentAsOf = d.now, time.Time{}
 	d.row.SbatchCount++
+	d.row.TimeLimits = newTimeLimits(d.queue.jobLimit(d.row.Resources))
 	d.row.DueAt = time.Time{}
 	d.row.Reason = reason
 	d.wantEffect(Submit)

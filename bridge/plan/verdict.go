@@ -106,13 +106,22 @@ func (d *decision) timedOut(ran string) Verdict {
 		"Slurm's time limit ended job %s (%s) %s, and no record shows whether the command had started. %s", job.ID, job.State, ran, d.moreTime())}
 }
 
-// moreTime says how much time the run had, and what to change.
+// moreTime says how much time the run had, and names the change that helps.
 func (d *decision) moreTime() string {
 	had, most := d.queue.limit(d.row.Resources), d.queue.MaxTime
-	ran := d.longestRun()
+	ran, limits := d.longestRun(), d.row.TimeLimits
 	switch {
+	case limits.Now > 0 && limits.Now < limits.First:
+		return fmt.Sprintf("An administrator or a rule of the site has shortened the job's time limit from %s to %s: "+
+			"run it again, or ask the cluster's administrator.", codalab.FormatDuration(limits.First), codalab.FormatDuration(limits.Now))
+	case limits.Now > limits.First && had > 0:
+		return fmt.Sprintf("It had asked for %s, and the site has lengthened that by %s: ask for more with --request-time.",
+			codalab.FormatDuration(had), codalab.FormatDuration(limits.Now-limits.First))
 	case had <= 0:
 		return "Ask for more with --request-time."
+	case ran > 0 && ran < had-signalEarly-d.queue.KillGrace && d.reservation() != "":
+		return fmt.Sprintf("It had asked for %s and ran for %s in the reservation %s, which has ended: "+
+			"ask the cluster's administrator for a longer one, or run it in another queue.", codalab.FormatDuration(had), codalab.FormatDuration(ran), d.reservation())
 	case ran > 0 && ran < had-signalEarly-d.queue.KillGrace:
 		return fmt.Sprintf("It had asked for %s and ran for %s: an administrator or a rule of the site has shortened the job's time limit, or the job's reservation has ended. "+
 			"Run it again, or ask the cluster's administrator.", codalab.FormatDuration(had), codalab.FormatDuration(ran))
@@ -124,6 +133,9 @@ func (d *decision) moreTime() string {
 	}
 	return fmt.Sprintf("It had %s: ask for more with --request-time.", codalab.FormatDuration(had))
 }
+
+// reservation returns the reservation in which the attempt's job is, by the queue or by the site's table of owners.
+func (d *decision) reservation() string { return d.queue.Billed(d.policy.billing(d.row)).Reservation }
 
 // longestRun returns the longest time for which the attempt can have run, 0 if that is not known.
 func (d *decision) longestRun() time.Duration {

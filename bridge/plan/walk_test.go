@@ -82,6 +82,7 @@ func anyNews() []string {
 		"batch", "batch", "batch", "crash", "crash unsaved", "crash clock=-2h", "crash down=6h",
 		"message kill", "message run", "message mark_finalized", "message dance", "unanswered",
 		"slurm none", "slurm none", "slurm none", "slurm away",
+		"slurm job=7 state=RUNNING limit=65m", "slurm job=7 state=RUNNING limit=3h",
 		"slurm job=6 state=FAILED nodes=- reason=BadConstraints", "slurm job=7 state=PENDING reason=BadConstraints",
 		`slurm job=7 state=RUNNING comment="codalab bundle=0xfeed attempt=1"`,
 		"accounting none", "accounting none", "accounting away",
@@ -105,9 +106,10 @@ var outcomes = map[plan.Kind][]string{
 	plan.Submit: {
 		"job=7", "job=7", "refused words=no", "refused retry words=busy", "words=what?",
 	},
-	plan.Fence:   {"ours", "ours", "worker", "failure=away", "failure=away gone"},
-	plan.Cancel:  {"ok", "ok", "failure=away"},
-	plan.Collect: {"ok", "ok", "failure=502", "failure=413 final", "failure=404 final gone"},
+	plan.Fence:         {"ours", "ours", "worker", "failure=away", "failure=away gone"},
+	plan.TellTimeLimit: {"limit=65m", "limit=3h", "failure=away"},
+	plan.Cancel:        {"ok", "ok", "failure=away"},
+	plan.Collect:       {"ok", "ok", "failure=502", "failure=413 final", "failure=404 final gone"},
 	plan.Confirm: {
 		"state=ready", "state=finalizing", "state=running", "state=worker_offline", "state=worker_offline here", "state=starting",
 		"state=preparing here", "state=worker_offline here asked=0s", "failure=502", "failure=403 final", "failure=404 final gone",

@@ -54,6 +54,7 @@ func (d *decision) running() {
 		d.enterStopping()
 		return
 	}
+	d.tellTimeLimit()
 	if d.row.Exit == nil && !d.row.NoJobSince.IsZero() && d.diskSettled() && d.slurmStateKnown() {
 		d.conclude(d.fromSlurm())
 	}
@@ -115,6 +116,7 @@ func (d *decision) applySlurm() {
 		return
 	}
 	job, ok := d.jobOfAttempt(s.Jobs)
+	d.row.TimeLimits.note(job.TimeLimit)
 	d.noteRevoked(ok && job.State == sbatch.StateRevoked)
 	switch {
 	case ok && !job.State.Ended() && !d.givenUpAsRevoked():
@@ -319,7 +321,7 @@ func (d *decision) stopImpossibleJob() {
 		"Slurm says that the job can never start: "+r.Job.Reason)
 }
 
-// neverStarts says why Slurm can never start the row's job, what the job asks for, and what to change.
+// neverStarts says why Slurm can never start the row's job, repeats the request, and names the change that helps.
 func (d *decision) neverStarts() string {
 	why := sbatch.Explain(d.row.Job.Reason)
 	sentence := fmt.Sprintf("Slurm can never start this job (%s): %s. Asked of queue %s: %s.", d.row.Job.Reason, why.Text, d.queue.Tag, d.requested())

@@ -88,13 +88,30 @@ func (w *world) limitChanged() {
 		return
 	}
 	limit := w.dice.faultDuration(LimitChanged, 30*time.Second, 3*time.Minute)
+	a := w.slurm.attempts[j.ID]
 	if w.dice.coin(LimitChanged) {
 		limit += time.Hour
-	} else if a := w.slurm.attempts[j.ID]; a != nil {
+	} else if a != nil {
 		a.notePlatformCause("its time limit was shortened")
 		a.limited = true
 	}
+	if a != nil {
+		a.noteTimeLimit(limit)
+	}
 	w.update(j.ID, slurmtest.Change{Time: limit})
+}
+
+// noteTimeLimit notes a time limit of a job of the attempt. Slurm shows it in whole minutes.
+func (a *attempt) noteTimeLimit(limit time.Duration) {
+	a.timeLimits = append(a.timeLimits, (limit + time.Minute - 1).Truncate(time.Minute))
+}
+
+// checkTimeLimit checks what a worker is told about the time limit of its job.
+func (w *world) checkTimeLimit(a *attempt, l spool.TimeLimit) {
+	first, now := time.Duration(l.FirstSeconds)*time.Second, time.Duration(l.Seconds)*time.Second
+	if !slices.Contains(a.timeLimits, first) || !slices.Contains(a.timeLimits, now) {
+		w.violate(FalseLimit, "the worker of attempt %d of %s is told that its job has %s, and had %s at first: it had %v", a.number, a.bundle, now, first, a.timeLimits)
+	}
 }
 
 // nodeDrained drains a node for minutes.

@@ -114,6 +114,7 @@ func (s *slurm) takeJob(r sbatch.Request) (sbatch.JobID, error) {
 	if a := w.attemptOf(r); id != 0 && a.isSubmittedBy(r) {
 		w.checkMade(a, id)
 		s.attempts[id], a.name = a, r.Name
+		a.noteTimeLimit(r.Time)
 		a.job, a.unnamed = cmp.Or(a.job, id), a.unnamed || made.Name != r.Name
 	}
 	s.strikeNewJob(id)

@@ -48,7 +48,8 @@ type attempt struct {
 	status              written[spool.Status]
 	exit                written[spool.Exit]
 	dir                 runDir
-	resumed             bool // its specification says that its directory has the files of an earlier one
+	resumed             bool            // its specification says that its directory has the files of an earlier one
+	timeLimits          []time.Duration // of its jobs, in whole minutes, in their order
 
 	// The true history, which no purge removes.
 	begun         int           // the number of workers that began it
@@ -286,6 +287,19 @@ func (m mount) Fence(_ context.Context, uuid string, name spool.AttemptName, at 
 		return spool.Started{}, errCrashed
 	}
 	return *a.started.record, nil
+}
+
+// TellTimeLimit tells the worker of an attempt the time limit of its job.
+func (m mount) TellTimeLimit(uuid string, name spool.AttemptName, l spool.TimeLimit) error {
+	if m.crashes() {
+		return errCrashed
+	}
+	a := m.w.disk.attempt(uuid, number(string(name)))
+	if !a.there {
+		return &diskError{syscall.ENOENT}
+	}
+	m.w.checkTimeLimit(a, l)
+	return nil
 }
 
 // TakeRings reads the doorbell.

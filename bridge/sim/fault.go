@@ -303,6 +303,7 @@ const (
 	ofLimits
 	ofAdmins
 	ofResumes
+	ofTimeLimits
 	matters
 )
 

@@ -48,6 +48,8 @@ const (
 	TooManyRequests Broken = "too_many_requests"
 	// FalseState: a run was reported as running before its command began, or as preparing long after.
 	FalseState Broken = "false_states"
+	// FalseLimit: a worker was told a time limit that its job never had.
+	FalseLimit Broken = "false_limits"
 	// Unheard: a bridge that could reach the server did not report a live run for a minute, and
 	// the server called the run offline.
 	Unheard Broken = "unheard"
@@ -64,7 +66,7 @@ const (
 // AllBroken lists the promises that are checked.
 func AllBroken() []Broken {
 	return []Broken{
-		Lost, Foreign, BegunTwice, SharedDirectory, FilesLost, ResumedTooOften, Stuck, Orphan, FalseEnd, SubmittedTwice, BegunAgain, Superseded, Touched, Undelivered, VerdictChanged, DeletedEarly, TooManyRequests, KillWaits, FalseState, Unheard, Starved, Rivals, Panicked,
+		Lost, Foreign, BegunTwice, SharedDirectory, FilesLost, ResumedTooOften, Stuck, Orphan, FalseEnd, SubmittedTwice, BegunAgain, Superseded, Touched, Undelivered, VerdictChanged, DeletedEarly, TooManyRequests, KillWaits, FalseState, FalseLimit, Unheard, Starved, Rivals, Panicked,
 	}
 }
 

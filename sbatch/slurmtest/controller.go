@@ -111,8 +111,13 @@ func (c *Controller) Describe(now time.Time, id sbatch.JobID) (sbatch.Details, e
 	return sbatch.Details{
 		Name: j.Name, Comment: j.Comment, Submitted: j.submitted.Truncate(time.Second),
 		Partition: j.Partition, Account: j.Account, QOS: j.QOS,
-		Time: (j.limit + time.Minute - 1).Truncate(time.Minute), // sbatch requests whole minutes
+		Time: j.shownLimit(),
 	}, nil
+}
+
+// shownLimit returns the time limit as Slurm shows it: it has only whole minutes.
+func (j *job) shownLimit() time.Duration {
+	return (j.limit + time.Minute - 1).Truncate(time.Minute)
 }
 
 // Messages of Slurm's commands.
@@ -127,7 +132,10 @@ func failed(op, message string) error { return &sbatch.Error{Op: op, Message: me
 
 // view returns the job as squeue shows it.
 func (j *job) view() sbatch.Job {
-	v := sbatch.Job{ID: j.id, Name: j.Name, State: j.state, Reason: j.reason, Comment: j.Comment, Start: j.start, Submitted: j.submitted.Truncate(time.Second)}
+	v := sbatch.Job{
+		ID: j.id, Name: j.Name, State: j.state, Reason: j.reason, Comment: j.Comment,
+		Start: j.start, Submitted: j.submitted.Truncate(time.Second), TimeLimit: j.shownLimit(),
+	}
 	if j.completing {
 		v.State = sbatch.StateCompleting
 	}
