@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,8 +19,13 @@ import (
 // start starts a program of the site as its user, until the test ends.
 func start(t *testing.T, s *testsite.Site, dir string, args ...string) *exec.Cmd {
 	t.Helper()
-	cmd := s.Program(args...)
-	log, err := os.Create(filepath.Join(dir, args[0]+".log"))
+	return startProgram(t, s.Program(args...), dir)
+}
+
+func startProgram(t *testing.T, cmd *exec.Cmd, dir string) *exec.Cmd {
+	t.Helper()
+	name := filepath.Base(cmd.Path)
+	log, err := os.Create(filepath.Join(dir, name+".log"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +36,7 @@ func start(t *testing.T, s *testsite.Site, dir string, args ...string) *exec.Cmd
 	t.Cleanup(func() {
 		stop(t, cmd)
 		if said, err := os.ReadFile(log.Name()); t.Failed() && err == nil {
-			t.Logf("%s: %s", args[0], said)
+			t.Logf("%s: %s", name, said)
 		}
 	})
 	return cmd
@@ -58,13 +64,17 @@ func workDir(t *testing.T, s *testsite.Site) string {
 	return dir
 }
 
-// Without a configuration file, a worker on a login node runs each bundle as a Slurm job.
+// Without a configuration file, a worker on a login node runs each bundle as a Slurm job. It learns the limits of QOS and
+// associations, so that its runs wait with a sentence.
 func TestWorkerRunsBundlesAsSlurmJobs(t *testing.T) {
 	t.Parallel()
 	s := site(t)
 	dir := workDir(t, s)
-	worker := start(t, s, dir, "cl-worker", "--server", s.Server, "--password-file", s.PasswordFile(),
+	bin := wrapped(t, map[string]string{"scontrol": `echo "$*" >>$HERE/asked; exec $BIN/scontrol "$@"` + "\n"})
+	program := s.Program("cl-worker", "--server", s.Server, "--password-file", s.PasswordFile(),
 		"--tag", "bare", "--tag-exclusive", "--id", "bare", "--bundle-runtime", "slurm", "--work-dir", filepath.Join(dir, "scratch"), "--fetch-private", "127.0.0.1")
+	program.Env = append(slices.Clone(program.Env), "PATH="+bin+":"+os.Getenv("PATH"))
+	worker := startProgram(t, program, dir)
 	bundle := run(t, s, "bare", "hostname; echo $HOME")
 	ready(t, s, bundle)
 	if got := field(t, s, bundle, "remote"); got != "n1" && got != "n2" { // the hosts have other names
@@ -73,6 +83,9 @@ func TestWorkerRunsBundlesAsSlurmJobs(t *testing.T) {
 	if got := cl(t, s, "cat", bundle+"/stdout"); !strings.Contains(got, "/"+bundle) {
 		t.Errorf("stdout %q", got)
 	}
+	testenv.Await(t, "the worker has asked for the limits", func() bool {
+		return slices.ContainsFunc(lines(filepath.Join(bin, "asked")), func(args string) bool { return strings.HasSuffix(args, "show partition") })
+	})
 	stop(t, worker)
 }
 
