@@ -95,7 +95,7 @@ var reasons = map[string]Explanation{ //nolint:gochecknoglobals // a table, neve
 	"Priority":                 {WaitsForTurn, "jobs with a higher priority come first", ""},
 	"Resources":                {WaitsForTurn, "it is one of the next, and waits until enough processors, memory and GPUs are free", ""},
 	"SchedDefer":               {WaitsForTurn, "Slurm considers it in its next round", ""},
-	"Licenses":                 {WaitsForTurn, "it waits until enough licences are free", ""},
+	"Licenses":                 {WaitsForTurn, "it waits until enough licences are free", "The bridge's operator can see with scontrol show licenses whether the site still has them."},
 	"Constraints":              {WaitsForTurn, "no node that is available now has what it asks for", ""},
 	"Cleaning":                 {WaitsForTurn, "Slurm still cleans up after its last start", ""},
 	"Prolog":                   {WaitsForTurn, "the site's prolog runs on its node", ""},

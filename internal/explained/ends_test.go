@@ -59,6 +59,8 @@ func partitions() map[string]partition {
 		"drained":     own("n14"),
 		"held":        own("n15", "State=DOWN"),
 		"turns":       own("n16", "OverSubscribe=FORCE:2"),
+		"reserved":    {[]string{"Nodes=n[1-2]"}, hour + "reservation = \"cltestends\"\n"},
+		"licensed":    {[]string{"Nodes=n[1-2]"}, hour + "sbatch_options = [\"--licenses=" + lent + ":1\"]\n"},
 	}
 	for mode, node := range map[string]string{"CANCEL": "n17", "REQUEUE": "n18", "SUSPEND": "n19"} {
 		all["low"+strings.ToLower(mode)] = own(node, "PreemptMode="+mode)
@@ -169,11 +171,48 @@ func limitEnds() map[string]end {
 			t.Helper()
 			b.site.s.root(t, "scontrol", "update", "JobId="+b.runs(t), "TimeLimit=1")
 		}},
+		"the worker's time limit, after an administrator lengthened the job's": {
+			command: waitsForGo, args: []string{"--request-time", "20s"}, act: func(t *testing.T, b *bundle) {
+				t.Helper()
+				b.site.s.root(t, "scontrol", "update", "JobId="+b.runs(t), "TimeLimit=+1")
+				b.status(t, "longer than at first")
+			},
+		},
+		// Jobs that have the reservation's licences run on any node.
+		"TIMEOUT, its reservation has ended": {queue: "reserved", command: waitsForGo, prepare: func(t *testing.T, s *site) {
+			t.Helper()
+			s.s.root(t, "scontrol", "create", "reservation", "ReservationName=cltestends", "StartTime=now", "Duration=60",
+				"Flags=ANY_NODES", "Licenses=cltest:1", "Users=researcher")
+		}, act: func(t *testing.T, b *bundle) {
+			t.Helper()
+			b.runs(t)
+			b.site.s.root(t, "scontrol", "update", "ReservationName=cltestends", "EndTime=now+60")
+		}},
 		"DEADLINE": {queue: "deadline", command: waitsForGo, prepare: func(t *testing.T, s *site) { // another job has the node
 			t.Helper()
 			s.s.owner(t, "sbatch", "--partition=deadline", "--account=lab", "--mem=16", "--time=10", "--output=/dev/null", "--wrap=sleep 900")
 		}},
 	}
+}
+
+// lent is a licence that slurmdbd has for the cluster.
+const lent = "cltest@server"
+
+// lend gives the cluster a licence, and takes it away.
+func (s *slurm) lend(t *testing.T, add bool) {
+	t.Helper()
+	name, server, _ := strings.Cut(lent, "@")
+	resource := []string{"resource", "name=" + name, "server=" + server}
+	if !add {
+		s.root(t, slices.Concat([]string{"sacctmgr", "--immediate", "delete"}, resource)...)
+		return
+	}
+	s.root(t, slices.Concat([]string{"sacctmgr", "--immediate", "add"}, resource,
+		[]string{"type=license", "count=2", "cluster=clslurm", s.either("percentallowed=100", "allowed=100")})...)
+	testenv.Await(t, "slurmctld has the licence", func() bool {
+		said, _ := s.try("scontrol", "show", "licenses")
+		return strings.Contains(said, lent)
+	})
 }
 
 // cancelEnds are ends at somebody's wish.
@@ -319,6 +358,15 @@ func noEnds() map[string]end {
 			t.Helper()
 			b.runs(t)
 			b.site.s.root(t, "scontrol", "update", "NodeName=n14", "State=DRAIN", "Reason=cltest")
+			b.goOn(t)
+		}},
+		"no end: the licences that it has are taken from the cluster": {queue: "licensed", command: waitsForGo, prepare: func(t *testing.T, s *site) {
+			t.Helper()
+			s.s.lend(t, true)
+		}, act: func(t *testing.T, b *bundle) {
+			t.Helper()
+			b.runs(t)
+			b.site.s.lend(t, false)
 			b.goOn(t)
 		}},
 		"no end: its node does not know the user": {queue: "unknownuser", command: "echo done", prepare: func(t *testing.T, s *site) {

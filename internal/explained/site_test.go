@@ -234,7 +234,7 @@ var changing = []struct {
 	{regexp.MustCompile(`0x[0-9a-f]{32}`), "UUID"},
 	{regexp.MustCompile(`\(used \S+\)`), "(used SIZE)"},
 	{regexp.MustCompile(`uptime \S+ >`), "uptime TIME >"},
-	{regexp.MustCompile(`ran for \S+:`), "ran for TIME:"},
+	{regexp.MustCompile(`ran for [0-9a-z.]+`), "ran for TIME"},
 	{regexp.MustCompile(` Slurm expects to start it at [^.]*\.`), ""},
 	{regexp.MustCompile(`\d+ jobs? (is|are) ahead of it`), "JOBS are ahead of it"},
 }
