@@ -10,8 +10,8 @@ import (
 
 // TimeLimits are the time limits of an attempt's job in Slurm; zero while they are not known. An administrator may change
 // the limit of a job (scontrol update JobId=… TimeLimit=…), and so may a plugin of the site. Slurm then ends the job at the new limit, and the worker, which
-// sees no Slurm, ends the command at its own. So the bridge tells the worker, who knows how the command's limit follows
-// the job's.
+// sees no Slurm, ends the command at its own. So the bridge tells the worker, which
+// derives the command's limit from the job's.
 type TimeLimits struct {
 	// First is the limit that the bridge asked for or, if it asked for none, the one that Slurm first showed.
 	First time.Duration `json:"first"`
@@ -54,7 +54,7 @@ func (d *decision) tellTimeLimit() {
 	}
 }
 
-// change says how the job's limit differs from the first one.
+// change describes the difference between the job's limit and the first one.
 func (l TimeLimits) change() string {
 	switch {
 	case l.Now == sbatch.Unlimited:

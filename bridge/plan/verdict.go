@@ -106,7 +106,7 @@ func (d *decision) timedOut(ran string) Verdict {
 		"Slurm's time limit ended job %s (%s) %s, and no record shows whether the command had started. %s", job.ID, job.State, ran, d.moreTime())}
 }
 
-// moreTime says how much time the run had, and names the change that helps.
+// moreTime names the time that the run had, and the change that helps.
 func (d *decision) moreTime() string {
 	had, most := d.queue.limit(d.row.Resources), d.queue.MaxTime
 	ran, limits := d.longestRun(), d.row.TimeLimits

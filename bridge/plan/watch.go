@@ -321,7 +321,7 @@ func (d *decision) stopImpossibleJob() {
 		"Slurm says that the job can never start: "+r.Job.Reason)
 }
 
-// neverStarts says why Slurm can never start the row's job, repeats the request, and names the change that helps.
+// neverStarts gives the reason for which Slurm can never start the row's job, repeats the request, and names the change that helps.
 func (d *decision) neverStarts() string {
 	why := sbatch.Explain(d.row.Job.Reason)
 	sentence := fmt.Sprintf("Slurm can never start this job (%s): %s. Asked of queue %s: %s.", d.row.Job.Reason, why.Text, d.queue.Tag, d.requested())
