@@ -99,10 +99,7 @@ func costlyKinds(many bool) []costly {
 		{name: "KILL without an exit record", queue: "cpu", command: long, state: "failed", act: root("scancel", "--signal=KILL", "--batch")},
 		{name: "requeue", queue: "cpu", command: long, state: "failed", act: func(t *testing.T, s *testsite.Site, _, job string) {
 			t.Helper()
-			admin(t, "scontrol", "update", "jobid="+job, "requeue=1")
-			admin(t, "scontrol", "requeue", job)
-			testenv.Await(t, "the job waits again", func() bool { return facts(t, s, job)["JobState"] != "RUNNING" })
-			_ = tryAdmin(t, "scontrol", "update", "jobid="+job, "starttime=now") // unless the bridge has ended it already
+			requeue(t, s, job)
 		}},
 	}
 	if many {

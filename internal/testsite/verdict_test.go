@@ -28,6 +28,19 @@ func TestI7JobCancelledByRootIsOneVerdict(t *testing.T) {
 	oneVerdict(t, s, bundle)
 }
 
+// requeue lets root put a job that runs back into the queue, and start it again at once. Slurm shows it PENDING before the old
+// start has ended, and then sets the earliest time of the next start, two minutes later.
+func requeue(t *testing.T, s *testsite.Site, job string) {
+	t.Helper()
+	admin(t, "scontrol", "update", "jobid="+job, "requeue=1") // it was submitted with --no-requeue
+	admin(t, "scontrol", "requeue", job)
+	testenv.Await(t, "the job waits again", func() bool {
+		f := facts(t, s, job)
+		return f["Restarts"] == "1" || !slices.Contains([]string{"RUNNING", "COMPLETING", "PENDING"}, f["JobState"])
+	})
+	_ = tryAdmin(t, "scontrol", "update", "jobid="+job, "starttime=now") // unless the bridge has ended it already
+}
+
 // I7, I4: a job that root requeues does not run the command again.
 func TestI7JobRequeuedByRootIsOneVerdict(t *testing.T) {
 	t.Parallel()
@@ -35,10 +48,7 @@ func TestI7JobRequeuedByRootIsOneVerdict(t *testing.T) {
 	bundle := run(t, s, "cpu", "echo once; sleep 300")
 	job := begun(t, s, bundle)
 	untilPrinted(t, s, bundle, "once")
-	admin(t, "scontrol", "update", "jobid="+job, "requeue=1") // it was submitted with --no-requeue
-	admin(t, "scontrol", "requeue", job)
-	testenv.Await(t, "the job waits again", func() bool { return facts(t, s, job)["JobState"] != "RUNNING" })
-	_ = tryAdmin(t, "scontrol", "update", "jobid="+job, "starttime=now") // unless the bridge has ended it already
+	requeue(t, s, job)
 	if state := ended(t, s, bundle); state != "failed" {
 		t.Errorf("state %s, want failed", state)
 	}
