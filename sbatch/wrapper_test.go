@@ -78,7 +78,7 @@ func TestCutAnswerAboutAnExpectedStartNamesNoOtherNode(t *testing.T) {
 func TestWrapperOfSqueueIsReadAsSqueueOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	const job = `for a; do case $a in --format=*) sep=${a#--format=} sep=${sep%%%*} ;; esac; done
-job() { for f in 7 RUNNING n1 1795169834 name None 1795169830 'codalab bundle=0x1'; do printf %s "$sep$f"; done; echo; }
+job() { for f in 7 RUNNING n1 1795169834 name None 1795169830 1:00 'codalab bundle=0x1'; do printf %s "$sep$f"; done; echo; }
 `
 	for name, c := range map[string]struct {
 		script string
