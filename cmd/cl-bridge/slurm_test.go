@@ -20,7 +20,7 @@ type slurmCommands string
 // The file skew has the seconds by which the controller's clock is ahead of this host's; without it they agree.
 //
 // jobsFile has a line for each job, with the fields of sbatch's squeue: id, state,
-// nodes, start, name, reason, submission, comment. squeue fails when the file is absent.
+// nodes, start, name, reason, submission, time limit, comment. squeue fails when the file is absent.
 const jobsFile = "jobs"
 
 func writeSlurmCommands(t *testing.T, dir string) slurmCommands {
@@ -43,7 +43,7 @@ if [ "$held" ]; then
 	exit
 fi
 cat >"$dir/script$id"
-echo "|$id|RUNNING|n1|1767225600|$name|None|1767225600|" >>"$dir/jobs"
+echo "|$id|RUNNING|n1|1767225600|$name|None|1767225600|1:00:00|" >>"$dir/jobs"
 sh "$dir/script$id" >"$dir/out$id" 2>&1 </dev/null &
 echo $id`,
 		"scontrol": `cat <<'END'
@@ -94,7 +94,7 @@ func (s slurmCommands) add(t *testing.T, j sbatch.Job) sbatch.JobID {
 	t.Helper()
 	lines := s.read(t)
 	id := sbatch.JobID(bytes.Count(lines, []byte("\n")) + 1)
-	s.write(t, fmt.Appendf(lines, "|%d|%s||N/A|%s|None|1767225600|%s\n", id, j.State, j.Name, j.Comment))
+	s.write(t, fmt.Appendf(lines, "|%d|%s||N/A|%s|None|1767225600|1:00:00|%s\n", id, j.State, j.Name, j.Comment))
 	return id
 }
 

@@ -230,7 +230,7 @@ if [ -e "$dir/run" ]; then
 	echo $! >>"$dir/pids"
 fi
 id=$(($(cat "$dir/jobs" 2>/dev/null | wc -l) + 100))
-echo "|$id|RUNNING|n1|$(date +%s)|$name|None|$(date +%s)|" >>"$dir/jobs"
+echo "|$id|RUNNING|n1|$(date +%s)|$name|None|$(date +%s)|1:00:00|" >>"$dir/jobs"
 echo '*** maintenance on Friday ***'; echo $id; echo 'Thank you.'`,
 		"scancel": `echo "scancel $*" >>"$dir/calls"; rm -f "$dir/jobs"; [ ! -e "$dir/pids" ] || kill $(cat "$dir/pids")`,
 		"sinfo": down + `cat <<'END'
