@@ -35,6 +35,9 @@ func reported(t *testing.T, s *testsite.Site, config string) costs.Report {
 type bill struct {
 	seconds    float64
 	cpus, gpus string
+	// lost is set if the only allocation was ended by a requeue, and the database has no start of it any more, as happens
+	// with Slurm 22.05.
+	lost bool
 }
 
 // billed asks sacct for all jobs of a bridge that have begun.
@@ -44,9 +47,9 @@ func billed(t *testing.T, s *testsite.Site) map[string]bill {
 	out, _ := s.Run(t.Context(), program, "status", "--config", s.BridgeConfig(), "--json") // which may fail for a hold
 	testenv.Must(t, json.Unmarshal([]byte(out), &known))
 	bills := map[string]bill{}
-	for line := range strings.Lines(must(t, s, "sacct", "-X", "-n", "-P", "--duplicates", "--starttime=now-1hours", "--format=JobIDRaw,Start,ElapsedRaw,AllocTRES,JobName")) {
+	for line := range strings.Lines(must(t, s, "sacct", "-X", "-n", "-P", "--duplicates", "--starttime=now-1hours", "--format=JobIDRaw,Start,ElapsedRaw,AllocTRES,JobName,State")) {
 		f := strings.Split(strings.TrimSpace(line), "|")
-		if len(f) != 5 || !strings.HasSuffix(f[4], "-"+known.Bridge) || f[3] == "" {
+		if len(f) != 6 || !strings.HasSuffix(f[4], "-"+known.Bridge) || f[3] == "" {
 			continue // another bridge's, or it has not begun
 		}
 		seconds, err := strconv.ParseFloat(f[2], 64)
@@ -56,9 +59,22 @@ func billed(t *testing.T, s *testsite.Site) map[string]bill {
 			key, value, _ := strings.Cut(item, "=")
 			tres[key] = value
 		}
-		bills[f[0]] = bill{bills[f[0]].seconds + seconds, tres["cpu"], cmp.Or(tres["gres/gpu"], "0")}
+		former, seen := bills[f[0]]
+		lost := f[5] == "REQUEUED" && f[1] == "None" && (!seen || former.lost)
+		bills[f[0]] = bill{former.seconds + seconds, tres["cpu"], cmp.Or(tres["gres/gpu"], "0"), lost}
 	}
 	return bills
+}
+
+// lostOf counts the jobs without a start in the database.
+func lostOf(bills map[string]bill) int {
+	lost := 0
+	for _, b := range bills {
+		if b.lost {
+			lost++
+		}
+	}
+	return lost
 }
 
 // costly is a kind of bundle, by the way in which its job ends.
@@ -141,13 +157,16 @@ func TestReportAgreesWithSacctWithinASecondAJob(t *testing.T) {
 	var bills map[string]bill
 	testenv.Await(t, "accounting knows all jobs", func() bool {
 		r, bills = reported(t, s, s.BridgeConfig()), billed(t, s)
-		return r.Total.Unaccounted == 0 && r.Total.Bundles == n && len(bills) >= n
+		return r.Total.Unaccounted == lostOf(bills) && r.Total.Bundles == n && len(bills) >= n
 	}, &r.Total)
 	byKind, worst, sum, sums := map[string]int{}, 0., 0., 0.
 	for _, l := range r.Jobs {
 		job := l.Job.String()
 		b, known := bills[job]
 		off := math.Abs(b.seconds - l.ElapsedSeconds)
+		if b.lost && l.Source == costs.FromBridge && kindOf[l.Bundle].name == "requeue" {
+			off, l.ElapsedSeconds = 0, 0 // the report has the bridge's own times, and says so
+		}
 		if !known || off > 1 || b.cpus != fmt.Sprint(l.CPUs) || b.gpus != fmt.Sprint(l.GPUs) {
 			t.Errorf("%s: bundle %s, job %s: the report has %+v, sacct %+v", kindOf[l.Bundle].name, l.Bundle, job, l, b)
 		}
@@ -158,7 +177,7 @@ func TestReportAgreesWithSacctWithinASecondAJob(t *testing.T) {
 	if len(bills) > 0 {
 		t.Errorf("the report lacks the jobs %v", bills)
 	}
-	t.Logf("%d jobs of %d bundles %v: the report has %.0f s, sacct %.0f s; the largest difference of a job is %.0f s", r.Total.Jobs, r.Total.Bundles, byKind, sum, sums, worst)
+	t.Logf("%d jobs of %d bundles %v: the report has %.0f s, sacct %.0f s; the largest difference of a job is %.0f s; %d without a start at sacct", r.Total.Jobs, r.Total.Bundles, byKind, sum, sums, worst, r.Total.Unaccounted)
 	checkOwnClock(t, s, r, kindOf)
 	// The researcher sees it too.
 	for b, k := range kindOf {
