@@ -274,13 +274,36 @@ func (w *sweeping) recount(id, dir string) error {
 	return w.write(newSize(hash, token, takes, r.Owner))
 }
 
-// temporaries removes unfinished files.
+// temporaries removes unfinished files, and files whose removal an NFS client did not end.
 func (w *sweeping) temporaries(dir string, names []string) {
 	for _, name := range names {
-		if path := filepath.Join(dir, name); isTemporary(name) && w.old(path, 1) {
+		path := filepath.Join(dir, name)
+		switch {
+		case isTemporary(name) && w.old(path, 1):
 			w.removeLeftover(path, removeTrash)
+		case isSilly(name) && w.renamedLongAgo(path):
+			w.removeLeftover(path, remove)
 		}
 	}
+}
+
+// isSilly reports whether an NFS client gives such a name to a file that is removed while it is open (Linux
+// fs/nfs/unlink.c: nfs_sillyrename). The client removes it when the file is closed. If the client dies before that, or
+// its call fails, the name stays.
+func isSilly(name string) bool {
+	rest, ok := strings.CutPrefix(name, ".nfs")
+	return ok && rest != "" && strings.Trim(rest, "0123456789abcdef") == ""
+}
+
+// renamedLongAgo reports whether a file has had its name for so long that nobody reads it any more: the cache's own
+// files are small. Another client's open file must not vanish.
+func (w *sweeping) renamedLongAgo(path string) bool {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return false
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && w.now.Sub(time.Unix(st.Ctim.Unix())) > resumableFor*w.o.Grace
 }
 
 // isTemporary reports whether this package gives such a name to a probe, to a content, a lease or a

@@ -3,6 +3,7 @@ package cache
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -152,6 +153,25 @@ func TestLeftoverWithATimeInTheFutureIsSwept(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantGone(t, left)
+}
+
+// An NFS client that dies before a removed file is closed leaves the name that it has given to the file.
+func TestRemovalThatAnNFSClientDidNotEndIsEnded(t *testing.T) {
+	t.Parallel()
+	for grace, swept := range map[time.Duration]bool{1: true, time.Hour: false} {
+		c := openInside(t, t.TempDir(), Options{Settle: -1, Grace: grace})
+		got(t, c, "", text("content"))
+		left := filepath.Join(c.place(retiredPlace), ".nfs0000000000a482bf00000002")
+		if err := errors.Join(os.WriteFile(left, nil, 0o600), age(left)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Trim(t.Context(), TrimOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Lstat(left); errors.Is(err, fs.ErrNotExist) != swept {
+			t.Errorf("Grace %s: %v; want that it is swept: %v", grace, err, swept)
+		}
+	}
 }
 
 func TestOneBadRecordDoesNotStopTheSweep(t *testing.T) {
