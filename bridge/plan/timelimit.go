@@ -9,11 +9,12 @@ import (
 )
 
 // TimeLimits are the time limits of an attempt's job in Slurm; zero while they are not known. An administrator may change
-// the limit of a job (scontrol update JobId=… TimeLimit=…), and so may a plugin of the site. Slurm then ends the job at the new limit, and the worker, which
-// sees no Slurm, ends the command at its own. So the bridge tells the worker, which
-// derives the command's limit from the job's.
+// the limit of a job (scontrol update JobId=… TimeLimit=…), and so may a plugin of the site. Slurm then ends the job at the
+// new limit, and the worker, which sees no Slurm, ends the command at its own. So the bridge tells the worker, which derives
+// the command's limit from the job's.
 type TimeLimits struct {
-	// First is the limit that the bridge asked for or, if it asked for none, the one that Slurm first showed.
+	// First is the limit that the bridge asked for or, if it asked for none, the one that Slurm first showed for the job
+	// after its start.
 	First time.Duration `json:"first"`
 	// Now is the limit that Slurm last showed, and Told the one that the worker knows.
 	Now  time.Duration `json:"now"`
@@ -24,14 +25,18 @@ func newTimeLimits(first time.Duration) TimeLimits {
 	return TimeLimits{First: first, Now: first, Told: first}
 }
 
-// note notes the limit of the job, also of an ended one; 0 if it is not known.
-func (l *TimeLimits) note(limit time.Duration) {
+// note notes the limit of the job, also of an ended one.
+//
+// For a pending job that asks for no limit Slurm shows the largest one of the partition (Slurm src/slurmctld/job_mgr.c:
+// pack_job), and the job may get another one at its start: a year where the partition has no limit
+// (src/plugins/sched/backfill/backfill.c: _set_backfill_timelimits). So that limit is not the first one.
+func (l *TimeLimits) note(job sbatch.Job) {
 	switch {
-	case limit <= 0:
+	case job.TimeLimit <= 0, l.First == 0 && job.State == sbatch.StatePending:
 	case l.First == 0:
-		*l = newTimeLimits(limit)
+		*l = newTimeLimits(job.TimeLimit)
 	default:
-		l.Now = limit
+		l.Now = job.TimeLimit
 	}
 }
 

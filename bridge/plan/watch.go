@@ -116,7 +116,7 @@ func (d *decision) applySlurm() {
 		return
 	}
 	job, ok := d.jobOfAttempt(s.Jobs)
-	d.row.TimeLimits.note(job.TimeLimit)
+	d.row.TimeLimits.note(job)
 	d.noteRevoked(ok && job.State == sbatch.StateRevoked)
 	switch {
 	case ok && !job.State.Ended() && !d.givenUpAsRevoked():
