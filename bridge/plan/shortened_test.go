@@ -62,6 +62,14 @@ func TestEndBeforeTheTimeNamesItsReason(t *testing.T) {
 			limits(hour, hour+2*time.Hour), "", hour + 2*time.Hour,
 			"It had asked for 1h0m, and the site has lengthened that by 2h0m: ask for more with --request-time.",
 		},
+		"an administrator limited it": {
+			limits(sbatch.Unlimited, 10*time.Minute), "", 12 * time.Minute,
+			"An administrator or a rule of the site has given the job a time limit of 10m0s: run it again, or ask the cluster's administrator.",
+		},
+		"its reservation ended, and it had no limit any more": {
+			limits(hour, sbatch.Unlimited), "week", 12 * time.Minute,
+			"It had asked for 1h0m and ran for 12m0s in the reservation week, which has ended: ask the cluster's administrator for a longer one, or run it in another queue.",
+		},
 		"its reservation ended": {
 			limits(hour, hour), "week", 12 * time.Minute,
 			"It had asked for 1h0m and ran for 12m0s in the reservation week, which has ended: ask the cluster's administrator for a longer one, or run it in another queue.",

@@ -111,10 +111,13 @@ func (d *decision) moreTime() string {
 	had, most := d.queue.limit(d.row.Resources), d.queue.MaxTime
 	ran, limits := d.longestRun(), d.row.TimeLimits
 	switch {
+	case limits.Now > 0 && limits.Now < limits.First && limits.First == sbatch.Unlimited:
+		return fmt.Sprintf("An administrator or a rule of the site has given the job a time limit of %s: run it again, or ask the cluster's administrator.",
+			codalab.FormatDuration(limits.Now))
 	case limits.Now > 0 && limits.Now < limits.First:
 		return fmt.Sprintf("An administrator or a rule of the site has shortened the job's time limit from %s to %s: "+
 			"run it again, or ask the cluster's administrator.", codalab.FormatDuration(limits.First), codalab.FormatDuration(limits.Now))
-	case limits.Now > limits.First && had > 0:
+	case limits.Now > limits.First && had > 0 && limits.Now != sbatch.Unlimited:
 		return fmt.Sprintf("It had asked for %s, and the site has lengthened that by %s: ask for more with --request-time.",
 			codalab.FormatDuration(had), codalab.FormatDuration(limits.Now-limits.First))
 	case had <= 0:
