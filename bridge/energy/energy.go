@@ -26,7 +26,8 @@ const (
 	// givenUpAfter. slurmctld may send the energy after the end of the job (Slurm src/stepmgr/stepmgr.c:
 	// _internal_step_complete), and some nodes of a site may have no sensor.
 	settledAfter, firstPause, givenUpAfter = 3 * time.Second, 15 * time.Second, 15 * time.Minute
-	// lookBack is the time before a start of the bridge whose bundles are told once more.
+	// lookBack is the time before a start of the bridge whose bundles are told once more, and the longest time for which a
+	// bundle waits during an outage of the database or the server.
 	lookBack = 24 * time.Hour
 	// atOnce bounds the bundles of one sacct, and mostBatches the questions of one pass.
 	atOnce, mostBatches = 100, 5
@@ -53,11 +54,10 @@ type Watch struct {
 
 	mu       sync.Mutex
 	measured bool              // by Slurm
+	useless  bool              // the server keeps no energy
 	wanted   map[string]wanted // the bundles whose energy is to be told
 
-	// Only Pass uses these.
-	recalled bool // the bundles of lookBack are in wanted
-	useless  bool // the server keeps no energy
+	recalled bool // the bundles of lookBack are in wanted; only Pass uses it
 }
 
 // wanted is a bundle whose last attempt has ended at a time, with the time of the next question and the pause after it.
@@ -75,7 +75,7 @@ func (w *Watch) Follow(s sbatch.Settings) {
 
 // Note notes a decision, which may have ended an attempt. It is for bridge.Config.Count.
 func (w *Watch) Note(before, after *plan.Row) {
-	if ended(before) != ended(after) && w.measures() {
+	if ended(before) != ended(after) && w.isNeeded() {
 		w.want(after.Bundle, w.Now())
 	}
 }
@@ -107,7 +107,7 @@ func (w *Watch) Run(ctx context.Context) {
 	var last time.Time
 	failing := false
 	for pause.For(ctx, tick) == nil {
-		if !w.measures() || w.Now().Sub(last) < passEvery {
+		if !w.isNeeded() || w.Now().Sub(last) < passEvery {
 			continue
 		}
 		last = w.Now()
@@ -122,7 +122,7 @@ func (w *Watch) Run(ctx context.Context) {
 // Pass tells the energy of the bundles that have ended since the last one. After an error it has told some, and the next
 // pass tells the others.
 func (w *Watch) Pass(ctx context.Context) error {
-	if w.useless || !w.measures() {
+	if !w.isNeeded() {
 		return nil
 	}
 	if err := w.recall(ctx); err != nil {
@@ -140,10 +140,18 @@ func (w *Watch) Pass(ctx context.Context) error {
 	return nil
 }
 
-func (w *Watch) measures() bool {
+// isNeeded reports whether Slurm measures energy, and the server keeps it.
+func (w *Watch) isNeeded() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.measured
+	return w.measured && !w.useless
+}
+
+// giveUp gives the server up, which keeps no energy.
+func (w *Watch) giveUp() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.useless, w.wanted = true, nil
 }
 
 // recall wants the bundles that ended before the start of the bridge, or before Slurm's settings were known, once.
@@ -161,13 +169,17 @@ func (w *Watch) recall(ctx context.Context) error {
 }
 
 // due returns the bundles for which the accounting database is to be asked now, in the order in which they became due.
+// Those that have waited for longer than lookBack are given up.
 func (w *Watch) due() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.Now()
 	var due []string
 	for bundle, when := range w.wanted {
-		if !when.next.After(now) {
+		switch {
+		case now.Sub(when.since) > lookBack:
+			delete(w.wanted, bundle)
+		case !when.next.After(now):
 			due = append(due, bundle)
 		}
 	}
@@ -214,7 +226,7 @@ func (w *Watch) tellQueue(ctx context.Context, queue string, runs []codalab.RunE
 	refused, ok := errors.AsType[*codalab.Error](err)
 	switch {
 	case errors.Is(err, errors.ErrUnsupported):
-		w.useless = true
+		w.giveUp()
 		w.Log.InfoContext(ctx, "this server keeps no energy of runs; cl-bridge report has it")
 		return nil
 	case ok && !refused.Transient():

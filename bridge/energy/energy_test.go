@@ -273,3 +273,31 @@ func TestJobsThatTheDatabaseDoesNotKnowHoldNobodyUp(t *testing.T) {
 		t.Error("it still asks after an hour")
 	}
 }
+
+// A bridge runs for months, and a server may keep no energy, or be away.
+func TestBundlesWhoseEnergyNobodyTakesAreForgotten(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(s *site){
+		"a server that keeps none": func(s *site) {
+			s.refusal = fmt.Errorf("tell: %w", errors.ErrUnsupported)
+			s.passes([]string{"b-gpu 0x1 40"})
+			s.ends("0x2", 1, 8)
+		},
+		"an outage of a day": func(s *site) {
+			s.outage = errors.New("connection refused")
+			s.now = s.now.Add(25 * time.Hour)
+			s.passes(nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			s.ends("0x1", 1, 7)
+			s.knows(7, 40)
+			end(s)
+			if n := energy.Waiting(s.Watch); n > 0 {
+				t.Errorf("%d bundles are remembered", n)
+			}
+		})
+	}
+}
