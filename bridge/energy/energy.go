@@ -168,8 +168,8 @@ func (w *Watch) recall(ctx context.Context) error {
 	return err
 }
 
-// due returns the bundles for which the accounting database is to be asked now, in the order in which they became due.
-// Those that have waited for longer than lookBack are given up.
+// due returns the bundles for which the accounting database is to be asked now. Those that have ended last come first: a pass
+// of run --once has no time for all that it recalls. Those that have waited for longer than lookBack are given up.
 func (w *Watch) due() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -184,7 +184,8 @@ func (w *Watch) due() []string {
 		}
 	}
 	slices.SortFunc(due, func(a, b string) int {
-		return cmp.Or(w.wanted[a].next.Compare(w.wanted[b].next), cmp.Compare(a, b))
+		left, right := w.wanted[a], w.wanted[b]
+		return cmp.Or(right.since.Compare(left.since), left.next.Compare(right.next), cmp.Compare(a, b))
 	})
 	return due
 }
@@ -204,11 +205,11 @@ func (w *Watch) tell(ctx context.Context, bundles []string) error {
 	sums := sumUp(charges, known)
 	byQueue, missing := map[string][]codalab.RunEnergy{}, map[string]bool{}
 	for _, bundle := range bundles {
-		sum := sums[bundle]
+		sum, saved := sums[bundle]
 		if sum.joules > 0 {
 			byQueue[sum.queue] = append(byQueue[sum.queue], codalab.RunEnergy{UUID: bundle, Joules: sum.joules})
 		}
-		missing[bundle] = sum.missing
+		missing[bundle] = sum.missing || !saved // the decision that ended it may not be saved yet
 	}
 	for _, queue := range slices.Sorted(maps.Keys(byQueue)) {
 		if err := w.tellQueue(ctx, queue, byQueue[queue]); err != nil {

@@ -259,8 +259,7 @@ func TestJobsThatTheDatabaseDoesNotKnowHoldNobodyUp(t *testing.T) {
 	}
 	s.ends("0x1", 1, 7)
 	s.knows(7, 40)
-	s.passes(nil) // the other five hundred
-	s.passes([]string{"b-gpu 0x1 40"})
+	s.passes([]string{"b-gpu 0x1 40"}) // and four hundred of the others
 	for range 4 * 60 {
 		s.passes(nil)
 	}
@@ -299,5 +298,35 @@ func TestBundlesWhoseEnergyNobodyTakesAreForgotten(t *testing.T) {
 				t.Errorf("%d bundles are remembered", n)
 			}
 		})
+	}
+}
+
+// The bridge notes a decision before it saves it, and a slow disk may take long.
+func TestEnergyOfAnEndThatIsSavedLateIsTold(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.ends("0x1", 1, 7)
+	s.knows(7, 40)
+	saved := s.charges
+	s.charges = nil
+	s.passes(nil)
+	s.charges = saved
+	s.passes([]string{"b-gpu 0x1 40"})
+}
+
+// A pass of run --once recalls a day, and has time for a few hundred bundles.
+func TestBundlesThatEndedLastAreToldFirst(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	for i := range 600 {
+		s.now = s.now.Add(time.Second)
+		s.ends(fmt.Sprintf("0x%d", i), 1, sbatch.JobID(1000+i))
+	}
+	s.now = s.now.Add(time.Minute)
+	s.Watch = &energy.Watch{Charges: s, Ask: s.ask, Tell: s.tell, WorkerID: s.WorkerID, Now: s.Now, Log: s.Log}
+	s.Follow(sbatch.Settings{Energy: true})
+	s.passes(nil)
+	if len(s.asked) != 5 || !slices.Contains(s.asked[0], 1599) || slices.Contains(s.asked[4], 1000) {
+		t.Errorf("%d questions, the first for %v", len(s.asked), s.asked[0])
 	}
 }
