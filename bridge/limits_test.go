@@ -201,11 +201,11 @@ func TestWaitingJobNamesItsLimitAndTheUse(t *testing.T) {
 		s.slurm.never = func(sbatch.Request) string { return "AssocGrpJobsLimit" }
 		s.startWith("sleep 1", plan.Queued)
 		s.within(time.Minute, "the limit in its status", func() bool {
-			return strings.Contains(s.server.runs[bundleID(1)].RunStatus, "Account lab may run 40 jobs at once, and 40 run.")
+			return strings.Contains(s.says(bundleID(1)), "Account lab may run 40 jobs at once, and 40 run.")
 		})
 		l.change(func() { l.others = 38 })
 		s.within(2*time.Minute, "the new use", func() bool {
-			return strings.Contains(s.server.runs[bundleID(1)].RunStatus, "Account lab may run 40 jobs at once, and 38 run.")
+			return strings.Contains(s.says(bundleID(1)), "Account lab may run 40 jobs at once, and 38 run.")
 		})
 		if words := s.bridge.Condition().Limits["cpu"]; !slices.Equal(words, []string{"account lab: 38 of 40 jobs run"}) {
 			t.Errorf("the condition has %q", words)
