@@ -12,7 +12,7 @@ import (
 // the job runs. The worker sees no Slurm, and learns of the change from this record.
 type TimeLimit struct {
 	Format int `json:"format"`
-	// FirstSeconds is the limit that Slurm first showed for the job, and Seconds the present one.
+	// FirstSeconds is the limit that the job was submitted with or, without one, got at its start. Seconds is the present one.
 	FirstSeconds float64 `json:"first_seconds"`
 	Seconds      float64 `json:"seconds"`
 }
