@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/server"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
@@ -258,7 +259,7 @@ func TestAuditLinesNameWhatARequestDid(t *testing.T) {
 func TestFullAuditFileIsTold(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		file, log := &auditFile{}, &lockedLog{}
+		file, log := &auditFile{}, &testenv.Output{}
 		s := newSite(t, func(c *server.Config) { c.Audit, c.Log = file, slog.New(slog.NewTextHandler(log, nil)) })
 		file.setFull(true)
 		for range 3 {
@@ -278,22 +279,4 @@ func TestFullAuditFileIsTold(t *testing.T) {
 			t.Error(log.String())
 		}
 	})
-}
-
-// lockedLog is a log that several goroutines write.
-type lockedLog struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *lockedLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lockedLog) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }

@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -27,27 +26,7 @@ type ssoSite struct {
 	web      *httptest.Server
 	provider *testenv.OIDCProvider
 	ahead    atomic.Int64 // the server's clock, in nanoseconds
-	log      *logText
-}
-
-// logText is a log that several goroutines write.
-type logText struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-// Write adds a line.
-func (l *logText) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-// String returns all lines.
-func (l *logText) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
+	log      *testenv.Output
 }
 
 // people are the provider's accounts, by their subjects.
@@ -65,7 +44,7 @@ func people() map[string]map[string]any {
 
 func newSSOSite(t *testing.T, conform bool, change ...func(*sso.Options)) *ssoSite {
 	t.Helper()
-	s := &ssoSite{log: &logText{}}
+	s := &ssoSite{log: &testenv.Output{}}
 	s.web = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }))
 	t.Cleanup(s.web.Close)
 	s.provider = testenv.StartOIDC(t, "..", testenv.OIDCClient{

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/server"
 	"github.com/cl-slurm/cl-slurm/server/sso"
 )
@@ -25,7 +26,7 @@ func TestProviderWhoseDocumentIsWrongIsNotUsed(t *testing.T) {
 		_, _ = io.WriteString(w, text)
 	}))
 	t.Cleanup(provider.Close)
-	s := &ssoSite{log: &logText{}}
+	s := &ssoSite{log: &testenv.Output{}}
 	s.web = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }))
 	t.Cleanup(s.web.Close)
 	s.site = newSite(t, func(c *server.Config) {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -10,7 +9,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,27 +16,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// lines is an output that several goroutines use.
-type lines struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 // start runs cl-server and returns its outputs and its exit code.
-func start(ctx context.Context, stdin string, args ...string) (stdout, stderr *lines, code func() int) {
-	stdout, stderr = &lines{}, &lines{}
+func start(ctx context.Context, stdin string, args ...string) (stdout, stderr *testenv.Output, code func() int) {
+	stdout, stderr = &testenv.Output{}, &testenv.Output{}
 	done := make(chan int, 1)
 	go func() {
 		err := run(ctx, program.Process{
@@ -121,7 +101,7 @@ func onEach(t *testing.T, test func(t *testing.T, dir string, flags []string)) {
 }
 
 // serveAt runs a server, and returns its address once it serves.
-func serveAt(ctx context.Context, flags []string) (address string, log *lines, ended func() int) {
+func serveAt(ctx context.Context, flags []string) (address string, log *testenv.Output, ended func() int) {
 	_, log, ended = start(ctx, "", append([]string{"run", "--listen", "127.0.0.1:0"}, flags...)...)
 	for ctx.Err() == nil {
 		if m := regexp.MustCompile(`address=(\S+)`).FindStringSubmatch(log.String()); m != nil {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"os"
 	"path/filepath"
@@ -52,28 +51,10 @@ func (s *azureSite) call(words ...string) string {
 	return out
 }
 
-// transcript is the output of a manager that runs.
-type transcript struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *transcript) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(p)
-}
-
-func (o *transcript) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
-}
-
 // manage runs the manager until the test ends, or end is called.
-func (s *azureSite) manage() (log *transcript, end func()) {
+func (s *azureSite) manage() (log *testenv.Output, end func()) {
 	s.t.Helper()
-	log = &transcript{}
+	log = &testenv.Output{}
 	ctx, stop := context.WithCancel(s.t.Context())
 	done := make(chan error, 1)
 	go func() {

@@ -1,7 +1,6 @@
 package testsite_test
 
 import (
-	"bytes"
 	"regexp"
 	"strings"
 	"sync"
@@ -10,24 +9,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
 )
-
-// screen is a buffer for one writer and one reader at a time.
-type screen struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (s *screen) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(p)
-}
-
-func (s *screen) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
-}
 
 // All GPUs are taken. The researcher reads why the run waits and until when, in cl info and from cl wait on a terminal.
 func TestRunThatWaitsForItsTurnShowsWhenItStarts(t *testing.T) {
@@ -43,7 +24,7 @@ func TestRunThatWaitsForItsTurnShowsWhenItStarts(t *testing.T) {
 	const sentence = `Slurm job \d+ waits \((Resources|Priority)\): .* (No job is|\d+ jobs? (is|are)) ahead of it in partition gpu\. Slurm expects to start it at 20\d\d-\d\d-\d\d \d\d:\d\d [A-Z0-9+-]+\.`
 	until(t, s, waits, "run_status", "^"+sentence+"$")
 
-	seen, waiting := &screen{}, sync.WaitGroup{}
+	seen, waiting := &testenv.Output{}, sync.WaitGroup{}
 	waiting.Go(func() {
 		if err := s.Stream(t.Context(), seen, "script", "-qefc", testsite.Base+"/bin/cl wait "+waits, "/dev/null"); err != nil {
 			t.Errorf("cl wait: %v", err)

@@ -4,37 +4,18 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/pilot"
 )
 
-// text is a writer that several goroutines may use.
-type text struct {
-	mu  sync.Mutex
-	all strings.Builder
-}
-
-func (w *text) Write(data []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.all.Write(data)
-}
-
-func (w *text) String() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.all.String()
-}
-
 func TestFollowedLogHasEachLineOnceAfterLostConnections(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	b := s.backend("lab", "tick")
 	name := start(t, b)
-	var followed text
+	var followed testenv.Output
 	done := make(chan error, 1)
 	go func() { done <- s.backend("lab", "").WriteLog(t.Context(), &followed, pilot.Pilot{Name: name}, true) }()
 	for _, line := range []string{"tick 10\n", "tick 80\n"} {
@@ -69,13 +50,13 @@ func TestPilotThatPrintedNothingHasNoLog(t *testing.T) {
 	silent := start(t, b)
 	awaitPhase(t, b, silent, pilot.Active)
 	for _, name := range []string{pending, silent} {
-		if err := b.WriteLog(t.Context(), &text{}, pilot.Pilot{Name: name}, false); !errors.Is(err, pilot.ErrNoLog) {
+		if err := b.WriteLog(t.Context(), &testenv.Output{}, pilot.Pilot{Name: name}, false); !errors.Is(err, pilot.ErrNoLog) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	done := make(chan error, 1)
 	for _, name := range []string{pending, silent} {
-		var followed text
+		var followed testenv.Output
 		go func() { done <- s.backend("lab", "").WriteLog(t.Context(), &followed, pilot.Pilot{Name: name}, true) }()
 		testenv.Must(t, b.Stop(t.Context(), pilot.Pilot{Name: name}))
 		if err := <-done; !errors.Is(err, pilot.ErrNoLog) {

@@ -7,31 +7,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
 )
-
-// screen is the output of keepUp.
-type screen struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (s *screen) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(p)
-}
-
-func (s *screen) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
-}
 
 // The site answers a person's commands, is not started twice, and leaves nothing.
 func TestPlaygroundIsUpUntilItIsEnded(t *testing.T) {
@@ -42,7 +23,7 @@ func TestPlaygroundIsUpUntilItIsEnded(t *testing.T) {
 	path := filepath.Join(testenv.SharedDir(t), "playground")
 	ctx, end := context.WithCancel(t.Context())
 	defer end()
-	var out screen
+	var out testenv.Output
 	ended := make(chan error, 1)
 	go func() { ended <- keepUp(ctx, &out, path, "") }()
 	testenv.Await(t, "the playground is up", func() bool {

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -200,24 +199,6 @@ func (d door) open(t *testing.T) {
 }
 
 var must = testenv.Must
-
-// lines keeps the log.
-type lines struct {
-	mu   sync.Mutex
-	kept strings.Builder
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.kept.Write(p)
-}
-
-func (l *lines) text() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.kept.String()
-}
 
 // clock is a clock that a test sets.
 type clock struct{ ahead atomic.Int64 }

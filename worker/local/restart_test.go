@@ -151,7 +151,7 @@ func TestNoKillStartsAJobTwiceOrLosesOne(t *testing.T) {
 func TestJobWhoseStartCannotBeRecordedDoesNotRun(t *testing.T) {
 	t.Parallel()
 	c := config(cpus(t, 1))
-	var log lines
+	var log testenv.Output
 	c.Log = slog.New(slog.NewTextHandler(&log, nil))
 	s := newSite(t, c)
 	door := s.door("door")
@@ -162,8 +162,8 @@ func TestJobWhoseStartCannotBeRecordedDoesNotRun(t *testing.T) {
 	must(t, os.MkdirAll(filepath.Join(record, "in the way"), 0o700))
 	door.open(t)
 	testenv.Await(t, "the failure is logged", func() bool {
-		return strings.Contains(log.text(), fmt.Sprintf("cannot start a job\" job=%s error=\"record job", id))
-	}, log.text)
+		return strings.Contains(log.String(), fmt.Sprintf("cannot start a job\" job=%s error=\"record job", id))
+	}, &log)
 	if j := s.job(id); j.State != sbatch.StatePending {
 		t.Errorf("%+v", j)
 	}
