@@ -77,6 +77,11 @@ func readScript(file, text string) Script {
 	return script
 }
 
+// ChangesUsers reports whether a script changes the users' quotas, which other scripts on the same server would meet.
+func (s Script) ChangesUsers() bool {
+	return slices.ContainsFunc(s.steps, func(one step) bool { return strings.HasPrefix(one.text, "root uedit ") })
+}
+
 // Lacks returns a program that a script runs and this machine does not have; empty if it has all.
 func (s Script) Lacks() string {
 	for _, program := range []string{"python3", "bzip2"} {
