@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -130,9 +131,9 @@ func (a Azure) Azurite(tb testing.TB) string {
 			tb.Fatalf("azurite ended: %v: %s", failed, log)
 		default:
 		}
-		conn, err := net.Dial("tcp", address)
+		answer, err := http.Get("http://" + address) // a bare connection can meet itself
 		if err == nil {
-			_ = conn.Close()
+			_ = answer.Body.Close()
 		}
 		return err == nil
 	})

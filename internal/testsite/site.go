@@ -15,10 +15,10 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"os"
 	"os/user"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -139,11 +139,6 @@ func (s *Site) start(ctx context.Context) error {
 			return err
 		}
 	}
-	address, err := freeAddress(ctx)
-	if err != nil {
-		return err
-	}
-	s.Server = "http://" + address
 	data := filepath.Join(s.Dir, "server")
 	for _, account := range s.accounts() {
 		args := append([]string{program("cl-server"), "user", "add", "--data", data, "--password-file", s.path("password")}, account...)
@@ -151,14 +146,14 @@ func (s *Site) start(ctx context.Context) error {
 			return err
 		}
 	}
-	args := []string{"cl-server", "run", "--data", data, "--listen", address, "--default-cpu-image", s.Image, "--default-gpu-image", s.Image}
+	args := []string{"cl-server", "run", "--data", data, "--listen", "127.0.0.1:0", "--default-cpu-image", s.Image, "--default-gpu-image", s.Image}
 	args = append(args, s.options.ServerFlags...)
 	if s.options.SharedDisk {
 		args = append(args, "--shared-disk")
 	}
 	server := s.launch(args...)
 	s.onClose(func() error { return server.stop(syscall.SIGTERM) })
-	if err := server.waitReady(ctx, func() bool { return isListening(ctx, address) }); err != nil {
+	if err := server.waitReady(ctx, func() bool { s.Server = s.served(); return s.Server != "" }); err != nil {
 		return err
 	}
 	s.onClose(s.endBridge)
@@ -377,22 +372,16 @@ func (s *Site) cancelJobs(ctx context.Context) error {
 	})
 }
 
-// freeAddress returns a loopback address that was free when freeAddress looked.
-func freeAddress(ctx context.Context) (string, error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
+// served returns the address at which the server says it serves; "" before. That it says so is the only proof: another
+// program can listen on a port that was free, and a connection to a port of the kernel's own range can meet itself.
+func (s *Site) served() string {
+	if said := servingLine.FindStringSubmatch(s.Log()); said != nil {
+		return said[1]
 	}
-	return l.Addr().String(), l.Close()
+	return ""
 }
 
-func isListening(ctx context.Context, address string) bool {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
-	if err != nil {
-		return false
-	}
-	return conn.Close() == nil
-}
+var servingLine = regexp.MustCompile(`msg=serving address=(\S+)`)
 
 // poll waits until done returns true.
 func poll(ctx context.Context, done func() bool) error {
