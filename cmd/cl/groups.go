@@ -280,7 +280,7 @@ func (c *cli) permCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		at, uuids, err := c.bundleUUIDs(cmd.Context(), *worksheet, args[:last])
+		at, uuids, err := c.bundlesAndSweeps(cmd.Context(), *worksheet, args[:last], anyRun)
 		if err != nil {
 			return err
 		}
@@ -364,7 +364,7 @@ func (c *cli) chownCommand() *cobra.Command {
 	}
 	worksheet := c.worksheetFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		at, uuids, err := c.bundleUUIDs(cmd.Context(), *worksheet, args[1:])
+		at, uuids, err := c.bundlesAndSweeps(cmd.Context(), *worksheet, args[1:], anyRun)
 		if err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
 
 // killCommand is bundle_cli.py: do_kill_command.
@@ -15,7 +16,9 @@ func (c *cli) killCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kill <bundle>...",
 		Short: "End running bundles and keep what they have written",
-		Args:  cobra.MinimumNArgs(1),
+		Long: "End running bundles and keep what they have written, and print the uuids of these\n" +
+			"bundles. A sweep stands for its runs that have not ended.",
+		Args: cobra.MinimumNArgs(1),
 	}
 	worksheet := c.worksheetFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -28,7 +31,7 @@ func (c *cli) killCommand() *cobra.Command {
 // killBundles kills each bundle with a call of its own, and prints the killed ones. If one bundle of a
 // call has ended, cl-server kills none of them, and CodaLab's own server only those before it.
 func (c *cli) killBundles(ctx context.Context, worksheet string, specs []string) error {
-	at, uuids, err := c.bundleUUIDs(ctx, worksheet, specs)
+	at, uuids, err := c.bundlesAndSweeps(ctx, worksheet, specs, func(b client.BundleInfo) bool { return !b.State.Final() })
 	if err != nil {
 		return err
 	}

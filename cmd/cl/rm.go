@@ -15,7 +15,7 @@ func (c *cli) rmCommand() *cobra.Command {
 		Use: "rm <bundle>...", Short: "Delete bundles, for ever",
 		Long: `Delete bundles with their contents, for ever, and print their uuids. A bundle on
 which others depend, that is on several worksheets, or that still runs stays
-unless you say more; cl kill ends a run first.`,
+unless you say more; cl kill ends a run first. A sweep stands for all of its runs.`,
 		Args: cobra.MinimumNArgs(1), ValidArgsFunction: c.completeBundles,
 	}
 	worksheet := c.worksheetFlag(cmd)
@@ -31,7 +31,7 @@ unless you say more; cl kill ends a run first.`,
 }
 
 func (c *cli) removeBundles(ctx context.Context, worksheet string, specs []string, o client.DeleteOptions) error {
-	at, uuids, err := c.bundleUUIDs(ctx, worksheet, specs)
+	at, uuids, err := c.bundlesAndSweeps(ctx, worksheet, specs, anyRun)
 	if err != nil {
 		return err
 	}

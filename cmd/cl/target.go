@@ -76,6 +76,16 @@ func (c *cli) target(ctx context.Context, worksheetSpec, spec string) (*workspac
 // bundleUUIDs resolves the bundles that a command names: [ADDRESS::][WORKSHEET//]BUNDLE, with ranges
 // (bundle_cli.py: target_specs_to_bundle_uuids).
 func (c *cli) bundleUUIDs(ctx context.Context, worksheetSpec string, specs []string) (*workspace, []string, error) {
+	at, targets, err := c.bundleTargets(ctx, worksheetSpec, specs)
+	if err != nil {
+		return nil, nil, err
+	}
+	uuids, err := at.resolveTargets(ctx, targets)
+	return at, uuids, err
+}
+
+// bundleTargets reads the specs of bundles, and returns their server and its worksheet.
+func (c *cli) bundleTargets(ctx context.Context, worksheetSpec string, specs []string) (*workspace, []targetSpec, error) {
 	specs, err := expandSpecs(specs)
 	if err != nil {
 		return nil, nil, err
@@ -105,8 +115,7 @@ func (c *cli) bundleUUIDs(ctx context.Context, worksheetSpec string, specs []str
 			return nil, nil, err
 		}
 	}
-	uuids, err := at.resolveTargets(ctx, targets)
-	return at, uuids, err
+	return at, targets, nil
 }
 
 // resolveTargets returns the uuids of the bundles of targets on this server, with one call for each
