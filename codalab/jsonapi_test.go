@@ -57,3 +57,22 @@ func FuzzDocument(f *testing.F) {
 		}
 	})
 }
+
+// TestLinksAreReadAsJSON compares links with what encoding/json reads, in spellings that the fast way must leave to it.
+func TestLinksAreReadAsJSON(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		``, `null`, `{}`, `[]`, `"x"`, `{"type":"users","id":"0x1"}`, `{"type":"","id":""}`, `{"type": "users", "id": "0x1"}`,
+		`{"id":"0x1","type":"users"}`, `{"type":"users","id":"0x1","meta":{}}`, `{"type":"us\u0065rs","id":"0\"1"}`, `{"type":"a","id":"b"`,
+		`{"type":"a","id":"b\\"}`, `{"type":"a","id":"b"}}`, `{"type":"a","id":"","id":"b"}`, `{"type":"a","type":"c","id":"b"}`,
+	} {
+		var want *codalab.Link
+		known := json.Unmarshal([]byte(text), &want) == nil && want != nil
+		if want == nil || !known {
+			want = &codalab.Link{}
+		}
+		if got, ok := (codalab.Relationship{Data: json.RawMessage(text)}).Link(); ok != known || got != *want {
+			t.Errorf("%s is read as %+v, %v instead of %+v, %v", text, got, ok, *want, known)
+		}
+	}
+}

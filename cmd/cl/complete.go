@@ -38,7 +38,7 @@ func (c *cli) completeWith(names func(ctx context.Context, begun string) ([]stri
 // begun.
 func (c *cli) completeBundles(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 	return c.completeWith(func(ctx context.Context, begun string) ([]string, error) {
-		w, _, err := c.worksheetBundles(ctx, "")
+		w, _, err := c.worksheetBundles(ctx, "", "name")
 		if err != nil {
 			return nil, err
 		}

@@ -73,7 +73,8 @@ func completeFields(_ *cobra.Command, _ []string, begun string) ([]string, cobra
 }
 
 func (c *cli) listBundles(ctx context.Context, worksheet string, keywords []string, l *listing, fields []string) error {
-	w, at, err := c.worksheetBundles(ctx, worksheet)
+	keys := l.keys(c.asJSON, fields)
+	w, at, err := c.worksheetBundles(ctx, worksheet, keys...)
 	if err != nil {
 		return err
 	}
@@ -83,7 +84,7 @@ func (c *cli) listBundles(ctx context.Context, worksheet string, keywords []stri
 	}
 	shown := w.Bundles
 	if len(keywords) > 0 {
-		if shown, err = at.chosen(ctx, w, keywords); err != nil {
+		if shown, err = at.chosen(ctx, w, keywords, keys); err != nil {
 			return err
 		}
 	}
@@ -108,14 +109,14 @@ func (c *cli) listBundles(ctx context.Context, worksheet string, keywords []stri
 	return t.print(c.Stdout)
 }
 
-// chosen returns the bundles of a worksheet that match keywords, as the search sorts them.
-func (w *workspace) chosen(ctx context.Context, sheet client.Worksheet, keywords []string) ([]client.BundleInfo, error) {
+// chosen returns the bundles of a worksheet that match keywords, as the search sorts them, with some keys of metadata.
+func (w *workspace) chosen(ctx context.Context, sheet client.Worksheet, keywords, keys []string) ([]client.BundleInfo, error) {
 	limited := slices.ContainsFunc(keywords, func(k string) bool { return strings.HasPrefix(k, ".limit=") })
 	query := append([]string{"host_worksheet=" + sheet.UUID}, keywords...)
 	if !limited {
 		query = append(query, fmt.Sprintf(".limit=%d", len(sheet.Bundles)+1))
 	}
-	found, number, err := w.SearchBundles(ctx, sheet.UUID, query)
+	found, number, err := w.ListBundles(ctx, sheet.UUID, query, keys...)
 	if number != nil {
 		return nil, usagef("cl ls lists bundles; cl search counts them and adds them up")
 	}
@@ -214,13 +215,14 @@ func viewFields(bundles []client.BundleInfo, fields []string, values map[fileFie
 	return list
 }
 
-// worksheetBundles returns a worksheet with its bundles, and its server.
-func (c *cli) worksheetBundles(ctx context.Context, spec string) (client.Worksheet, *workspace, error) {
+// worksheetBundles returns a worksheet with its bundles, and its server. If keys of metadata are named, the bundles may lack
+// all others.
+func (c *cli) worksheetBundles(ctx context.Context, spec string, keys ...string) (client.Worksheet, *workspace, error) {
 	at, uuid, err := c.openWorksheet(ctx, spec)
 	if err != nil {
 		return client.Worksheet{}, nil, err
 	}
-	w, err := at.WorksheetBundles(ctx, uuid)
+	w, err := at.WorksheetBundles(ctx, uuid, keys...)
 	return w, at, err
 }
 

@@ -62,7 +62,7 @@ func (c *cli) searchBundles(ctx context.Context, worksheet string, keywords []st
 	if err != nil {
 		return err
 	}
-	found, number, err := at.SearchBundles(ctx, uuid, keywords)
+	found, number, err := at.ListBundles(ctx, uuid, keywords, l.keys(c.asJSON, fields)...)
 	if err != nil || number != nil {
 		return c.orNumber(err, number)
 	}

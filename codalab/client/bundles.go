@@ -8,6 +8,7 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
@@ -82,14 +83,28 @@ func (c *Client) Bundle(ctx context.Context, uuid string, include ...string) (Bu
 // ask for a number, found is nil, and number is that number in JSON, or null for the sum of no bundles
 // (codalab/rest/bundles.py: _fetch_bundles).
 func (c *Client) SearchBundles(ctx context.Context, worksheet string, keywords []string) (found []BundleInfo, number json.RawMessage, err error) {
-	doc, number, err := c.search(ctx, "/bundles", "result", url.Values{
+	return c.ListBundles(ctx, worksheet, keywords)
+}
+
+// ListBundles is SearchBundles for a list that shows some keys of metadata: the bundles may lack all others, and args and
+// state details. It takes a third of the time. CodaLab's own server always sends all.
+func (c *Client) ListBundles(ctx context.Context, worksheet string, keywords []string, keys ...string) (found []BundleInfo, number json.RawMessage, err error) {
+	doc, number, err := c.search(ctx, "/bundles", "result", onlyKeys(url.Values{
 		"keywords": keywords, "worksheet": {worksheet}, "include": {IncludeOwner},
-	})
+	}, keys))
 	if err != nil || number != nil {
 		return nil, number, err
 	}
 	found, err = decodeAll(doc, readBundle)
 	return found, nil, err
+}
+
+// onlyKeys adds the keys of metadata that an answer's bundles shall have to a query; none means all.
+func onlyKeys(query url.Values, keys []string) url.Values {
+	if len(keys) > 0 {
+		query.Set("metadata", strings.Join(keys, ","))
+	}
+	return query
 }
 
 // search returns the matches of keywords: a document, or a number under a key of the document's meta.

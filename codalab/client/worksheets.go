@@ -55,10 +55,11 @@ func (c *Client) WorksheetAccess(ctx context.Context, uuid string) (Worksheet, e
 	return getOne(ctx, c, path("worksheets", uuid), nil, []string{"owner", "group_permissions"}, readWorksheet)
 }
 
-// WorksheetBundles returns the worksheet with this id, its owner, permissions and bundles.
-func (c *Client) WorksheetBundles(ctx context.Context, uuid string) (Worksheet, error) {
+// WorksheetBundles returns the worksheet with this id, its owner, permissions and bundles. If keys of metadata are named, the
+// bundles may lack all others, and args and state details; CodaLab's own server always sends all.
+func (c *Client) WorksheetBundles(ctx context.Context, uuid string, keys ...string) (Worksheet, error) {
 	include := []string{"owner", "group_permissions", "items", "items.bundle", "items.bundle.owner"}
-	return getOne(ctx, c, path("worksheets", uuid), nil, include, readWorksheet)
+	return getOne(ctx, c, path("worksheets", uuid), onlyKeys(url.Values{}, keys), include, readWorksheet)
 }
 
 // WorksheetItems returns the worksheet with this id, its owner, permissions and all items.

@@ -130,7 +130,11 @@ func benchLists(ctx context.Context, dir string) {
 	defer s.end()
 	makeWorksheet(ctx, signedIn(s.address, token), sheet, listed)
 	r := researcher{s.address, storetest.UserName(member), dir}
-	r.call(ctx, fmt.Sprint("ls_", listed), "ls", "-w", sheet).print()
+	ls := r.call(ctx, fmt.Sprint("ls_", listed), "ls", "-w", sheet)
+	ls.bar = 500
+	ls.print()
+	cpu := measure(r.own(ctx, "ls", "-w", sheet), dir).cpu
+	figure{name: fmt.Sprint("cl/ls_", listed, "_cpu"), value: cpu, unit: "s"}.print()
 	r.call(ctx, fmt.Sprintf("search_%d_name", all), "search", "name=train-model-7").print()
 	r.call(ctx, fmt.Sprintf("search_%d_newest_1000", all), "search", ".limit=1000").print()
 }

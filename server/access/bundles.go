@@ -10,9 +10,10 @@ import (
 
 // BundlesFor returns those of these bundles that exist, and the user's permissions on them, by
 // uuid. It hides offers that are not the user's, and the names and states of parents that the user may not read,
-// which CodaLab's own server shows (codalab/rest/schemas.py: BundleDependencySchema).
-func (a Access) BundlesFor(ctx context.Context, u store.User, uuids []string) (map[string]store.Bundle, map[string]int, error) {
-	found, err := a.Store.Bundles(ctx, uuids)
+// which CodaLab's own server shows (codalab/rest/schemas.py: BundleDependencySchema). If keys of metadata are named, the
+// bundles have no others.
+func (a Access) BundlesFor(ctx context.Context, u store.User, uuids []string, keys ...string) (map[string]store.Bundle, map[string]int, error) {
+	found, err := a.Store.Bundles(ctx, uuids, keys...)
 	if err != nil {
 		return nil, nil, err
 	}

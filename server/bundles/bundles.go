@@ -46,7 +46,7 @@ func New(c Config) *Bundles { return &Bundles{c} }
 // Routes returns the routes for bundles.
 func (s *Bundles) Routes() []rest.Route {
 	return []rest.Route{
-		{Pattern: "GET /bundles", Serve: search.Bounded(s.findBundles), Public: true, Manager: true, Differs: "a bundle that the user may not read is refused as if it did not exist, unless a worksheet shows it at the place that the spec names; names and states of parents that the user may not read are hidden, and descendants are left out; results are ordered by age; a search tells and counts only what the user may read; .shared and group= work for every user; _ is no wildcard; a search ends after 20 seconds, and one with more than 10,000 results, or with more than 2,000 specs that are not whole uuids, is refused"},
+		{Pattern: "GET /bundles", Serve: search.Bounded(s.findBundles), Public: true, Manager: true, Differs: "a bundle that the user may not read is refused as if it did not exist, unless a worksheet shows it at the place that the spec names; names and states of parents that the user may not read are hidden, and descendants are left out; results are ordered by age; a search tells and counts only what the user may read; .shared and group= work for every user; _ is no wildcard; a search ends after 20 seconds, and one with more than 10,000 results, or with more than 2,000 specs that are not whole uuids, is refused; with metadata=KEY,… the bundles have only these keys of their metadata, and neither args nor state_details"},
 		{Pattern: "POST /bundles", Serve: s.createBundles, Differs: "the parents of a run must be readable, unless it is a copy that waits for its contents; a run without inputs is staged in the answer already; shadow concerns the named worksheet only, and its end if the other bundle is not there; a uuid that a deleted bundle had is refused, because caches know contents by it; a dependency key that leads out of the bundle, CPUs below 1 and time limits that cannot be counted are refused at once; a run may name secrets of its owner (metadata key secrets); with check_requests=1, which CodaLab's own cl does not send, a run is refused that would fail for its requests in its queue, and the answer has sentences about a queue that is not there in meta.warnings"},
 		{Pattern: "PATCH /bundles", Serve: s.patchBundles, Differs: "an owner who names another one offers the bundle, which the other one accepts or declines by the same call; root gives it at once; clients cannot change data_size, nor the secrets of a run; of a run with secrets that has not ended nobody can change the owner, and only its owner and root its requests"},
 		{Pattern: "DELETE /bundles", Serve: s.deleteBundles, Differs: "others' bundles that depend on one and cannot be read are counted and not named; a uuid is never given out again; a frozen worksheet of another user yields to force; worksheets that the user may not read are not named"},
@@ -224,7 +224,11 @@ func (s *Bundles) bundleObjects(r *http.Request, u store.User, uuids []string, s
 	if err != nil {
 		return nil, nil, err
 	}
-	found, have, err := s.config.Access.BundlesFor(ctx, u, uuids)
+	keys, err := rest.MetadataKeys(r.URL.Query())
+	if err != nil {
+		return nil, nil, err
+	}
+	found, have, err := s.config.Access.BundlesFor(ctx, u, uuids, keys...)
 	if err != nil {
 		return nil, nil, err
 	}

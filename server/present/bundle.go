@@ -28,17 +28,21 @@ func BundleObject(b store.Bundle, permission int) codalab.Object {
 	return o
 }
 
-// Bundle is a bundle as a user with this permission on it sees it, without its owner.
+// Bundle is a bundle as a user with this permission on it sees it, without its owner. A bundle with a part of its metadata
+// has no details of its state and no arguments, which need the rest.
 func Bundle(b store.Bundle, permission int) codalab.Bundle {
 	if permission < store.PermissionRead {
 		return codalab.Bundle{UUID: b.UUID, Type: codalab.TypePrivate, Metadata: codalab.Metadata{"name": access.PrivateName}, PermissionSpec: codalab.PermissionSpec(store.PermissionNone)}
 	}
 	shown := codalab.Bundle{
-		UUID: b.UUID, Type: b.Type, Command: b.Command, State: b.State, StateDetails: stored.Plan(b).Details(),
+		UUID: b.UUID, Type: b.Type, Command: b.Command, State: b.State,
 		Frozen: b.Frozen, IsAnonymous: b.IsAnonymous, Metadata: b.Metadata, Dependencies: namedParents(b.Dependencies),
 		Permission: permission, PermissionSpec: codalab.PermissionSpec(permission),
 	}
-	if b.Type == codalab.TypeRun || b.Type == codalab.TypeMake {
+	if !b.Partial {
+		shown.StateDetails = stored.Plan(b).Details()
+	}
+	if !b.Partial && (b.Type == codalab.TypeRun || b.Type == codalab.TypeMake) {
 		args := CommandLine(b)
 		shown.Args = &args
 	}

@@ -157,6 +157,24 @@ func WriteWarnings(w http.ResponseWriter, data any, included []codalab.Object, w
 	return WriteJSON(w, http.StatusOK, doc)
 }
 
+// MetadataKeys reads the query parameter metadata, a list of keys: an answer's bundles have only these keys of their metadata.
+// It is nil without the parameter. CodaLab's own server ignores it.
+func MetadataKeys(q url.Values) ([]string, error) {
+	if q.Get("metadata") == "" {
+		return nil, nil
+	}
+	keys := strings.Split(q.Get("metadata"), ",")
+	for _, key := range keys {
+		if strings.Trim(key, "abcdefghijklmnopqrstuvwxyz_") != "" || key == "" || len(keys) > mostKeys {
+			return nil, Refuse(http.StatusBadRequest, "metadata must be a list of up to %d keys of metadata, not '%s'", mostKeys, key)
+		}
+	}
+	return keys, nil
+}
+
+// mostKeys bounds MetadataKeys; a bundle has fewer.
+const mostKeys = 64
+
 // BoolParam reads a query parameter that is 0 or 1; missing is the value if it is absent.
 func BoolParam(q url.Values, name string, missing bool) (bool, error) {
 	switch q.Get(name) {

@@ -114,6 +114,9 @@ type jsonDialect struct {
 	number, present string
 	// nulls puts nulls, of which order may have some, behind other values.
 	nulls string
+	// raw is the JSON text of a key's value; null if the object does not have the key. legible is the condition that raw
+	// can read the object; empty if it always can.
+	raw, legible string
 	// key returns the argument that names a key.
 	key func(string) any
 }
@@ -128,6 +131,7 @@ func sqliteJSON() jsonDialect {
 		order:   []string{`@ ->> ?`},
 		number:  `CAST(@ ->> ? AS REAL)`,
 		present: `@ ->> ? IS NOT NULL`,
+		raw:     `(@ -> ?)`,
 		key:     func(key string) any { return `$."` + key + `"` },
 	}
 }
@@ -149,6 +153,8 @@ func postgresJSON() jsonDialect {
 		number:  numberOr(value, "0"),
 		present: `(` + value + ` #>> '{}') IS NOT NULL`,
 		nulls:   " NULLS LAST",
+		legible: `strpos(@, '\u0000') = 0`,
+		raw:     `(@::json -> CAST(? AS TEXT))::text`,
 		key:     func(key string) any { return key },
 	}
 }

@@ -277,7 +277,7 @@ func (s *Worksheets) addItems(w http.ResponseWriter, r *http.Request, u store.Us
 	if err != nil {
 		return access.FullWorksheet(err)
 	}
-	return rest.WriteDocument(w, itemObjects(items), nil)
+	return rest.WriteDocument(w, itemObjects(items, false), nil)
 }
 
 // checkItem refuses an item whose text is too long.

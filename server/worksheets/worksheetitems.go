@@ -12,11 +12,12 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// addItemRelations adds the related objects of a worksheet's items that the query includes. It returns the owners of the
+// addItemRelations adds the related objects of a worksheet's items that the query includes, bundles with the named keys of
+// their metadata. It returns the owners of the
 // bundles to include.
-func (s *Worksheets) addItemRelations(ctx context.Context, u store.User, items []store.Item, include map[string]bool, to *present.Relations) (owners []string, err error) {
+func (s *Worksheets) addItemRelations(ctx context.Context, u store.User, items []store.Item, include map[string]bool, keys []string, to *present.Relations) (owners []string, err error) {
 	if include["items.bundle"] {
-		bundles, bundleOwners, err := s.itemBundles(ctx, u, items)
+		bundles, bundleOwners, err := s.itemBundles(ctx, u, items, keys)
 		if err != nil {
 			return nil, err
 		}
@@ -35,16 +36,23 @@ func (s *Worksheets) addItemRelations(ctx context.Context, u store.User, items [
 	return owners, nil
 }
 
-func itemObjects(items []store.Item) []codalab.Object {
-	var objects []codalab.Object
+// itemObjects returns the items of a worksheet. Brief ones name only the bundle that they show, or else the worksheet.
+func itemObjects(items []store.Item, brief bool) []codalab.Object {
+	objects := make([]codalab.Object, 0, len(items))
 	for _, item := range items {
 		o := codalab.NewObject("worksheet-items", strconv.FormatInt(item.ID, 10), codalab.WorksheetItem{
 			Type: item.Type, Value: item.Value, SortKey: &item.SortKey,
 		})
-		o.Relationships = map[string]codalab.Relationship{
-			"worksheet":    codalab.ToOne("worksheets", item.WorksheetUUID),
-			"bundle":       codalab.ToOne("bundles", rest.Deref(item.BundleUUID)),
-			"subworksheet": codalab.ToOne("worksheets", rest.Deref(item.Subworksheet)),
+		bundle, subworksheet := rest.Deref(item.BundleUUID), rest.Deref(item.Subworksheet)
+		o.Relationships = map[string]codalab.Relationship{}
+		if !brief {
+			o.Relationships["worksheet"] = codalab.ToOne("worksheets", item.WorksheetUUID)
+		}
+		if !brief || bundle != "" {
+			o.Relationships["bundle"] = codalab.ToOne("bundles", bundle)
+		}
+		if !brief || bundle == "" {
+			o.Relationships["subworksheet"] = codalab.ToOne("worksheets", subworksheet)
 		}
 		objects = append(objects, o)
 	}
@@ -77,8 +85,8 @@ func (s *Worksheets) itemWorksheets(ctx context.Context, u store.User, items []s
 }
 
 // itemBundles returns the bundles of a worksheet's items, and their owners. A bundle that the
-// user may not read appears as a private one.
-func (s *Worksheets) itemBundles(ctx context.Context, u store.User, items []store.Item) (objects []codalab.Object, owners []string, err error) {
+// user may not read appears as a private one. If keys of metadata are named, the bundles have no others.
+func (s *Worksheets) itemBundles(ctx context.Context, u store.User, items []store.Item, keys []string) (objects []codalab.Object, owners []string, err error) {
 	var uuids []string
 	seen := map[string]bool{}
 	for _, item := range items {
@@ -87,7 +95,7 @@ func (s *Worksheets) itemBundles(ctx context.Context, u store.User, items []stor
 			uuids = append(uuids, id)
 		}
 	}
-	found, have, err := s.config.Access.BundlesFor(ctx, u, uuids)
+	found, have, err := s.config.Access.BundlesFor(ctx, u, uuids, keys...)
 	if err != nil {
 		return nil, nil, err
 	}
