@@ -13,6 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/argparse"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/colour"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
@@ -26,6 +27,8 @@ type cli struct {
 	server string
 	// asJSON makes commands print their results as JSON.
 	asJSON bool
+	// colour is the value of --color.
+	colour colour.When
 	state  *stateFile
 	// quiet forbids prompts and warnings, as shell completion needs.
 	quiet bool

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/argparse"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/columns"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
@@ -239,6 +239,10 @@ type table struct {
 	indent  string
 	// headless leaves out the columns' names, but not the dashes.
 	headless bool
+	// width is the width of the terminal to which the rows are cut, 0 for none.
+	width int
+	// paint paints the text of a cell; nil paints none. Then the table comes unescaped to the stream.
+	paint func(row, column int, text string) string
 }
 
 // printTable prints a table.
@@ -247,40 +251,34 @@ func printTable(w io.Writer, columns []column, rows [][]string) error {
 }
 
 func (t table) print(w io.Writer) error {
-	head := make([]string, len(t.columns))
-	width := make([]int, len(t.columns))
-	for i, c := range t.columns {
-		head[i] = c.name
+	if t.paint != nil {
+		w = termtext.Raw(w) // the cells are escaped
 	}
-	rows := append([][]string{head}, t.rows...)
-	total := 2 * (len(t.columns) - 1)
-	for i := range t.columns {
-		for _, row := range rows {
-			row[i] = termtext.OneLine(row[i])
-			width[i] = max(width[i], utf8.RuneCountInString(row[i]))
-		}
-		total += width[i]
-	}
-	var out strings.Builder
-	for n, row := range rows {
-		cells := make([]string, len(row))
-		for i, cell := range row {
-			space := strings.Repeat(" ", width[i]-utf8.RuneCountInString(cell))
-			if t.columns[i].right {
-				cells[i] = space + cell
-			} else {
-				cells[i] = cell + space
-			}
-		}
-		if n > 0 || !t.headless {
-			out.WriteString(t.indent + strings.Join(cells, "  ") + "\n")
-		}
-		if n == 0 {
-			out.WriteString(t.indent + strings.Repeat("-", max(total, 0)) + "\n")
-		}
-	}
-	if _, err := io.WriteString(w, out.String()); err != nil {
+	if _, err := io.WriteString(w, strings.Join(t.lines(), "\n")+"\n"); err != nil {
 		return fmt.Errorf("write output: %w", err)
 	}
 	return nil
+}
+
+// lines are the lines of a table. No cell has characters that steer a terminal.
+func (t table) lines() []string {
+	laid := columns.Table{Rows: t.rows, Width: t.width, Paint: t.paint}
+	for _, c := range t.columns {
+		laid.Columns = append(laid.Columns, columns.Column{Name: termtext.OneLine(c.name), Right: c.right})
+	}
+	for _, row := range t.rows {
+		for i := range row {
+			row[i] = termtext.OneLine(row[i])
+		}
+	}
+	l := laid.Lay()
+	var lines []string
+	if !t.headless {
+		lines = append(lines, t.indent+l.Head())
+	}
+	lines = append(lines, t.indent+strings.Repeat("-", max(l.Total, 0)))
+	for i := range t.rows {
+		lines = append(lines, t.indent+l.Row(i))
+	}
+	return lines
 }

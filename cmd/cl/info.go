@@ -34,6 +34,7 @@ func (c *cli) infoCommand() *cobra.Command {
 	}
 	var o infoOptions
 	worksheet := c.worksheetFlag(cmd)
+	c.colourFlag(cmd)
 	cmd.Flags().StringVarP(&o.fields, "field", "f", "", "print these comma-separated fields")
 	_ = cmd.RegisterFlagCompletionFunc("field", completeFields) // the flag is there
 	cmd.Flags().BoolVarP(&o.raw, "raw", "r", false, "print numbers and times unformatted, and also empty fields")
@@ -209,7 +210,7 @@ func (c *cli) printInfo(ctx context.Context, at *workspace, me codalab.User, b c
 	if o.verbose {
 		lines = append(lines, relatedLines(at, b)...)
 	}
-	if err := c.print(strings.Join(lines, "\n")); err != nil || !o.verbose {
+	if err := c.printPainted(lines, b.State); err != nil || !o.verbose {
 		return err
 	}
 	return c.printContents(ctx, at, b.UUID)

@@ -54,6 +54,7 @@ type listing struct {
 
 func (c *cli) listingFlags(cmd *cobra.Command) *listing {
 	l := &listing{cmd: cmd}
+	c.colourFlag(cmd)
 	cmd.Flags().BoolVarP(&l.uuidOnly, "uuid-only", "u", false, "print only uuids")
 	cmd.Flags().StringVarP(&l.fields, "field", "f", lsFields, "print these comma-separated fields")
 	_ = cmd.RegisterFlagCompletionFunc("field", completeFields) // the flag is there
@@ -106,7 +107,7 @@ func (c *cli) listBundles(ctx context.Context, worksheet string, keywords []stri
 		}
 		t.rows[i] = append([]string{ref}, t.rows[i]...)
 	}
-	return t.print(c.Stdout)
+	return c.onTerminal(t, shown).print(c.Stdout)
 }
 
 // chosen returns the bundles of a worksheet that match keywords, as the search sorts them, with some keys of metadata.

@@ -96,7 +96,7 @@ func (c *cli) printFound(ctx context.Context, at *workspace, found []client.Bund
 	if err != nil {
 		return err
 	}
-	return t.print(c.Stdout)
+	return c.onTerminal(t, found).print(c.Stdout)
 }
 
 // searchLimit is the default number of results of a search (codalab/model/bundle_model.py:

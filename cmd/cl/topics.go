@@ -23,6 +23,7 @@ const environmentHelp = `The environment variables that cl uses:
                    terminals share one
 
   EDITOR, VISUAL   the editor for cl edit and cl wedit; default vi
+  NO_COLOR         if set, no colours; CLICOLOR_FORCE=1: colours also in pipes
 
 Without cl work and CL_SERVER the server is that of cl config
 cli/default_address, or else http://127.0.0.1:2900.`

@@ -231,7 +231,7 @@ func WrongValue(err error) error {
 		return err
 	}
 	kind := invalid.GetFlag().Value.Type()
-	if kind == "size" || kind == "time" || kind == "times" {
+	if kind == "size" || kind == "time" || kind == "times" || kind == "when" {
 		return fmt.Errorf("--%s needs %w", invalid.GetFlag().Name, invalid.Unwrap())
 	}
 	wanted, known := map[string]string{"int": "a whole number", "int64": "a whole number", "bool": "true or false"}[kind]

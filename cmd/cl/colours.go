@@ -1,0 +1,96 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/cl-slurm/cl-slurm/cmd/internal/colour"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/repaint"
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
+)
+
+// colourFlag adds --color to a command with colours.
+func (c *cli) colourFlag(cmd *cobra.Command) {
+	c.colour = colour.Auto
+	cmd.Flags().Var(&c.colour, "color", "colours: auto (on a terminal, unless NO_COLOR is set), always or never")
+	_ = cmd.RegisterFlagCompletionFunc("color", completeWords(colour.Values()...)) // the flag is there
+}
+
+// palette returns the colours of a stream. JSON has none.
+func (c *cli) palette(stream io.Writer) colour.Palette {
+	if c.asJSON {
+		return false
+	}
+	fd, ok := terminal(stream)
+	return colour.Decide(c.colour, c.Getenv, ok && colour.Enable(fd))
+}
+
+// screenWidth returns a function for the number of columns of a terminal, 80 if that does not tell it. The function is
+// nil for other streams.
+func screenWidth(stream io.Writer) func() int {
+	fd, ok := terminal(stream)
+	if !ok {
+		return nil
+	}
+	return func() int {
+		width, _, err := term.GetSize(fd)
+		if err != nil || width <= 0 {
+			return 80
+		}
+		return width
+	}
+}
+
+// statusLine returns a line of standard error to be drawn again and again; nil if that is no terminal which can.
+func (c *cli) statusLine() *repaint.Line {
+	width := screenWidth(c.Stderr)
+	fd, _ := terminal(c.Stderr)
+	if width == nil || colour.Dumb(c.Getenv) || !colour.Enable(fd) {
+		return nil
+	}
+	return &repaint.Line{To: termtext.Raw(c.Stderr), Width: width}
+}
+
+// onTerminal narrows a table of bundles to the terminal, if it comes to one, and paints the states.
+func (c *cli) onTerminal(t table, bundles []client.BundleInfo) table {
+	if width := screenWidth(c.Stdout); width != nil {
+		t.width = width()
+	}
+	p := c.palette(c.Stdout)
+	if !p {
+		return t
+	}
+	t.paint = func(row, column int, text string) string {
+		if t.columns[column].name != "state" {
+			return text
+		}
+		return p.State(bundles[row].State, text)
+	}
+	return t
+}
+
+// printPainted prints the lines of cl info, with the colour of a bundle's state.
+func (c *cli) printPainted(lines []string, state codalab.State) error {
+	text := strings.Join(lines, "\n")
+	p := c.palette(c.Stdout)
+	if !p {
+		return c.print(text)
+	}
+	const heading = ": "
+	for i, line := range lines {
+		lines[i] = termtext.Escape(line)
+		if before, after, ok := strings.Cut(lines[i], heading); ok && strings.TrimSpace(before) == "state" {
+			lines[i] = before + heading + p.State(state, after)
+		}
+	}
+	if _, err := io.WriteString(termtext.Raw(c.Stdout), strings.Join(lines, "\n")+"\n"); err != nil {
+		return fmt.Errorf("write output: %w", err)
+	}
+	return nil
+}
