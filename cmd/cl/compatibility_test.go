@@ -50,7 +50,7 @@ func verbs() []verb {
 			"shows in a sentence what a bundle waits for or how it ended, and no status of a wait that is over; says in words who may read and change it; `--history` has who did what with it; takes WORKSHEET//BUNDLE",
 		},
 		{"cat", "", "head tail/t worksheet-spec/w", "what is not there prints nothing on standard output; contents do not steer a terminal"},
-		{"wait", "", "tail/t worksheet-spec/w", "takes several bundles; prints the reason of a failure, and on a terminal of a wait; prints all of the output, not from near its end; contents do not steer a terminal"},
+		{"wait", "", "tail/t worksheet-spec/w", "takes several bundles and sweeps, and counts them; prints the reason of a failure, and on a terminal of a wait; prints all of the output, not from near its end; contents do not steer a terminal"},
 		{"download", "down", "output-path/o force/f worksheet-spec/w", "a file is continued where a transfer broke off; fails if the target exists"},
 		{"mimic", "", flagsOfMimic, ""},
 		{"macro", "", flagsOfMimic, ""},

@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/pause"
@@ -32,93 +31,97 @@ const outageLimit = 5 * time.Minute
 // tailChunk is the maximum size of one read of an output.
 const tailChunk = 1 << 20
 
+const waitHelp = `Wait until all bundles have ended, and print the uuid of each when it is ready. If one
+fails or is killed, print that state on standard error, and exit with code 1.
+
+On a terminal the reason of a bundle's wait is shown when it changes, and for several
+bundles a line with their states: how many are ready, failed, running or waiting, and
+about how long they will take, as soon as the times of those that are ready tell that.
+Without a terminal that line comes a minute after the start, and then ever more seldom.
+
+  cl wait ^1-12                   all twelve
+  cl wait lr-sweep                all runs of a sweep
+  cl wait --first-failure ^1-12   and end as soon as one of them fails
+  cl wait --any a b               until one of them has ended`
+
+// waitOptions are the flags of cl wait.
+type waitOptions struct {
+	tail, any, firstFailure bool
+}
+
 // waitCommand is bundle_cli.py: do_wait_command.
 func (c *cli) waitCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "wait <bundle>[/<path>]...",
+		Use:   "wait (<bundle>[/<path>]|<sweep>)...",
 		Short: "Wait until bundles are ready, or have failed",
-		Long: "Wait until all bundles have ended, and print the uuid of each that is ready. If one\n" +
-			"fails or is killed, print that state on standard error, and exit with code 1. On a\n" +
-			"terminal also print the reason of a bundle's wait when it changes.",
-		Args: cobra.MinimumNArgs(1),
+		Long:  waitHelp,
+		Args:  cobra.MinimumNArgs(1),
 	}
+	var o waitOptions
 	worksheet := c.worksheetFlag(cmd)
-	tail := cmd.Flags().BoolP("tail", "t", false, "print stdout and stderr, or the file given, as they grow")
+	c.colourFlag(cmd)
+	cmd.Flags().BoolVarP(&o.tail, "tail", "t", false, "print stdout and stderr, or the file given, as they grow")
+	cmd.Flags().BoolVar(&o.any, "any", false, "end as soon as one bundle has ended, with its state")
+	cmd.Flags().BoolVar(&o.firstFailure, "first-failure", false, "end as soon as one bundle has failed or was killed; the others go on")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		specs, err := expandSpecs(args)
 		switch {
 		case err != nil:
 			return err
-		case *tail && len(specs) > 1:
+		case o.tail && len(specs) > 1:
 			return usagef("--tail follows one bundle, not %d", len(specs))
-		case *tail && c.asJSON:
+		case o.tail && c.asJSON:
 			return usagef("--tail prints contents: it cannot be used with --json")
+		case o.any && o.firstFailure:
+			return usagef("--any ends with the first bundle, also if it is ready; --first-failure waits for a failure: give one of them")
 		}
-		return c.waitFor(cmd.Context(), *worksheet, specs, *tail)
+		return c.waitFor(cmd.Context(), *worksheet, specs, o)
 	}
 	cmd.ValidArgsFunction = c.completeBundles
 	return cmd
 }
 
-// waitFor waits for bundles, one after another: they all have to end.
-func (c *cli) waitFor(ctx context.Context, worksheet string, specs []string, tail bool) error {
-	waiters, err := c.waiters(ctx, worksheet, specs, tail)
+// waitFor waits for bundles: for one with its reasons and its output, for several with their counts.
+func (c *cli) waitFor(ctx context.Context, worksheet string, specs []string, o waitOptions) error {
+	one, err := parseTarget(specs[0])
 	if err != nil {
 		return err
 	}
-	var ended []codalab.Bundle
-	var failed error
-	for i, w := range waiters {
-		b, err := w.wait(ctx)
-		if err != nil {
-			var left []string
-			for _, other := range waiters[i:] {
-				left = append(left, other.uuid)
-			}
-			return c.interrupted(ctx, err, left...)
-		}
-		ended = append(ended, b)
-		err = exitError(b)
+	if !o.tail && one.subpath == "" || len(specs) > 1 {
+		at, uuids, err := c.bundlesAndSweeps(ctx, worksheet, specs, anyRun)
 		switch {
-		case err != nil && len(waiters) > 1:
-			c.warn("%s %v", bundleText(b), err)
-			failed = &program.Error{Code: program.ExitFailure}
 		case err != nil:
-			failed = err
-		case !c.asJSON:
-			if err := c.print(b.UUID); err != nil {
-				return err
-			}
+			return err
+		case len(uuids) > 1:
+			return c.waitForAll(ctx, at, uuids, o)
 		}
+		return c.waitForOne(ctx, at, codalab.Target{BundleUUID: uuids[0]}, o)
 	}
-	if c.asJSON {
-		return errors.Join(c.printJSON(viewEnded(ended)), failed)
+	at, target, err := c.target(ctx, worksheet, specs[0])
+	if err != nil {
+		return err
 	}
-	return failed
+	return c.waitForOne(ctx, at, target, o)
 }
 
-// waiters returns a waiter for each bundle. If specs has one element, it may name a file to follow.
-func (c *cli) waiters(ctx context.Context, worksheet string, specs []string, tail bool) ([]waiter, error) {
-	if len(specs) == 1 {
-		at, target, err := c.target(ctx, worksheet, specs[0])
-		if err != nil {
-			return nil, err
-		}
-		w := waiter{cli: c, workspace: at, uuid: target.BundleUUID}
-		if tail {
-			w.files = c.outputs(target.Subpath)
-		}
-		return []waiter{w}, nil
+// waitForOne waits for a bundle, and prints its files if the options say so.
+func (c *cli) waitForOne(ctx context.Context, at *workspace, target codalab.Target, o waitOptions) error {
+	w := waiter{cli: c, workspace: at, uuid: target.BundleUUID}
+	if o.tail {
+		w.files = c.outputs(target.Subpath)
 	}
-	at, uuids, err := c.bundleUUIDs(ctx, worksheet, specs)
+	b, err := w.wait(ctx)
 	if err != nil {
-		return nil, err
+		return c.interrupted(ctx, err, target.BundleUUID)
 	}
-	var list []waiter
-	for _, uuid := range uuids {
-		list = append(list, waiter{cli: c, workspace: at, uuid: uuid})
+	failed := exitError(b)
+	switch {
+	case c.asJSON:
+		return errors.Join(c.printJSON(viewEnded([]codalab.Bundle{b})), failed)
+	case failed != nil:
+		return failed
 	}
-	return list, nil
+	return c.print(b.UUID)
 }
 
 // endedView is a bundle that has ended, in JSON.
@@ -138,8 +141,14 @@ func viewEnded(bundles []codalab.Bundle) []endedView {
 
 // interrupted prints after Ctrl-C that the bundles continue, and returns err.
 func (c *cli) interrupted(ctx context.Context, err error, uuids ...string) error {
-	if ctx.Err() != nil {
-		c.warn("cl: the wait has ended, not the bundle. To wait again: cl wait %[1]s. To end it: cl kill %[1]s.", strings.Join(uuids, " "))
+	switch {
+	case ctx.Err() == nil:
+	case len(uuids) == 1:
+		c.warn("cl: the wait has ended, not the bundle. To wait again: cl wait %[1]s. To end it: cl kill %[1]s.", uuids[0])
+	case len(uuids) <= 5:
+		c.warn("cl: the wait has ended, not the bundles. To wait again: cl wait %[1]s. To end them: cl kill %[1]s.", strings.Join(uuids, " "))
+	default:
+		c.warn("cl: the wait has ended, not the %d bundles. To wait again, give the same command.", len(uuids))
 	}
 	return err
 }
@@ -172,30 +181,43 @@ type followedFile struct {
 // wait returns the bundle at its end, after printing all of the files.
 func (w *waiter) wait(ctx context.Context) (codalab.Bundle, error) {
 	begun := w.Now()
-	answered := begun
+	server := outage{answered: begun}
 	longest := maxPoll
 	if len(w.files) > 0 {
 		longest = maxTail
 	}
-	for first := true; ; first = false {
+	for {
 		b, err := w.Bundle(ctx, w.uuid)
 		if err == nil {
 			w.showStatus(b.Bundle)
 			err = w.printNewOutput(ctx, b.State)
 		}
-		var call *codalab.Error
 		switch {
 		case err == nil && b.State.Final():
 			return b.Bundle, nil
-		case err == nil:
-			answered = w.Now()
-		case first, !errors.As(err, &call), !call.Transient(), w.Now().Sub(answered) > outageLimit:
+		case server.ends(err, w.Now()):
 			return codalab.Bundle{}, err
 		}
 		if err := pause.For(ctx, min(max(w.Now().Sub(begun)/10, minPoll), longest)); err != nil {
 			return codalab.Bundle{}, err
 		}
 	}
+}
+
+// outage tells when a command gives a server up. It survives failures that pass, for a while after an answer.
+type outage struct {
+	answered time.Time
+	known    bool // it has answered
+}
+
+// ends takes the error of a call, nil for an answer, and reports whether the command ends with it.
+func (o *outage) ends(err error, now time.Time) bool {
+	if err == nil {
+		o.answered, o.known = now, true
+		return false
+	}
+	call, ok := errors.AsType[*codalab.Error](err)
+	return !o.known || !ok || !call.Transient() || now.Sub(o.answered) > outageLimit
 }
 
 // showStatus prints on a terminal the reason for the bundle's wait, if it has changed.
@@ -207,10 +229,13 @@ func (w *waiter) showStatus(b codalab.Bundle) {
 	if details := stateDetails(b); details != "" {
 		text += ": " + details
 	}
-	if text != w.shown {
-		w.shown = text
-		w.printOnTerminal("%s", termtext.OneLine(text))
+	if _, ok := terminal(w.Stderr); !ok || text == w.shown {
+		return
 	}
+	w.shown = text
+	rest := termtext.OneLine(strings.TrimPrefix(text, string(b.State)))
+	painted := w.palette(w.Stderr).State(b.State, termtext.OneLine(string(b.State)))
+	_, _ = fmt.Fprintln(termtext.Raw(w.Stderr), painted+rest) // only a display
 }
 
 // printNewOutput prints the new bytes of the files. Before the bundle's end the files may not exist

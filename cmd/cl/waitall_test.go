@@ -1,0 +1,223 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// trouble are states of bundles in a scene that are none: the server fails, or has no such bundle.
+const (
+	down = "down"
+	gone = "gone"
+)
+
+// scene is a server whose bundles change with each question about them: states has one column for each question, and
+// the last one stays.
+type scene struct {
+	states map[string][]string
+
+	mu    sync.Mutex
+	polls int
+	calls int
+	names map[string]int // bundles that were asked for, by question
+}
+
+func (s *scene) state(uuid string) string {
+	all := s.states[uuid]
+	return all[min(s.polls, len(all)-1)]
+}
+
+// object is a bundle as the server sends it.
+func (s *scene) object(uuid string) map[string]any {
+	return map[string]any{"type": "bundles", "id": uuid, "attributes": map[string]any{
+		"uuid": uuid, "bundle_type": "run", "state": s.state(uuid), "metadata": map[string]any{"name": "r" + uuid[len(uuid)-2:], "time": 60.0},
+	}}
+}
+
+func (s *scene) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	answer := func(v any) { _ = json.NewEncoder(w).Encode(v) }
+	switch r.URL.Path {
+	case "/rest/oauth2/token":
+		answer(map[string]any{"access_token": "t", "expires_in": 3600, "token_type": "Bearer"})
+	case "/rest/worksheets":
+		answer(map[string]any{"data": []any{map[string]any{"type": "worksheets", "id": someUUID, "attributes": map[string]any{"uuid": someUUID, "name": "home-anna"}}}})
+	case "/rest/bundles":
+		defer func() { s.calls++ }()
+		specs := r.URL.Query()["specs"]
+		data := []any{}
+		for _, uuid := range specs {
+			switch s.state(uuid) {
+			case down:
+				s.polls++
+				http.Error(w, "down", http.StatusBadGateway)
+				return
+			case gone:
+				http.NotFound(w, r)
+				return
+			}
+			data = append(data, s.object(uuid))
+			s.names[uuid]++
+		}
+		if slices.Contains(specs, uuidNumber(0)) || len(s.states) < 10 {
+			s.polls++
+		}
+		answer(map[string]any{"data": data})
+	default:
+		uuid := strings.TrimPrefix(r.URL.Path, "/rest/bundles/")
+		if s.states[uuid] == nil || s.state(uuid) == gone {
+			http.NotFound(w, r)
+			return
+		}
+		answer(map[string]any{"data": s.object(uuid)})
+	}
+}
+
+func uuidNumber(n int) string { return fmt.Sprintf("0x%032d", n) }
+
+// play runs cl wait for all bundles of a scene.
+func play(t *testing.T, s *scene, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	s.names = map[string]int{}
+	site := httptest.NewServer(s)
+	t.Cleanup(site.Close)
+	args = append([]string{"wait", "--server", site.URL}, args...)
+	for i := range len(s.states) {
+		args = append(args, uuidNumber(i))
+	}
+	var out, errs bytes.Buffer
+	home := t.TempDir()
+	err = run(t.Context(), program.Process{
+		Args: args, Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Now: time.Now,
+		Getenv: func(name string) string {
+			return map[string]string{"CODALAB_USERNAME": "anna", "CODALAB_PASSWORD": "x", "CODALAB_HOME": home}[name]
+		},
+	})
+	return out.String(), errs.String(), err
+}
+
+func TestEachBundleIsPrintedAtItsEnd(t *testing.T) {
+	t.Parallel()
+	s := &scene{states: map[string][]string{
+		uuidNumber(0): {"running", down, "running", "finalizing", "ready"},
+		uuidNumber(1): {"running", down, "ready"},
+		uuidNumber(2): {"staged", down, "running", "failed"},
+		uuidNumber(3): {"staged", down, "running", "running", "running", gone},
+	}}
+	out, errs, err := play(t, s)
+	if code := program.Code(t.Context(), err); code != 1 {
+		t.Errorf("exit code %d, %v", code, err)
+	}
+	if want := uuidNumber(1) + "\n" + uuidNumber(0) + "\n"; out != want {
+		t.Errorf("prints %q, want %q", out, want)
+	}
+	if want := "r02(" + uuidNumber(2) + ") failed\nr03(" + uuidNumber(3) + ") removed\n"; errs != want {
+		t.Errorf("tells %q, want %q", errs, want)
+	}
+}
+
+func TestServerWithoutABundleFailsTheWaitAtOnce(t *testing.T) {
+	t.Parallel()
+	s := &scene{states: map[string][]string{uuidNumber(0): {"running"}, uuidNumber(1): {gone}}}
+	if _, _, err := play(t, s); !isNotFound(err) {
+		t.Errorf("the wait ends with %v", err)
+	}
+}
+
+// A wait for many bundles asks for those that have not ended, in few calls.
+func TestWaitForManyIsFewCalls(t *testing.T) {
+	t.Parallel()
+	const many = 200
+	s := &scene{states: map[string][]string{}}
+	for i := range many {
+		s.states[uuidNumber(i)] = []string{"ready"}
+	}
+	s.states[uuidNumber(0)] = []string{"running", "running", "ready"}
+	out, errs, err := play(t, s)
+	if err != nil || errs != "" || strings.Count(out, "\n") != many {
+		t.Fatalf("%v, %q, %d lines", err, errs, strings.Count(out, "\n"))
+	}
+	if s.calls > 10 {
+		t.Errorf("%d calls for %d bundles", s.calls, many)
+	}
+	if s.names[uuidNumber(7)] != 1 {
+		t.Errorf("one that has ended was asked for %d times", s.names[uuidNumber(7)])
+	}
+}
+
+// A log of a long wait has few lines, and none that says the same again.
+func TestCountsWithoutATerminalAreSeldom(t *testing.T) {
+	t.Parallel()
+	begin := time.Date(2026, 11, 28, 9, 0, 0, 0, time.UTC)
+	var errs bytes.Buffer
+	g := &groupWait{
+		cli:   &cli{Process: program.Process{Stderr: &errs, Getenv: func(string) string { return "" }}},
+		uuids: make([]string, 100), last: map[string]codalab.Bundle{}, pause: firstCounts, next: begin.Add(firstCounts),
+	}
+	for i := range g.uuids {
+		g.uuids[i] = uuidNumber(i)
+		g.last[g.uuids[i]] = codalab.Bundle{UUID: g.uuids[i], State: codalab.StateStaged}
+	}
+	var minutes []int
+	for at := 0; at < 100*60; at++ {
+		now := begin.Add(time.Duration(at) * time.Second)
+		if i := at / 60; i < 90 { // one ends each minute, and nothing after an hour and a half
+			g.last[g.uuids[i]] = codalab.Bundle{UUID: g.uuids[i], State: codalab.StateReady}
+		}
+		before := errs.Len()
+		g.show(now, now)
+		if errs.Len() > before {
+			minutes = append(minutes, at/60)
+		}
+	}
+	if diff := cmp.Diff([]int{1, 3, 7, 15, 30, 45, 60, 75, 90}, minutes); diff != "" {
+		t.Errorf("lines come in these minutes (-want +got):\n%s", diff)
+	}
+	if first, _ := errs.ReadString('\n'); first != "2 of 100 ready, 98 waiting\n" {
+		t.Errorf("the first line is %q", first)
+	}
+	if again, _ := io.ReadAll(&errs); !strings.HasSuffix(string(again), "\n90 of 100 ready, 10 waiting\n") {
+		t.Errorf("the last lines are %q", again)
+	}
+}
+
+func TestServerThatGoesAwayIsSaid(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 28, 9, 0, 0, 0, time.UTC)
+	g := &groupWait{
+		cli: &cli{Process: program.Process{Stderr: io.Discard, Getenv: func(string) string { return "" }}}, uuids: []string{uuidNumber(0)},
+		last: map[string]codalab.Bundle{uuidNumber(0): {UUID: uuidNumber(0), State: codalab.StateRunning}},
+	}
+	if got := g.counts(now, now.Add(-90*time.Second)); got != "the server has not answered for 1m30s; 0 of 1 ready, 1 running" {
+		t.Error(got)
+	}
+	server := outage{answered: now}
+	fails := &codalab.Error{Status: http.StatusBadGateway}
+	for _, step := range []struct {
+		after time.Duration
+		err   error
+		ends  bool
+	}{{0, nil, false}, {4 * time.Minute, fails, false}, {5*time.Minute + time.Second, fails, true}, {0, &codalab.Error{Status: http.StatusForbidden}, true}} {
+		if got := server.ends(step.err, now.Add(step.after)); got != step.ends {
+			t.Errorf("%v after %s: the wait ends: %v", step.err, step.after, got)
+		}
+	}
+	if fresh := (&outage{answered: now}); !fresh.ends(fails, now) {
+		t.Error("a wait goes on at a server that has never answered")
+	}
+}
