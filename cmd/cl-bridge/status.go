@@ -7,14 +7,15 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/cl-slurm/cl-slurm/bridge/admin/status"
 	"github.com/cl-slurm/cl-slurm/bridge/heartbeat"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/repaint"
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
@@ -73,16 +74,18 @@ func statusCode(s heartbeat.Status) error {
 // watchEvery is the pause between two looks of --watch.
 const watchEvery = 2 * time.Second
 
-// clearScreen moves a terminal's cursor to its first line, and clears all below it.
-const clearScreen = "\x1b[H\x1b[2J"
-
 // watchStatus shows the status again and again until ctx ends. A look that fails shows its error, because what it
 // reads may be there again at the next one.
 func (s *site) watchStatus(ctx context.Context, host string) error {
+	var screen *repaint.Screen
+	if t, ok := repaint.OnTerminal(s.Stdout, s.Getenv); ok && !s.json {
+		screen = t.Screen()
+		defer screen.Close()
+	}
 	for ended := false; !ended; {
 		found, err := status.Collect(ctx, s.Config, host, s.Now())
 		if ctx.Err() == nil {
-			if err := s.showAgain(found, err); err != nil {
+			if err := s.showAgain(screen, found, err); err != nil {
 				return err
 			}
 		}
@@ -92,7 +95,7 @@ func (s *site) watchStatus(ctx context.Context, host string) error {
 }
 
 // showAgain shows one look of --watch: in the place of the last one on a terminal, else below it.
-func (s *site) showAgain(found heartbeat.Status, err error) error {
+func (s *site) showAgain(screen *repaint.Screen, found heartbeat.Status, err error) error {
 	if s.json && err == nil {
 		return json.NewEncoder(s.Stdout).Encode(found)
 	}
@@ -102,16 +105,12 @@ func (s *site) showAgain(found heartbeat.Status, err error) error {
 	} else {
 		said += status.Text(found, s.Now())
 	}
-	if s.json {
+	switch {
+	case s.json:
 		return err
+	case screen != nil:
+		return screen.Show(strings.Split(strings.TrimSuffix(termtext.Escape(said), "\n"), "\n"))
 	}
-	if screen, ok := termtext.Raw(s.Stdout).(*os.File); ok && term.IsTerminal(int(screen.Fd())) {
-		if _, err := screen.WriteString(clearScreen); err != nil {
-			return err
-		}
-	} else {
-		said += "\n"
-	}
-	_, err = io.WriteString(s.Stdout, said)
+	_, err = io.WriteString(s.Stdout, said+"\n")
 	return err
 }

@@ -49,12 +49,10 @@ func screenWidth(stream io.Writer) func() int {
 
 // statusLine returns a line of standard error to be drawn again and again; nil if that is no terminal which can.
 func (c *cli) statusLine() *repaint.Line {
-	width := screenWidth(c.Stderr)
-	fd, _ := terminal(c.Stderr)
-	if width == nil || colour.Dumb(c.Getenv) || !colour.Enable(fd) {
-		return nil
+	if t, ok := repaint.OnTerminal(c.Stderr, c.Getenv); ok {
+		return t.Line()
 	}
-	return &repaint.Line{To: termtext.Raw(c.Stderr), Width: width}
+	return nil
 }
 
 // onTerminal narrows a table of bundles to the terminal, if it comes to one, and paints the states.

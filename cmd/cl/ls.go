@@ -50,6 +50,7 @@ type listing struct {
 	cmd      *cobra.Command
 	fields   string
 	uuidOnly bool
+	watch    bool
 }
 
 func (c *cli) listingFlags(cmd *cobra.Command) *listing {
@@ -58,6 +59,7 @@ func (c *cli) listingFlags(cmd *cobra.Command) *listing {
 	cmd.Flags().BoolVarP(&l.uuidOnly, "uuid-only", "u", false, "print only uuids")
 	cmd.Flags().StringVarP(&l.fields, "field", "f", lsFields, "print these comma-separated fields")
 	_ = cmd.RegisterFlagCompletionFunc("field", completeFields) // the flag is there
+	cmd.Flags().BoolVar(&l.watch, "watch", false, "show it anew on the terminal until Ctrl-C; elsewhere print each change as a line")
 	return l
 }
 
@@ -74,40 +76,73 @@ func completeFields(_ *cobra.Command, _ []string, begun string) ([]string, cobra
 }
 
 func (c *cli) listBundles(ctx context.Context, worksheet string, keywords []string, l *listing, fields []string) error {
-	keys := l.keys(c.asJSON, fields)
-	w, at, err := c.worksheetBundles(ctx, worksheet, keys...)
+	look := func(ctx context.Context) (listed, error) {
+		return c.listed(ctx, worksheet, keywords, l.keys(c.asJSON, fields))
+	}
+	if l.watch {
+		return c.watchBundles(ctx, l, fields, look)
+	}
+	found, err := look(ctx)
 	if err != nil {
 		return err
-	}
-	refs := map[string]string{} // of a bundle that is there several times, that of the last one
-	for i, b := range w.Bundles {
-		refs[b.UUID] = fmt.Sprintf("^%d", len(w.Bundles)-i)
-	}
-	shown := w.Bundles
-	if len(keywords) > 0 {
-		if shown, err = at.chosen(ctx, w, keywords, keys); err != nil {
-			return err
-		}
 	}
 	if l.uuidOnly || c.asJSON {
-		return c.printChosen(ctx, at, shown, l, fields)
+		return c.printChosen(ctx, found.at, found.bundles, l, fields)
 	}
-	if err := c.print(worksheetHeading(at.Address(), w)); err != nil {
+	if err := c.print(found.heading); err != nil {
 		return err
 	}
-	t, err := at.table(ctx, shown, fields)
+	t, err := found.table(ctx, fields)
 	if err != nil {
 		return err
 	}
+	return c.onTerminal(t, found.bundles).print(c.Stdout)
+}
+
+// listed are the bundles that a command lists, and what it shows of them besides their fields.
+type listed struct {
+	at      *workspace
+	heading string
+	bundles []client.BundleInfo
+	// refs are their positions on the worksheet, nil for those that a search has found.
+	refs []string
+}
+
+// listed returns the bundles of a worksheet, or those that match keywords, with some keys of metadata.
+func (c *cli) listed(ctx context.Context, worksheet string, keywords, keys []string) (listed, error) {
+	w, at, err := c.worksheetBundles(ctx, worksheet, keys...)
+	if err != nil {
+		return listed{}, err
+	}
+	found := listed{at: at, bundles: w.Bundles, heading: worksheetHeading(at.Address(), w), refs: []string{}}
+	refs := map[string]string{} // of a bundle that is there several times, that of the last one
+	for i, b := range w.Bundles {
+		ref := fmt.Sprintf("^%d", len(w.Bundles)-i)
+		refs[b.UUID] = ref
+		found.refs = append(found.refs, ref)
+	}
+	if len(keywords) == 0 {
+		return found, nil
+	}
+	found.bundles, err = at.chosen(ctx, w, keywords, keys)
+	found.refs = []string{}
+	for _, b := range found.bundles {
+		found.refs = append(found.refs, refs[b.UUID])
+	}
+	return found, err
+}
+
+// table is the table of the bundles with these fields.
+func (l listed) table(ctx context.Context, fields []string) (table, error) {
+	t, err := l.at.table(ctx, l.bundles, fields)
+	if err != nil || l.refs == nil {
+		return t, err
+	}
 	t.columns = append([]column{{name: "ref", right: true}}, t.columns...)
-	for i := range t.rows {
-		ref := refs[shown[i].UUID]
-		if len(keywords) == 0 {
-			ref = fmt.Sprintf("^%d", len(shown)-i)
-		}
+	for i, ref := range l.refs {
 		t.rows[i] = append([]string{ref}, t.rows[i]...)
 	}
-	return c.onTerminal(t, shown).print(c.Stdout)
+	return t, nil
 }
 
 // chosen returns the bundles of a worksheet that match keywords, as the search sorts them, with some keys of metadata.

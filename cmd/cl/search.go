@@ -49,8 +49,11 @@ func (c *cli) searchCommand() *cobra.Command {
 	add := cmd.Flags().BoolP("append", "a", false, "append the bundles to the worksheet")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		fields, err := readFields(l.fields)
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
+		case *add && l.watch:
+			return usagef("--watch shows bundles, and -a appends them to a worksheet once: give one of them")
 		}
 		return c.searchBundles(cmd.Context(), *worksheet, args, l, fields, *add)
 	}
@@ -61,6 +64,11 @@ func (c *cli) searchBundles(ctx context.Context, worksheet string, keywords []st
 	at, uuid, err := c.openWorksheet(ctx, worksheet)
 	if err != nil {
 		return err
+	}
+	if l.watch {
+		return c.watchBundles(ctx, l, fields, func(ctx context.Context) (listed, error) {
+			return at.found(ctx, uuid, keywords, l.keys(c.asJSON, fields))
+		})
 	}
 	found, number, err := at.ListBundles(ctx, uuid, keywords, l.keys(c.asJSON, fields)...)
 	if err != nil || number != nil {
@@ -81,6 +89,19 @@ func (c *cli) searchBundles(ctx context.Context, worksheet string, keywords []st
 		return err
 	}
 	return c.printUnlessJSON("Added %d bundles to %s", len(found), worksheetURL(at.Address(), w.WorksheetName))
+}
+
+// watchedMost bounds a list that is watched, unless .limit does.
+const watchedMost = ".limit=1000"
+
+// found returns the bundles that match keywords, for a list that is watched.
+func (w *workspace) found(ctx context.Context, worksheet string, keywords, keys []string) (listed, error) {
+	// The last .limit counts.
+	found, number, err := w.ListBundles(ctx, worksheet, append([]string{watchedMost}, keywords...), keys...)
+	if number != nil {
+		return listed{}, usagef("--watch shows bundles, and no numbers")
+	}
+	return listed{at: w, bundles: found}, err
 }
 
 func (c *cli) printFound(ctx context.Context, at *workspace, found []client.BundleInfo, keywords []string, l *listing, fields []string) error {

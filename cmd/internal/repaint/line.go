@@ -2,7 +2,6 @@ package repaint
 
 import (
 	"io"
-	"strings"
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/columns"
 )
@@ -46,7 +45,7 @@ func (l *Line) Leave() error {
 	return write(l.To, "\n")
 }
 
-func write(to io.Writer, parts ...string) error {
-	_, err := io.WriteString(to, strings.Join(parts, ""))
+func write(to io.Writer, text string) error {
+	_, err := io.WriteString(to, text)
 	return err
 }
