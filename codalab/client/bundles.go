@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
@@ -218,6 +219,45 @@ type NewBundle struct {
 // CreateBundle creates a bundle, and returns it with warnings, and with the permissions of groups; nil if the server does not tell them, as
 // CodaLab's own. After a transient error the bundle may exist.
 func (c *Client) CreateBundle(ctx context.Context, b NewBundle) (BundleInfo, error) {
+	doc, err := c.post(ctx, "bundles", b.query(IncludePermissions), b.attributes())
+	if err != nil {
+		return BundleInfo{}, err
+	}
+	made, err := decodeOne(doc, readBundle)
+	made.Warnings = codalab.Metadata(doc.Meta).Strings("warnings")
+	return made, err
+}
+
+// CreateBundles creates bundles with one request, and returns them with the warnings of all in the first one. They have
+// the worksheet and the choices of the first one. After an error some may exist: cl-server refuses a list of which a
+// bundle is wrong or exists already, but stores a long list in several parts.
+func (c *Client) CreateBundles(ctx context.Context, list []NewBundle) ([]BundleInfo, error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	objects := make([]codalab.Object, len(list))
+	for i, b := range list {
+		objects[i] = codalab.NewObject("bundles", "", b.attributes())
+	}
+	var doc codalab.Document
+	err := c.do(ctx, call{
+		method: http.MethodPost, path: "/bundles", query: list[0].query(""), json: codalab.NewDocument(objects), within: manyWithin,
+	}, &doc)
+	if err != nil {
+		return nil, err
+	}
+	made, err := decodeAll(doc, readBundle)
+	if err == nil && len(made) > 0 {
+		made[0].Warnings = codalab.Metadata(doc.Meta).Strings("warnings")
+	}
+	return made, err
+}
+
+// manyWithin bounds the wait for the answer to a list of new bundles. CodaLab's own server stores them one by one.
+const manyWithin = 10 * time.Minute
+
+// attributes are the bundle's in a request.
+func (b NewBundle) attributes() codalab.NewBundle {
 	attributes := codalab.NewBundle{UUID: b.UUID, Type: b.Type, Metadata: b.Metadata}
 	if b.Command != "" {
 		attributes.Command = &b.Command
@@ -228,24 +268,23 @@ func (c *Client) CreateBundle(ctx context.Context, b NewBundle) (BundleInfo, err
 			attributes.Dependencies = append(attributes.Dependencies, codalab.Dependency{ChildPath: d.ChildPath, ParentUUID: d.ParentUUID, ParentPath: d.ParentPath})
 		}
 	}
-	query := url.Values{"worksheet": {b.Worksheet}, "include": {IncludePermissions}}
+	return attributes
+}
+
+// query is that of the request that creates the bundle.
+func (b NewBundle) query(include string) url.Values {
+	query := url.Values{"worksheet": {b.Worksheet}}
 	for key, set := range map[string]bool{"wait_for_upload": b.WaitForUpload, "detached": b.Detached, "check_requests": b.CheckRequests} {
 		if set {
 			query.Set(key, "1")
 		}
 	}
-	for key, value := range map[string]string{"shadow": b.Shadow, "after_sort_key": b.AfterSortKey} {
+	for key, value := range map[string]string{"include": include, "shadow": b.Shadow, "after_sort_key": b.AfterSortKey} {
 		if value != "" {
 			query.Set(key, value)
 		}
 	}
-	doc, err := c.post(ctx, "bundles", query, attributes)
-	if err != nil {
-		return BundleInfo{}, err
-	}
-	made, err := decodeOne(doc, readBundle)
-	made.Warnings = codalab.Metadata(doc.Meta).Strings("warnings")
-	return made, err
+	return query
 }
 
 // History returns what users did with a bundle, the oldest first. It fails with errors.ErrUnsupported if the server keeps no
