@@ -13,6 +13,8 @@ import (
 type trackedRun struct {
 	codalab.Resources
 	ownerID string
+	// sweep is the uuid of the run's sweep, or empty.
+	sweep string
 	// starting is the time since which the run waits for the worker's claim; zero once it is claimed.
 	starting time.Time
 	// seen is the time at which a check-in last listed the claimed run; zero before the first Tick after that.
@@ -48,7 +50,7 @@ func (h *Hub) trackOne(b plan.Bundle, r codalab.Resources) {
 	}
 	w := h.worker(b.Worker)
 	h.workerOf[b.UUID] = w
-	run, want := trackedRun{Resources: r, ownerID: b.OwnerID}, Duty{UUID: b.UUID}
+	run, want := trackedRun{Resources: r, ownerID: b.OwnerID, sweep: b.Metadata.Sweep()}, Duty{UUID: b.UUID}
 	switch {
 	case b.State == codalab.StateStarting:
 		run.starting = b.Assigned
@@ -129,6 +131,7 @@ func (h *Hub) TakeCapacities(now time.Time) (all []plan.Capacity, counts plan.Ru
 	for _, w := range h.workers {
 		for _, run := range w.runs {
 			counts.Add(run.ownerID, w.key)
+			counts.AddSweep(run.ownerID, run.sweep)
 		}
 		if h.takesRuns(w, now) {
 			all = append(all, w.capacity())

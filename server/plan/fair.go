@@ -17,6 +17,8 @@ type RunCount struct {
 	All int
 	// Others counts those on workers of other users, which count against Quota.ParallelRuns.
 	Others int
+	// Sweeps counts those of each sweep, by its uuid.
+	Sweeps map[string]int
 }
 
 // Add counts a run that a worker has.
@@ -27,6 +29,29 @@ func (c RunCounts) Add(ownerID string, on Worker) {
 		n.Others++
 	}
 	c[ownerID] = n
+}
+
+// AddSweep counts a run of a sweep that a worker has.
+func (c RunCounts) AddSweep(ownerID, sweep string) {
+	if sweep == "" {
+		return
+	}
+	n := c[ownerID]
+	if n.Sweeps == nil {
+		n.Sweeps = map[string]int{}
+	}
+	n.Sweeps[sweep]++
+	c[ownerID] = n
+}
+
+// clone returns counts that share nothing with c.
+func (c RunCounts) clone() RunCounts {
+	own := make(RunCounts, len(c))
+	for id, n := range c {
+		n.Sweeps = maps.Clone(n.Sweeps)
+		own[id] = n
+	}
+	return own
 }
 
 // fairOrder yields the runs in the order in which Match tries them. The next run belongs to the

@@ -21,6 +21,10 @@ type Waiting struct {
 	Status string
 	// Secrets is set if the run names secrets.
 	Secrets bool
+	// Sweep is the uuid of the run's sweep; empty if it belongs to none. At most MaxParallel of the owner's runs of the
+	// sweep may be on workers; 0 is no bound.
+	Sweep       string
+	MaxParallel int
 }
 
 // NewWaiting returns a staged run that waits for a worker with these resources.
@@ -29,7 +33,7 @@ func NewWaiting(b Bundle, resources codalab.Resources) *Waiting {
 		UUID: b.UUID, OwnerID: b.OwnerID, Resources: resources, Parents: map[[2]string]bool{},
 		AsksDisk: b.Metadata.String("request_disk") != "", AsksTime: b.Metadata.String("request_time") != "",
 		Priority: b.Metadata.Int("request_priority"), Created: b.Created, Status: b.Metadata.String("staged_status"),
-		Secrets: len(b.Metadata.Strings(codalab.SecretsKey)) > 0,
+		Secrets: len(b.Metadata.Strings(codalab.SecretsKey)) > 0, Sweep: b.Metadata.Sweep(),
 	}
 	for _, d := range b.Dependencies {
 		w.Parents[[2]string{d.ParentUUID, d.ParentPath}] = true
@@ -50,7 +54,11 @@ func Match(site Site, runs map[string]*Waiting, capacities []Capacity, counts Ru
 				continue
 			}
 		}
-		capacity, why := places.choose(run)
+		var capacity *Capacity
+		why := places.sweepFull(run)
+		if why == "" {
+			capacity, why = places.choose(run)
+		}
 		switch {
 		case capacity != nil:
 			places.give(capacity, run)

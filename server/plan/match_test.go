@@ -391,3 +391,41 @@ func TestDecisionAboutARunThatHasLeftIsNotApplied(t *testing.T) {
 		}
 	}
 }
+
+// The bound is that of one owner's runs of one sweep, and holds up no other run.
+func TestBoundOfASweepHoldsUpNoOtherRun(t *testing.T) {
+	t.Parallel()
+	r := codalab.Resources{CPUs: 1}
+	runs := map[string]*Waiting{}
+	add := func(uuid, owner, sweep string, bound int) {
+		runs[uuid] = &Waiting{UUID: uuid, OwnerID: owner, Resources: r, Sweep: sweep, MaxParallel: bound}
+	}
+	for i := range 4 {
+		n := strconv.Itoa(i)
+		add("a"+n, "me", "s", 2)
+		add("b"+n, "me", "t", 0)
+		add("c"+n, "you", "s", 2)
+		add("d"+n, "me", "", 0)
+	}
+	capacity := Capacity{
+		Worker: Worker{User: root, ID: "w"}, Serves: Clientele{Everybody: true}, RunsLeft: 99,
+		Total: codalab.Resources{CPUs: 99, Memory: 1 << 40, Disk: 1 << 40}, Free: codalab.Resources{CPUs: 99, Memory: 1 << 40, Disk: 1 << 40},
+	}
+	counts := RunCounts{}
+	counts.AddSweep("me", "s")
+	quotas := map[string]Quota{"me": {ParallelRuns: 99}, "you": {ParallelRuns: 99}}
+	d := Match(Site{}, runs, []Capacity{capacity}, counts, quotas)
+	got := map[byte]int{}
+	for uuid := range d.Workers {
+		got[uuid[0]]++
+	}
+	if diff := cmp.Diff(map[byte]int{'a': 1, 'b': 4, 'c': 2, 'd': 4}, got); diff != "" {
+		t.Errorf("started (-want +got):\n%s", diff)
+	}
+	if counts["me"].Sweeps["s"] != 1 {
+		t.Errorf("Match changed its caller's counts: %v", counts)
+	}
+	if len(d.Status) != 5 || d.Status["c0"]+d.Status["c1"]+d.Status["c2"] == "" {
+		t.Errorf("status: %v", d.Status)
+	}
+}

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -34,10 +33,7 @@ type request struct {
 
 // newPlaces copies what Match changes.
 func newPlaces(capacities []Capacity, counts RunCounts, quotas map[string]Quota) *places {
-	v := &places{byTag: map[string][]*Capacity{}, counts: maps.Clone(counts), quotas: quotas, refused: map[request]string{}}
-	if v.counts == nil {
-		v.counts = RunCounts{}
-	}
+	v := &places{byTag: map[string][]*Capacity{}, counts: counts.clone(), quotas: quotas, refused: map[request]string{}}
 	groups := map[[2]string]bool{} // by user and group: the workers of one have the same Permitted
 	own := slices.Clone(capacities)
 	v.all = make([]*Capacity, 0, len(own))
@@ -66,6 +62,15 @@ func newPlaces(capacities []Capacity, counts RunCounts, quotas map[string]Quota)
 func (v *places) give(c *Capacity, run *Waiting) {
 	c.deduct(run.Resources)
 	v.counts.Add(run.OwnerID, c.Worker)
+	v.counts.AddSweep(run.OwnerID, run.Sweep)
+}
+
+// sweepFull returns the reason why a run waits for others of its sweep; empty if it does not.
+func (v *places) sweepFull(run *Waiting) string {
+	if n := v.counts[run.OwnerID].Sweeps[run.Sweep]; run.MaxParallel > 0 && n >= run.MaxParallel {
+		return fmt.Sprintf("%d of the sweep's runs are on workers, as many as its limit of parallel runs allows.", n)
+	}
+	return ""
 }
 
 // choose returns the best worker that takes a run, serves its queue and has room, or the reason why there

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/clientele"
 	"github.com/cl-slurm/cl-slurm/server/failures"
 	"github.com/cl-slurm/cl-slurm/server/plan"
@@ -31,6 +32,9 @@ func (s *Scheduler) match(ctx context.Context, now time.Time, all bool) {
 	quotas, err := s.ownersQuotas(ctx, candidates)
 	if err == nil {
 		err = s.addRunning(ctx, quotas, candidates)
+	}
+	if err == nil {
+		err = s.setBounds(ctx, candidates)
 	}
 	if err == nil {
 		err = s.setClientele(ctx, capacities, candidates)
@@ -95,6 +99,25 @@ func (s *Scheduler) addRunning(ctx context.Context, quotas map[string]plan.Quota
 		quota := quotas[id]
 		quota.Running = stored.Running(use)
 		quotas[id] = quota
+	}
+	return err
+}
+
+// setBounds fills in the MaxParallel of the runs of sweeps. It reads the sweeps' worksheets at each pass, because their
+// owners may change the bounds.
+func (s *Scheduler) setBounds(ctx context.Context, runs map[string]*plan.Waiting) error {
+	sweeps := map[string]bool{}
+	for _, run := range runs {
+		if run.Sweep != "" {
+			sweeps[run.Sweep] = true
+		}
+	}
+	if len(sweeps) == 0 {
+		return nil
+	}
+	sheets, err := s.config.Store.WorksheetsByUUID(ctx, slices.Collect(maps.Keys(sweeps)))
+	for _, run := range runs {
+		run.MaxParallel = codalab.MaxParallel(sheets[run.Sweep].Tags())
 	}
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -114,6 +115,57 @@ func TestChangeThatCannotBeStoredIsTriedAgainAtTheNextPass(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// The owner of a sweep bounds the number of its runs that are on workers, and changes the bound while they wait.
+func TestSweepStartsAtMostItsBound(t *testing.T) {
+	t.Parallel()
+	s := scheduler(t, t.TempDir(), codalab.StateStaged, io.Discard)
+	t.Cleanup(func() { must(t, s.config.Store.Close()) })
+	sheet := store.Worksheet{UUID: "0x" + strings.Repeat("5", 32), Name: "sweep", OwnerID: alice.ID}
+	must(t, errors.Join(sheet.SetTags([]string{codalab.SweepMark, "max-parallel=2"}), s.config.Store.AddWorksheets(t.Context(), store.DefaultNone, sheet)))
+	uuids := []string{run.UUID} // it belongs to no sweep
+	for i := range 6 {
+		b := run
+		b.UUID, b.State = codalab.NewUUID(), codalab.StateStaged
+		b.Metadata = codalab.Metadata{"tags": codalab.SweepTags(sheet.UUID, []codalab.Setting{{Name: "i", Value: strconv.Itoa(i)}})}
+		must(t, s.config.Store.CreateBundle(t.Context(), b, ""))
+		uuids = append(uuids, b.UUID)
+	}
+	s.processChanges(t.Context(), uuids)
+	_, _, err := s.config.Hub.BeginCheckIn(plan.Worker{User: alice.ID, ID: "w"}, hub.Arrival{CheckIn: codalab.CheckIn{CPUs: 64, MemoryBytes: 1 << 40, ExitAfterNumRuns: 99}}, time.Now())
+	must(t, err)
+	started := func() (n int, waits string) {
+		t.Helper()
+		s.match(t.Context(), time.Now(), true)
+		found, err := s.config.Store.Bundles(t.Context(), uuids)
+		must(t, err)
+		for _, b := range found {
+			if b.State == codalab.StateStarting {
+				n++
+			} else {
+				waits = b.Metadata.String("staged_status")
+			}
+		}
+		return n, waits
+	}
+	n, waits := started()
+	if want := "2 of the sweep's runs are on workers, as many as its limit of parallel runs allows."; n != 3 || waits != want {
+		t.Errorf("%d start, and others wait: %s", n, waits)
+	}
+	if n, _ := started(); n != 3 {
+		t.Errorf("%d have started at the next pass", n)
+	}
+	_, err = s.config.Store.ChangeWorksheet(t.Context(), sheet.UUID, func(w *store.Worksheet) error { return w.SetTags([]string{"max-parallel=5"}) })
+	must(t, err)
+	if n, _ := started(); n != 6 {
+		t.Errorf("%d have started with the higher bound", n)
+	}
+	must(t, s.config.Store.DeleteBundles(t.Context(), uuids[:2], store.Time{Time: time.Now()}, func(store.Bundle) error { return nil }))
+	s.processChanges(t.Context(), uuids)
+	if n, _ := started(); n != 5 {
+		t.Errorf("%d are on workers when one of the sweep has gone", n)
+	}
 }
 
 var must = testenv.Must
