@@ -87,9 +87,10 @@ func (s *Bundles) createBundles(w http.ResponseWriter, r *http.Request, u store.
 
 // checkAll returns the bundles that a client requests, or refuses them.
 func (s *Bundles) checkAll(ctx context.Context, u store.User, objects []codalab.Object, waits, anonymous bool) ([]store.Bundle, error) {
+	c := checker{Bundles: s, user: u, waits: waits, parents: map[string]parent{}}
 	bundles := make([]store.Bundle, 0, len(objects))
 	for _, o := range objects {
-		b, err := s.checkNew(ctx, u, o, waits)
+		b, err := c.checkNew(ctx, o)
 		if err != nil {
 			return nil, err
 		}
@@ -97,6 +98,46 @@ func (s *Bundles) checkAll(ctx context.Context, u store.User, objects []codalab.
 		bundles = append(bundles, b)
 	}
 	return bundles, nil
+}
+
+// checker checks the new bundles of one request. It asks the database once for what they have in common.
+type checker struct {
+	*Bundles
+	user  store.User
+	waits bool
+	// parents are the bundles on which new ones depend, by uuid.
+	parents map[string]parent
+	// hasRoom is set when the user's quotas have room for new bundles.
+	hasRoom bool
+}
+
+// parent is a bundle on which a new one depends, or the reason why the user cannot use it.
+type parent struct {
+	store.Bundle
+	err error
+}
+
+// readable returns a bundle that the user may read.
+func (c *checker) readable(ctx context.Context, uuid string) (store.Bundle, error) {
+	p, known := c.parents[uuid]
+	if !known {
+		p.Bundle, p.err = c.config.Access.Readable(ctx, c.user, uuid)
+		c.parents[uuid] = p
+	}
+	return p.Bundle, p.err
+}
+
+// checkQuotas refuses new bundles of a user whose quotas are used up.
+func (c *checker) checkQuotas(ctx context.Context) error {
+	if c.hasRoom {
+		return nil
+	}
+	why, err := c.config.Contents.Quotas.RefusesNew(ctx, c.user)
+	if err == nil && why != "" {
+		err = rest.Refuse(http.StatusBadRequest, "%s", why)
+	}
+	c.hasRoom = err == nil
+	return err
 }
 
 // checkRequests refuses new runs that would fail for their requests, and returns warnings about queues in which they
@@ -157,7 +198,7 @@ func readPlace(q url.Values) (store.Place, error) {
 }
 
 // checkNew returns the bundle that a client requests, or refuses it.
-func (s *Bundles) checkNew(ctx context.Context, u store.User, o codalab.Object, waits bool) (store.Bundle, error) {
+func (c *checker) checkNew(ctx context.Context, o codalab.Object) (store.Bundle, error) {
 	var in codalab.NewBundle
 	if err := o.Decode(&in); err != nil {
 		return store.Bundle{}, rest.Refuse(http.StatusBadRequest, "A bundle's attributes have the wrong types")
@@ -186,36 +227,34 @@ func (s *Bundles) checkNew(ctx context.Context, u store.User, o codalab.Object, 
 	if !codalab.IsUUID(in.UUID) {
 		return store.Bundle{}, rest.Refuse(http.StatusBadRequest, "'%s' is not a uuid", in.UUID)
 	}
-	if why, err := s.config.Contents.Quotas.RefusesNew(ctx, u); err != nil {
+	if err := c.checkQuotas(ctx); err != nil {
 		return store.Bundle{}, err
-	} else if why != "" {
-		return store.Bundle{}, rest.Refuse(http.StatusBadRequest, "%s", why)
 	}
 	b := store.Bundle{
-		UUID: in.UUID, Type: in.Type, OwnerID: u.ID,
-		Metadata: in.Metadata, Created: store.Time{Time: s.config.Now()}, Dependencies: []codalab.Dependency{},
+		UUID: in.UUID, Type: in.Type, OwnerID: c.user.ID,
+		Metadata: in.Metadata, Created: store.Time{Time: c.config.Now()}, Dependencies: []codalab.Dependency{},
 	}
 	b.Metadata["created"] = b.Created.Unix()
 	var err error
 	switch in.Type {
 	case codalab.TypeRun:
-		b, err = s.checkNewRun(ctx, u, in, b, waits)
+		b, err = c.checkNewRun(ctx, in, b)
 	case codalab.TypeMake:
 		b.Command = in.Command
 		if !b.Metadata.Has("store") {
 			b.Metadata["store"] = ""
 		}
-		b, err = s.addDependencies(ctx, u, in, b, waits)
+		b, err = c.addDependencies(ctx, in, b)
 	}
-	stored.Become(&b, stored.Plan(b).Create(waits))
+	stored.Become(&b, stored.Plan(b).Create(c.waits))
 	return b, err
 }
 
-func (s *Bundles) checkNewRun(ctx context.Context, u store.User, in codalab.NewBundle, b store.Bundle, waits bool) (store.Bundle, error) {
+func (c *checker) checkNewRun(ctx context.Context, in codalab.NewBundle, b store.Bundle) (store.Bundle, error) {
 	if strings.TrimSpace(rest.Deref(in.Command)) == "" {
 		return b, rest.Refuse(http.StatusBadRequest, "A run needs a command")
 	}
-	if err := s.config.CheckSecrets(ctx, u.ID, b.Metadata.Strings(codalab.SecretsKey)); err != nil {
+	if err := c.config.CheckSecrets(ctx, c.user.ID, b.Metadata.Strings(codalab.SecretsKey)); err != nil {
 		return b, err
 	}
 	b.Command = in.Command
@@ -224,12 +263,12 @@ func (s *Bundles) checkNewRun(ctx context.Context, u store.User, in codalab.NewB
 			b.Metadata[key] = []string{}
 		}
 	}
-	return s.addDependencies(ctx, u, in, b, waits)
+	return c.addDependencies(ctx, in, b)
 }
 
 // addDependencies adds the dependencies of a new run or make bundle. The user must be able to read the parents, unless the
 // bundle waits for its contents: it is the copy of one that has run.
-func (s *Bundles) addDependencies(ctx context.Context, u store.User, in codalab.NewBundle, b store.Bundle, waits bool) (store.Bundle, error) {
+func (c *checker) addDependencies(ctx context.Context, in codalab.NewBundle, b store.Bundle) (store.Bundle, error) {
 	if n := len(in.Dependencies); n > maxDependencies {
 		return b, rest.Refuse(http.StatusRequestEntityTooLarge, "A bundle may have %d dependencies, not %d", maxDependencies, n)
 	}
@@ -255,8 +294,8 @@ func (s *Bundles) addDependencies(ctx context.Context, u store.User, in codalab.
 			return b, rest.Refuse(http.StatusBadRequest, "Dependency '%s' is given twice", d.ChildPath)
 		}
 		taken[path.Clean(d.ChildPath)] = true
-		parent, err := s.config.Access.Readable(ctx, u, d.ParentUUID)
-		if copied := waits && (rest.HasStatus(err, http.StatusForbidden) || rest.HasStatus(err, http.StatusNotFound)); err != nil && !copied {
+		parent, err := c.readable(ctx, d.ParentUUID)
+		if copied := c.waits && (rest.HasStatus(err, http.StatusForbidden) || rest.HasStatus(err, http.StatusNotFound)); err != nil && !copied {
 			return b, err // the parent of a copy may be on another server
 		}
 		b.Dependencies = append(b.Dependencies, codalab.Dependency{
