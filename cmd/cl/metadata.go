@@ -66,8 +66,9 @@ func metadataFlag(flags *pflag.FlagSet, k codalab.MetadataKey) func() any {
 		return func() any { return *v }
 	case codalab.TypeInt:
 		preset, _ := k.Default.(int64)
-		v := flags.Int64P(name, short, preset, k.Help)
-		return func() any { return *v }
+		v := &wholeNumber{value: preset}
+		flags.VarP(v, name, short, k.Help)
+		return func() any { return v.value }
 	case codalab.TypeList:
 		v := argparse.WordsFlag(flags, name, short, k.Help)
 		return func() any { return append([]string{}, v.List...) }

@@ -24,6 +24,10 @@ Dependencies come first, the command last, as one word or after ---:
   cl run 'cat %mydata%'            the same, within the command
   cl run :mydata --- cat mydata    the command in several words
 
+Many runs, with other settings each (cl help sweep):
+
+  cl run --each lr=0.1,0.01 --each seed=1..4 'python train.py {lr} {seed}'
+
 The run's output is in its files stdout and stderr. Other files that it
 writes into its working directory are kept, too.`
 
@@ -47,11 +51,19 @@ func (c *cli) runCommand() *cobra.Command {
 	_ = cmd.Flags().MarkHidden("after_sort_key") // for web pages
 	_ = cmd.Flags().MarkHidden("interactive")
 	o.addWaitFlags(cmd.Flags())
+	members := gridFlags(cmd.Flags())
+	cmd.Flags().StringVar(&members.name, "sweep", "", "name of the sweep that --each makes")
 	c.completeQueueFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		last, m := len(args)-1, metadata()
 		secrets(m)
 		resume(m)
+		if members.given() {
+			return c.createSweep(cmd.Context(), *worksheet, args[:last], args[last], m, o, members)
+		}
+		if err := members.checkAlone("zip", "sample", "sample-seed", "sweep", "max-parallel"); err != nil {
+			return err
+		}
 		return c.createRun(cmd.Context(), *worksheet, args[:last], args[last], m, o)
 	}
 	cmd.ValidArgsFunction = c.completeBundles

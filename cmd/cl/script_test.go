@@ -67,6 +67,7 @@ func TestScripts(t *testing.T) {
 			"worker":  workerCommand,
 			"queue":   queueCommand,
 			"byuuid":  byUUID,
+			"byfile":  byFile,
 			"private": private,
 			"exits":   exits,
 			"json":    jsonCommand,
@@ -129,6 +130,21 @@ func byUUID(ts *testscript.TestScript, neg bool, args []string) {
 	replace := strings.NewReplacer("UUID", uuid, "PREFIX", uuid[:12])
 	for i := range args {
 		args[i] = replace.Replace(args[i])
+	}
+	if err := ts.Exec(args[1], args[2:]...); (err != nil) != neg {
+		ts.Fatalf("%q: %v", args[1:], err)
+	}
+}
+
+// byFile runs a command, of testscript or of Cmds, with NAME in it replaced by the text of a file.
+func byFile(ts *testscript.TestScript, neg bool, args []string) {
+	name := strings.TrimSpace(ts.ReadFile(args[0]))
+	for i := range args {
+		args[i] = strings.ReplaceAll(args[i], "NAME", name)
+	}
+	if args[1] == "json" {
+		jsonCommand(ts, neg, args[2:])
+		return
 	}
 	if err := ts.Exec(args[1], args[2:]...); (err != nil) != neg {
 		ts.Fatalf("%q: %v", args[1:], err)
@@ -221,6 +237,10 @@ func as(ts *testscript.TestScript, neg bool, args []string) {
 	defer ts.Setenv("CODALAB_HOME", ts.Getenv("CODALAB_HOME"))
 	ts.Setenv("CODALAB_USERNAME", args[0])
 	ts.Setenv("CODALAB_HOME", ts.MkAbs("home-"+args[0]))
+	if args[1] == "json" {
+		jsonCommand(ts, neg, args[2:])
+		return
+	}
 	if err := ts.Exec(args[1], args[2:]...); (err != nil) != neg {
 		ts.Fatalf("%q: %v", args, err)
 	}

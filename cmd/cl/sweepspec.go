@@ -80,7 +80,7 @@ func (w *workspace) sweepNamed(ctx context.Context, t targetSpec) (client.Worksh
 	case err != nil:
 		return client.Worksheet{}, false, err
 	}
-	sheet, err := w.WorksheetBundles(ctx, found.UUID)
+	sheet, err := w.WorksheetBundles(ctx, found.UUID, "name", "tags")
 	return sheet, sheet.IsSweep(), err
 }
 

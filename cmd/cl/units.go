@@ -82,10 +82,10 @@ type spelled struct {
 	kind  string
 }
 
-// Set reads a size or a time.
+// Set reads a size or a time. The place of a setting, {NAME}, stays: the value is checked when it is filled in.
 func (s *spelled) Set(text string) error {
-	if text == "" {
-		s.text = ""
+	if text == "" || s.kind != "times" && hasPlace(text) {
+		s.text = text
 		return nil
 	}
 	var err error
@@ -98,6 +98,32 @@ func (s *spelled) String() string { return s.text }
 
 // Type returns the placeholder of the value in the help.
 func (s *spelled) Type() string { return s.kind }
+
+// wholeNumber is the value of a flag: an int64, or a text that has the place of a setting.
+type wholeNumber struct{ value any }
+
+// Set reads a number.
+func (n *wholeNumber) Set(text string) error {
+	if hasPlace(text) {
+		n.value = text
+		return nil
+	}
+	number, err := strconv.ParseInt(text, 0, 64)
+	if err != nil {
+		return fmt.Errorf("a whole number, not %q", text)
+	}
+	n.value = number
+	return nil
+}
+
+// String is the number.
+func (n *wholeNumber) String() string { return fmt.Sprint(n.value) }
+
+// Type returns the placeholder of the value in the help.
+func (n *wholeNumber) Type() string { return "int" }
+
+// hasPlace reports whether a text may have the place of a setting.
+func hasPlace(text string) bool { return strings.Contains(text, "{") }
 
 // Smaller requests are probably mistakes: sbatch counts in minutes and megabytes, CodaLab in seconds and
 // bytes.

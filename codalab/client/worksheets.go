@@ -62,10 +62,10 @@ func (c *Client) WorksheetBundles(ctx context.Context, uuid string, keys ...stri
 	return getOne(ctx, c, path("worksheets", uuid), onlyKeys(url.Values{}, keys), include, readWorksheet)
 }
 
-// WorksheetItems returns the worksheet with this id, its owner, permissions and all items.
-func (c *Client) WorksheetItems(ctx context.Context, uuid string) (Worksheet, error) {
+// WorksheetItems returns the worksheet with this id, its owner, permissions and all items. For keys see WorksheetBundles.
+func (c *Client) WorksheetItems(ctx context.Context, uuid string, keys ...string) (Worksheet, error) {
 	include := []string{"owner", "group_permissions", "items", "items.bundle", "items.bundle.owner", "items.subworksheet"}
-	return getOne(ctx, c, path("worksheets", uuid), nil, include, readWorksheet)
+	return getOne(ctx, c, path("worksheets", uuid), onlyKeys(url.Values{}, keys), include, readWorksheet)
 }
 
 // SearchWorksheets returns the worksheets that match keywords, with their owners and permissions.
