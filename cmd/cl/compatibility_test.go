@@ -42,7 +42,7 @@ func verbs() []verb {
 			"`-T` and `-d ''` empty the field; `-f` sends a value in its type, and refuses what the server sets",
 		},
 		{"detach", "de", "index/n worksheet-spec/w", "items that others add to the worksheet at the same time stay"},
-		{"rm", "", "force recursive/r data-only/d dry-run/i worksheet-spec/w", "at least one bundle is needed"},
+		{"rm", "", "force recursive/r data-only/d dry-run/i worksheet-spec/w", "at least one bundle is needed, or a choice of your own ones: `--older` and `--state` show what they choose, and ask; a refusal names the dependents with their number"},
 		{"search", "s", "field/f append/a uuid-only/u worksheet-spec/w", "shows the summary, and values in files as columns"},
 		{"ls", "", "field/f uuid-only/u worksheet-spec/w", "shows the summary, and values in files as columns; takes keywords like search"},
 		{
@@ -105,7 +105,7 @@ func TestEveryCommandAndFlagOfCodaLabsClIsThere(t *testing.T) {
 	t.Parallel()
 	root := (&cli{}).root()
 	root.InitDefaultHelpCmd()
-	known := map[string]bool{"completion": true, "exit-codes": true, "environment": true, "fields": true, "man": true, "passwd": true, "sessions": true, "queues": true, "usage": true, "token": true, "secret": true, "sweep": true, "offers": true, "login": true} // ours alone
+	known := map[string]bool{"completion": true, "exit-codes": true, "environment": true, "fields": true, "man": true, "passwd": true, "sessions": true, "queues": true, "usage": true, "du": true, "token": true, "secret": true, "sweep": true, "offers": true, "login": true} // ours alone
 	for _, v := range verbs() {
 		known[v.name] = true
 		for _, name := range append(strings.Fields(v.aliases), v.name) {

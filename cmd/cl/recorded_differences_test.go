@@ -10,6 +10,11 @@ func differences() []cltest.Difference {
 			"ours shows the summary: CodaLab's cl reads a wrong field, which is always empty",
 		},
 		{
+			`^\w+ rm `, `! UsageError: Can't delete bundles .* because the following bundles depend on them:|! \S+\(<.*>\)`,
+			`! UsageError: Others depend on what you remove: .* depends? on it: .*`, "ours names the dependents with their number, and the ways out, in one sentence",
+		},
+		{`^\w+ rm -i `, ``, `! Together \d+ bundles?, .*`, "ours adds the sizes up"},
+		{
 			`^\w+ ls -f uuid,name,summary`, `\s*\^\d+  <\w+\.\.\.>  \S+`, `\s*\^\d+  <\w+\.\.\.>  \S+  (\[uploaded\]|! .*|= .*)`,
 			"ours shows the summary, as above",
 		},

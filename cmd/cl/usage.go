@@ -99,32 +99,15 @@ func (c *cli) showUsage(ctx context.Context, since time.Time) error {
 	return c.printUsage(v)
 }
 
-// runsPage is the number of runs that one request asks for.
-const runsPage = 500
-
 // runsSince returns the user's own runs that were created at a time or later.
 func (w *workspace) runsSince(ctx context.Context, since time.Time) ([]client.BundleInfo, error) {
-	var runs []client.BundleInfo
-	seen := map[string]bool{}
-	for offset := 0; ; offset += runsPage {
-		// A server may read the date in a time zone of its own.
-		page, _, err := w.SearchBundles(ctx, "", []string{
-			".mine", "type=" + codalab.TypeRun, ".after=" + since.Add(-24*time.Hour).UTC().Format(time.DateOnly), "id=.sort",
-			".limit=" + strconv.Itoa(runsPage), ".offset=" + strconv.Itoa(offset),
-		})
-		if err != nil {
-			return nil, err
-		}
-		for _, b := range page {
-			if !seen[b.UUID] && !b.Metadata.Time("created").Before(since.Truncate(time.Second)) {
-				seen[b.UUID] = true
-				runs = append(runs, b)
-			}
-		}
-		if len(page) < runsPage {
-			return runs, nil
-		}
-	}
+	// A server may read the date in a time zone of its own.
+	found, err := w.everyBundle(ctx, bundleQuery{keywords: []string{
+		".mine", "type=" + codalab.TypeRun, ".after=" + since.Add(-24*time.Hour).UTC().Format(time.DateOnly),
+	}})
+	return slices.DeleteFunc(found, func(b client.BundleInfo) bool {
+		return b.Metadata.Time("created").Before(since.Truncate(time.Second))
+	}), err
 }
 
 func sumUsage(runs []client.BundleInfo) usageView {

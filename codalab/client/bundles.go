@@ -90,8 +90,13 @@ func (c *Client) SearchBundles(ctx context.Context, worksheet string, keywords [
 // ListBundles is SearchBundles for a list that shows some keys of metadata: the bundles may lack all others, and args and
 // state details. It takes a third of the time. CodaLab's own server always sends all.
 func (c *Client) ListBundles(ctx context.Context, worksheet string, keywords []string, keys ...string) (found []BundleInfo, number json.RawMessage, err error) {
+	return c.FindBundles(ctx, worksheet, keywords, []string{IncludeOwner}, keys)
+}
+
+// FindBundles is ListBundles with the related objects that include names; no keys mean all.
+func (c *Client) FindBundles(ctx context.Context, worksheet string, keywords, include, keys []string) (found []BundleInfo, number json.RawMessage, err error) {
 	doc, number, err := c.search(ctx, "/bundles", "result", onlyKeys(url.Values{
-		"keywords": keywords, "worksheet": {worksheet}, "include": {IncludeOwner},
+		"keywords": keywords, "worksheet": {worksheet}, "include": {strings.Join(include, ",")},
 	}, keys))
 	if err != nil || number != nil {
 		return nil, number, err
