@@ -28,6 +28,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/signin"
 	"github.com/cl-slurm/cl-slurm/server/sso"
 	"github.com/cl-slurm/cl-slurm/server/store"
+	"github.com/cl-slurm/cl-slurm/server/values"
 	"github.com/cl-slurm/cl-slurm/server/vault"
 	"github.com/cl-slurm/cl-slurm/server/worksheets"
 )
@@ -112,6 +113,7 @@ type Server struct {
 	queues     *queues.Queues
 	sso        *sso.SSO // nil without a provider
 	scheduler  *schedule.Scheduler
+	values     *values.Indexer
 	metrics    *metrics
 	auditFile  *auditFile
 	// workerCode has the archive of WorkerProgram that clients download.
@@ -130,9 +132,12 @@ func searchPlaces() int { return max(2, runtime.GOMAXPROCS(0)/2) }
 func New(c Config) *Server {
 	c = c.withDefaults()
 	h, changes := hub.New(c.WorkerTimeout, c.Now()), schedule.NewChanges()
-	permitted := access.Access{Store: c.Store, Now: c.Now, Searches: turns.New(searchPlaces()), DefaultPermission: c.DefaultPermission}
+	indexer := values.New(c.Store, c.Log)
+	permitted := access.Access{
+		Store: c.Store, Now: c.Now, Searches: turns.New(searchPlaces()), DefaultPermission: c.DefaultPermission, SettleValues: indexer.Settle,
+	}
 	s := &Server{
-		Config: c, hub: h, metrics: newMetrics(h, c.Now), writes: turns.New(32),
+		Config: c, hub: h, values: indexer, metrics: newMetrics(h, c.Now), writes: turns.New(32),
 		shares: &rest.Shares{MaxRequests: c.MaxRequestsOfUser, MaxBytes: c.MaxBodyMemory, MaxBytesOfOwner: c.MaxBodyMemory / 4},
 	}
 	s.auditFile = newAuditFile(c.Audit, c.Log, s.metrics.auditLost)
@@ -185,6 +190,7 @@ func (s *Server) Run(ctx context.Context) error {
 	g.Go(func() error { return s.signIns.Run(within) })
 	g.Go(func() error { return s.scheduler.Run(within) })
 	g.Go(func() error { return s.queues.Run(within) })
+	g.Go(func() error { return s.values.Run(within) })
 	g.Go(func() error { s.countEntries(within); return nil })
 	err := g.Wait()
 	if ctx.Err() != nil { // PostgreSQL's error for a statement that ends with ctx is another one

@@ -2,7 +2,7 @@
 // migrations before it returns them.
 //
 // The same statements serve both kinds. They are written with "?" and passed through Rebind;
-// columns are BIGINT and TEXT only (times are Unix numbers); every write goes through InTx.
+// columns are BIGINT, TEXT and DOUBLE PRECISION only (times are Unix numbers); every write goes through InTx.
 // Several programs may open one database at the same time: transactions are serializable, and a
 // transaction that conflicts with another waits or runs again.
 //

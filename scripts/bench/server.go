@@ -23,6 +23,7 @@ func benchServer(ctx context.Context) {
 		{"large", onDisk, func(dir string) { benchLargeFile(ctx, dir) }},
 		{"small", inMemory, func(dir string) { benchSmallFiles(ctx, dir) }},
 		{"search", inMemory, func(dir string) { benchSearch(ctx, dir) }},
+		{"values", inMemory, func(dir string) { benchValues(ctx, dir) }},
 	})
 }
 

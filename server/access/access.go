@@ -23,6 +23,9 @@ type Access struct {
 	Searches *turns.Turns
 	// DefaultPermission says who may read new worksheets.
 	DefaultPermission store.DefaultPermission
+	// SettleValues waits until searches by values find the bundles that have their contents now (package values); nil
+	// does not wait.
+	SettleValues func(context.Context)
 }
 
 // TakeSearch waits for a user's turn to search, and returns the function that ends it. Users who have not signed in have

@@ -54,6 +54,10 @@ func ServerDifferences() []Difference { //nolint:funlen // a table
 			"CodaLab's server has an internal error",
 		},
 		{
+			`^ann search (state=nosuch|tag=|nosuch=)`, `! No results found`, `! UsageError: There is no (state|key) .*|exit 1`,
+			"ours refuses a key and a state that there is not, if it finds nothing",
+		},
+		{
 			`^ben wls w`, `<w\.\.\.> .*ann.*`, `<w\.\.\.> .*<anonymous>.*`,
 			"CodaLab's server names the owners of anonymous worksheets in searches",
 		},

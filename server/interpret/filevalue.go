@@ -110,3 +110,9 @@ func lookUp(value any, path string) any {
 	}
 	return value
 }
+
+// Contents reads the text of a small file as worksheets do: as lines KEY<tab>VALUE, JSON or YAML. Numbers, dictionaries
+// and lists are those of codalab.DecodeExact; a plain text is the text itself.
+func Contents(text string) any {
+	return parseFile(headLines([]byte(text), len(text)+1, maxHeadLines))
+}

@@ -12,15 +12,23 @@
 //	.limit=N .offset=N .format=F       see Query
 //	KEY=.sort KEY=.sort- KEY=.sum      order, reverse order, total of a key
 //	KEY=VALUE[,VALUE…]                 the key has one of these values
+//	KEY!=VALUE[,VALUE…]                the key has none of them
+//	KEY<N KEY<=N KEY>N KEY>=N          the key's value is a number, on this side of N
+//	/FILE:KEY                          the bundle has this value in a file
 //	=TEXT                              some value of the object contains the text
 //	TEXT                               a name or the uuid contains the text
 //
 // In a value, "%" and ".*" stand for any text.
+//
+// A key that begins with a slash is the genpath of a value in a file (package values), such as
+// "/stats.json:test/error".
 package keywords
 
 import (
 	"fmt"
+	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -57,6 +65,8 @@ func Refuse(format string, args ...any) error {
 
 // Query is a search.
 type Query struct {
+	// Words are the words of which it was read.
+	Words []string
 	// Terms are conditions, all of which an object must meet.
 	Terms []Term
 	// Sort is the order of the matches; nil for the default order.
@@ -75,10 +85,24 @@ type Query struct {
 // Aggregate reports whether the search asks for a number instead of objects.
 func (q Query) Aggregate() bool { return q.Count || q.Sum != "" }
 
-// Term is a condition: a key has one of some values. A condition such as .mine has no values.
+// Term is a condition: a key has one of some values. A condition such as .mine has no values, and neither has that of
+// a bundle that has a value in a file.
 type Term struct {
 	Key    string
 	Values []Value
+	// Op is "" for one of the values, "!=" for none of them, or "<", "<=", ">" or ">=" for a number on this side of
+	// Bound.
+	Op    string
+	Bound float64
+}
+
+// IsValue reports whether a key names a value in a file.
+func IsValue(key string) bool { return strings.HasPrefix(key, "/") }
+
+// UsesValues reports whether the search needs values in files.
+func (q Query) UsesValues() bool {
+	return q.Sort != nil && IsValue(q.Sort.Key) || IsValue(q.Sum) ||
+		slices.ContainsFunc(q.Terms, func(t Term) bool { return IsValue(t.Key) })
 }
 
 // Sort is an order by the values of a key. Objects without the key do not match.
@@ -103,7 +127,7 @@ func Parse(words []string) (Query, error) {
 	if len(words) > maxWords {
 		return Query{}, Refuse("A search may have at most %d keywords", maxWords)
 	}
-	q := Query{Limit: DefaultLimit}
+	q := Query{Words: words, Limit: DefaultLimit}
 	for _, word := range words {
 		if len(word) > maxBytes {
 			return Query{}, Refuse("A keyword may have at most %d bytes", maxBytes)
@@ -111,7 +135,7 @@ func Parse(words []string) (Query, error) {
 		if !utf8.ValidString(word) || strings.Contains(word, "\x00") {
 			return Query{}, Refuse("A keyword must be UTF-8 text without null characters")
 		}
-		if !strings.HasPrefix(word, ".format=") {
+		if !strings.HasPrefix(word, ".format=") && !IsValue(word) {
 			word = strings.ReplaceAll(word, ".*", "%")
 		}
 		if err := q.add(word); err != nil {
@@ -154,6 +178,13 @@ func (q *Query) add(word string) error {
 		q.Count = true
 		return nil
 	}
+	if IsValue(word) {
+		key, op, value := cutValue(word)
+		return q.addTerm(key, op, strings.ReplaceAll(value, ".*", "%"))
+	}
+	if m := compared.FindStringSubmatch(word); m != nil {
+		return q.addTerm(m[1], m[2], m[3])
+	}
 	key, value, found := strings.Cut(word, "=")
 	switch {
 	case !found || !isKey(key):
@@ -166,12 +197,44 @@ func (q *Query) add(word string) error {
 		return readNumber(key, value, &q.Offset)
 	case key == ".format":
 		q.Format = value
-	case value == ".sort" || value == ".sort-":
-		q.Sort = &Sort{key, value == ".sort-"}
-	case value == ".sum":
-		q.Sum = key
 	default:
-		q.Terms = append(q.Terms, Term{key, split(value)})
+		return q.addTerm(key, "=", value)
+	}
+	return nil
+}
+
+// compared is a word that compares a key with a value. No name of a bundle has such characters.
+var compared = regexp.MustCompile(`(?s)^([\pL\pN_/]+)(!=|<=|>=|<|>)(.*)$`)
+
+// cutValue splits a word with the key of a value in a file. The operator is the first one after the colon, if there is
+// one before the value: a name of a file may have "=" in it. It is empty if there is no operator.
+func cutValue(word string) (key, op, value string) {
+	m := regexp.MustCompile(`(?s)^(/[^:]*(?::.*?)?)(!=|<=|>=|=|<|>)(.*)$`).FindStringSubmatch(word)
+	if m == nil {
+		return word, "", ""
+	}
+	return m[1], m[2], m[3]
+}
+
+// addTerm adds a condition on the value of a key, or an order or a total.
+func (q *Query) addTerm(key, op, value string) error {
+	switch {
+	case op == "":
+		q.Terms = append(q.Terms, Term{Key: key})
+	case op == "=" && (value == ".sort" || value == ".sort-"):
+		q.Sort = &Sort{key, value == ".sort-"}
+	case op == "=" && value == ".sum":
+		q.Sum = key
+	case op == "=":
+		q.Terms = append(q.Terms, Term{Key: key, Values: split(value)})
+	case op == "!=":
+		q.Terms = append(q.Terms, Term{Key: key, Values: split(value), Op: op})
+	default:
+		bound, err := strconv.ParseFloat(value, 64)
+		if err != nil || math.IsNaN(bound) || math.IsInf(bound, 0) {
+			return Refuse("%s%s needs a number, not '%s'", key, op, value)
+		}
+		q.Terms = append(q.Terms, Term{Key: key, Op: op, Bound: bound})
 	}
 	return nil
 }
@@ -179,7 +242,7 @@ func (q *Query) add(word string) error {
 // contains adds the condition that a value contains the text. All values contain an empty one.
 func (q *Query) contains(key, text string) {
 	if text != "" {
-		q.Terms = append(q.Terms, Term{key, []Value{Value("%" + text + "%")}})
+		q.Terms = append(q.Terms, Term{Key: key, Values: []Value{Value("%" + text + "%")}})
 	}
 }
 

@@ -2,11 +2,13 @@ package search
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/spelling"
 	"github.com/cl-slurm/cl-slurm/server/access"
 	"github.com/cl-slurm/cl-slurm/server/interpret"
 	"github.com/cl-slurm/cl-slurm/server/keywords"
@@ -56,6 +58,9 @@ func Read(ctx context.Context, a access.Access, u store.User, words []string) (k
 // Bundles returns the bundles that a search finds; or the number that it asks for, which is nil for the total of
 // nothing.
 func Bundles(ctx context.Context, a access.Access, u store.User, q keywords.Query) (uuids []string, number any, err error) {
+	if q.UsesValues() && a.SettleValues != nil {
+		a.SettleValues(ctx)
+	}
 	leave, err := a.TakeSearch(ctx, u)
 	if err != nil {
 		return nil, nil, err
@@ -63,13 +68,24 @@ func Bundles(ctx context.Context, a access.Access, u store.User, q keywords.Quer
 	defer leave()
 	if q.Aggregate() {
 		number, err = a.Store.MeasureBundles(ctx, u, q)
-		return nil, number, Error(err)
+	} else {
+		uuids, err = a.Store.SearchBundles(ctx, u, q)
 	}
-	uuids, err = a.Store.SearchBundles(ctx, u, q)
 	if err == nil {
 		err = CheckFound(len(uuids))
 	}
-	return uuids, nil, Error(err)
+	if zero := json.Number("0"); err == nil && len(uuids) == 0 && (number == nil || number == zero) {
+		err = mistake(q)
+	}
+	return uuids, number, Error(err)
+}
+
+// mistake refuses a search that has found nothing if it has a keyword that finds nothing in any store.
+func mistake(q keywords.Query) error {
+	if text := codalab.SearchMistake(q.Words, spelling.Nearest); text != "" {
+		return keywords.Refuse("%s", text)
+	}
+	return nil
 }
 
 // Worksheets returns the worksheets that a search by words finds.

@@ -177,6 +177,10 @@ func TestBackupIsRestoredWhole(t *testing.T) {
 		must(t, err)
 		_, err = openRaw(t, at).ExecContext(t.Context(), `INSERT INTO former_names (name, user_id) VALUES ('annie', '0')`)
 		must(t, err)
+		third := 1.0 / 3
+		must(t, s.SetValues(t.Context(), []store.Bundle{tree}, map[string][]store.Value{
+			tree.UUID: {{Path: "/s.json:acc", Number: &third, Text: "0.333"}, {Path: "/s.json:opt", Text: "adam"}},
+		}))
 		must(t, s.SetSeenQueues(t.Context(), []store.SeenQueue{{UserID: "0", WorkerID: "b-gpu", CheckIn: "{}", Seen: store.Time{Time: now}}}))
 		lost, err := s.NewUpload(tree.UUID) // an upload under way
 		must(t, errors.Join(err, lost.Close()))

@@ -76,11 +76,13 @@ type bundleRow struct {
 	MetadataJSON string `db:"metadata"`
 	CostJSON     string `db:"cost"`
 	// Columns for searches. Public is written with the permissions.
-	Public     int     `db:"public"`
-	Tags       *string `db:"tags"`
-	RunTime    *int64  `db:"run_time"`
-	WorkerUser string  `db:"worker_user"`
-	WorkerID   string  `db:"worker_id"`
+	Public  int     `db:"public"`
+	Tags    *string `db:"tags"`
+	RunTime *int64  `db:"run_time"`
+	// Valued is written by SetValues alone.
+	Valued     string `db:"valued"`
+	WorkerUser string `db:"worker_user"`
+	WorkerID   string `db:"worker_id"`
 }
 
 func (r bundleRow) bundle() (Bundle, error) {

@@ -1,9 +1,11 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -104,8 +106,11 @@ type statement struct {
 	dialect jsonDialect
 	viewer  User
 	table   string
-	conds   []string
-	args    []any
+	// join joins the table with another one that has at most one row for each row.
+	join     string
+	joinArgs []any
+	conds    []string
+	args     []any
 	// order is the default order. It follows the search's own order, and has the same direction.
 	order []orderTerm
 	// first comes before the search's order.
@@ -127,11 +132,11 @@ func (st *statement) where(cond string, args ...any) {
 
 // selecting returns the statement that selects columns of all matches, in no order.
 func (st *statement) selecting(columns string, columnArgs []any) (string, []any) {
-	query := "SELECT " + columns + " FROM " + st.table
+	query := "SELECT " + columns + " FROM " + st.table + st.join
 	if len(st.conds) > 0 {
 		query += " WHERE " + strings.Join(st.conds, " AND ")
 	}
-	return query, append(append([]any{}, columnArgs...), st.args...)
+	return query, slices.Concat(columnArgs, st.joinArgs, st.args)
 }
 
 // page returns the statement that selects columns of those matches that the search wants.
@@ -156,10 +161,15 @@ func (st *statement) sortBy(sort *keywords.Sort, key field) error {
 	if len(key.order) == 0 {
 		return keywords.Refuse("Cannot sort by %s", sort.Key)
 	}
-	st.where(key.present, key.sortArgs...)
+	args := key.sortArgs
+	if st.join = key.join; st.join != "" {
+		st.joinArgs, args = args, nil
+	} else {
+		st.where(key.present, args...)
+	}
 	var order []orderTerm
 	for _, sql := range key.order {
-		order = append(order, orderTerm{sql, key.sortArgs, sort.Descending, st.dialect.nulls})
+		order = append(order, orderTerm{sql, args, sort.Descending, cmp.Or(key.nulls, st.dialect.nulls)})
 	}
 	for _, o := range st.order {
 		o.descending = sort.Descending

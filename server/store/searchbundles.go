@@ -32,6 +32,15 @@ func (s *Store) bundleSearch(u User, q keywords.Query) (*statement, error) {
 
 // bundleTerm adds a condition on bundles.
 func (st *statement) bundleTerm(t keywords.Term) error {
+	switch {
+	case keywords.IsValue(t.Key):
+		st.value(t)
+		return nil
+	case t.Op == "!=":
+		return st.unlike(t)
+	case t.Op != "":
+		return st.compare(t)
+	}
 	switch t.Key {
 	case ".mine":
 		st.where(st.ownerColumn()+" = ?", st.viewer.ID)
@@ -70,6 +79,9 @@ func (st *statement) bundleTerm(t keywords.Term) error {
 // bundleField is a key of bundles: one that CodaLab's own server treats as special, or a key of their
 // metadata.
 func (st *statement) bundleField(key string) field {
+	if keywords.IsValue(key) {
+		return valueField(key)
+	}
 	switch key {
 	case "type", "bundle_type":
 		return exactColumn("bundles.bundle_type")

@@ -28,6 +28,10 @@ type field struct {
 	number   string
 	present  string
 	sortArgs []any
+	// join is a join with sortArgs that order needs, and that keeps only objects with the key; then order has no arguments.
+	join string
+	// nulls is the position of nulls in order, if it is not the database's.
+	nulls string
 }
 
 // column returns the field of a key whose values are texts of a column.

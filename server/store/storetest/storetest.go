@@ -46,9 +46,19 @@ func Fill(ctx context.Context, dir string, n int) error {
 // AddContents gives each bundle contents of one entry, of which there is no more than the directory that has them.
 func AddContents(ctx context.Context, dir string) error {
 	return inTx(ctx, dir, func(f *filler) {
-		f.add(`UPDATE bundles SET contents = uuid || '-00000000', entries = 1`)
+		f.add(`UPDATE bundles SET contents = uuid || '-00000000', valued = uuid || '-00000000', entries = 1`)
 		if f.err == nil {
 			f.err = f.makeDirectories(filepath.Join(dir, "bundles"))
+		}
+	})
+}
+
+// AddValues gives each bundle ten values in files, one of them /stats.json:acc.
+func AddValues(ctx context.Context, dir string) error {
+	return inTx(ctx, dir, func(f *filler) {
+		for _, path := range []string{"acc", "loss", "test/error", "test/f1", "train/error", "train/f1", "lr", "seed", "epoch", "seconds"} {
+			f.add(`INSERT INTO bundle_values (bundle_uuid, path, number, text)
+				SELECT uuid, ?, data_size % 9973 / 9973.0, data_size % 9973 / 9973.0 FROM bundles`, "/stats.json:"+path)
 		}
 	})
 }

@@ -1,0 +1,81 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jmoiron/sqlx"
+)
+
+// Value is a value in a file of a bundle's contents.
+type Value struct {
+	// Path is the genpath of the value, such as "/stats.json:test/error".
+	Path string
+	// Number is nil for a text that is no finite number.
+	Number *float64
+	Text   string
+}
+
+// ValuedAtOnce is the number of bundles whose values SetValues writes in one transaction at most.
+const ValuedAtOnce = changedAtOnce
+
+// Unvalued returns bundles whose contents the store has no values of, ValuedAtOnce of them at most, in the order of their
+// uuids after one of them. They have the fields that OpenContents needs, and their names and links.
+func (s *Store) Unvalued(ctx context.Context, after string) ([]Bundle, error) {
+	var rows []bundleRow
+	err := s.db.SelectContext(ctx, &rows, s.db.Rebind(`
+		SELECT uuid, contents, metadata FROM bundles WHERE valued <> contents AND uuid > ? ORDER BY uuid LIMIT ?`), after, ValuedAtOnce)
+	if err != nil {
+		return nil, rowError(err, "find bundles without values")
+	}
+	found := make([]Bundle, 0, len(rows))
+	for _, row := range rows {
+		b, err := row.bundle()
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, b)
+	}
+	return found, nil
+}
+
+// SetValues replaces the values of bundles, which Unvalued has returned, by those of the map. It leaves out a bundle whose
+// contents have changed since.
+func (s *Store) SetValues(ctx context.Context, bundles []Bundle, values map[string][]Value) error {
+	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
+		for _, b := range bundles {
+			if err := setValues(ctx, tx, b, values[b.UUID]); err != nil {
+				return fmt.Errorf("set values of bundle %s: %w", b.UUID, err)
+			}
+		}
+		return nil
+	})
+}
+
+func setValues(ctx context.Context, tx *sqlx.Tx, b Bundle, values []Value) error {
+	done, err := tx.ExecContext(ctx, tx.Rebind(`UPDATE bundles SET valued = ? WHERE uuid = ? AND contents = ?`), b.Contents, b.UUID, b.Contents)
+	if err != nil {
+		return err //nolint:wrapcheck // SetValues does
+	}
+	if n, err := done.RowsAffected(); err != nil || n == 0 {
+		return err //nolint:wrapcheck // SetValues does
+	}
+	if _, err := tx.ExecContext(ctx, tx.Rebind(`DELETE FROM bundle_values WHERE bundle_uuid = ?`), b.UUID); err != nil {
+		return err //nolint:wrapcheck // SetValues does
+	}
+	const inOne = 100 // rows of a statement
+	for part := range slices.Chunk(values, inOne) {
+		var args []any
+		for _, v := range part {
+			args = append(args, b.UUID, v.Path, v.Number, v.Text)
+		}
+		_, err := tx.ExecContext(ctx, tx.Rebind(`INSERT INTO bundle_values (bundle_uuid, path, number, text) VALUES `+
+			strings.TrimSuffix(strings.Repeat("(?, ?, ?, ?), ", len(part)), ", ")), args...)
+		if err != nil {
+			return err //nolint:wrapcheck // SetValues does
+		}
+	}
+	return nil
+}
