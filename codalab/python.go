@@ -66,6 +66,15 @@ func DecodeExact(data []byte) (any, error) {
 	return value, nil
 }
 
+// DecodePython is DecodeExact for what Python's json module writes: NaN and infinities, which are no JSON, become texts.
+func DecodePython(data []byte) (any, error) {
+	value, err := DecodeExact(data)
+	if err == nil {
+		return value, nil
+	}
+	return DecodeExact(quoteNonNumbers(data))
+}
+
 // PythonStr returns Python's str() of a JSON value. Scripts compare CodaLab's output with these texts.
 //
 // A json.Number keeps the difference between Python's int and float. A float64 does not, because

@@ -107,7 +107,7 @@ func TestAggregatesCountReadableBundlesOnly(t *testing.T) {
 		{"alice", "size=.sum", 6.0},
 		{"alice", "size=.sum .format=size", "6 bytes"},
 		{"alice", ".count .format=%.2f", "3.00"},
-		{"alice", "nosuch=1 size=.sum", nil},
+		{"alice", "exitcode=1 size=.sum", nil},
 		{"bob", ".count", 2.0},
 		{"bob", "size=.sum", 5.0},
 		{"bob", ".count first", 0.0},

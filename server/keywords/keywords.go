@@ -26,12 +26,13 @@ package keywords
 
 import (
 	"fmt"
-	"math"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
 // Bounds of a search. They keep the statements that the store makes of it small.
@@ -96,13 +97,10 @@ type Term struct {
 	Bound float64
 }
 
-// IsValue reports whether a key names a value in a file.
-func IsValue(key string) bool { return strings.HasPrefix(key, "/") }
-
 // UsesValues reports whether the search needs values in files.
 func (q Query) UsesValues() bool {
-	return q.Sort != nil && IsValue(q.Sort.Key) || IsValue(q.Sum) ||
-		slices.ContainsFunc(q.Terms, func(t Term) bool { return IsValue(t.Key) })
+	return q.Sort != nil && codalab.IsFileValue(q.Sort.Key) || codalab.IsFileValue(q.Sum) ||
+		slices.ContainsFunc(q.Terms, func(t Term) bool { return codalab.IsFileValue(t.Key) })
 }
 
 // Sort is an order by the values of a key. Objects without the key do not match.
@@ -135,7 +133,7 @@ func Parse(words []string) (Query, error) {
 		if !utf8.ValidString(word) || strings.Contains(word, "\x00") {
 			return Query{}, Refuse("A keyword must be UTF-8 text without null characters")
 		}
-		if !strings.HasPrefix(word, ".format=") && !IsValue(word) {
+		if !strings.HasPrefix(word, ".format=") && !codalab.IsFileValue(word) {
 			word = strings.ReplaceAll(word, ".*", "%")
 		}
 		if err := q.add(word); err != nil {
@@ -178,12 +176,8 @@ func (q *Query) add(word string) error {
 		q.Count = true
 		return nil
 	}
-	if IsValue(word) {
-		key, op, value := cutValue(word)
-		return q.addTerm(key, op, strings.ReplaceAll(value, ".*", "%"))
-	}
-	if m := compared.FindStringSubmatch(word); m != nil {
-		return q.addTerm(m[1], m[2], m[3])
+	if c, ok := codalab.ParseComparison(word); ok {
+		return q.addComparison(c)
 	}
 	key, value, found := strings.Cut(word, "=")
 	switch {
@@ -198,45 +192,40 @@ func (q *Query) add(word string) error {
 	case key == ".format":
 		q.Format = value
 	default:
-		return q.addTerm(key, "=", value)
+		q.addValues(key, value)
 	}
 	return nil
 }
 
-// compared is a word that compares a key with a value. No name of a bundle has such characters.
-var compared = regexp.MustCompile(`(?s)^([\pL\pN_/]+)(!=|<=|>=|<|>)(.*)$`)
-
-// cutValue splits a word with the key of a value in a file. The operator is the first one after the colon, if there is
-// one before the value: a name of a file may have "=" in it. It is empty if there is no operator.
-func cutValue(word string) (key, op, value string) {
-	m := regexp.MustCompile(`(?s)^(/[^:]*(?::.*?)?)(!=|<=|>=|=|<|>)(.*)$`).FindStringSubmatch(word)
-	if m == nil {
-		return word, "", ""
-	}
-	return m[1], m[2], m[3]
-}
-
-// addTerm adds a condition on the value of a key, or an order or a total.
-func (q *Query) addTerm(key, op, value string) error {
-	switch {
-	case op == "":
-		q.Terms = append(q.Terms, Term{Key: key})
-	case op == "=" && (value == ".sort" || value == ".sort-"):
-		q.Sort = &Sort{key, value == ".sort-"}
-	case op == "=" && value == ".sum":
-		q.Sum = key
-	case op == "=":
-		q.Terms = append(q.Terms, Term{Key: key, Values: split(value)})
-	case op == "!=":
-		q.Terms = append(q.Terms, Term{Key: key, Values: split(value), Op: op})
+// addComparison adds a condition on the value of a key, or an order or a total.
+func (q *Query) addComparison(c codalab.Comparison) error {
+	switch c.Op {
+	case "":
+		q.Terms = append(q.Terms, Term{Key: c.Key})
+	case "=":
+		q.addValues(c.Key, c.Value)
+	case "!=":
+		q.Terms = append(q.Terms, Term{Key: c.Key, Values: split(c.Value), Op: c.Op})
 	default:
-		bound, err := strconv.ParseFloat(value, 64)
-		if err != nil || math.IsNaN(bound) || math.IsInf(bound, 0) {
-			return Refuse("%s%s needs a number, not '%s'", key, op, value)
+		bound, ok := c.Bound()
+		if !ok {
+			return Refuse("%s%s needs a number, not '%s'", c.Key, c.Op, c.Value)
 		}
-		q.Terms = append(q.Terms, Term{Key: key, Op: op, Bound: bound})
+		q.Terms = append(q.Terms, Term{Key: c.Key, Op: c.Op, Bound: bound})
 	}
 	return nil
+}
+
+// addValues adds the condition that a key has one of some values, or an order or a total.
+func (q *Query) addValues(key, value string) {
+	switch value {
+	case ".sort", ".sort-":
+		q.Sort = &Sort{key, value == ".sort-"}
+	case ".sum":
+		q.Sum = key
+	default:
+		q.Terms = append(q.Terms, Term{Key: key, Values: split(value)})
+	}
 }
 
 // contains adds the condition that a value contains the text. All values contain an empty one.

@@ -3,6 +3,7 @@ package store
 import (
 	"strings"
 
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/keywords"
 )
 
@@ -33,7 +34,7 @@ func (s *Store) bundleSearch(u User, q keywords.Query) (*statement, error) {
 // bundleTerm adds a condition on bundles.
 func (st *statement) bundleTerm(t keywords.Term) error {
 	switch {
-	case keywords.IsValue(t.Key):
+	case codalab.IsFileValue(t.Key):
 		st.value(t)
 		return nil
 	case t.Op == "!=":
@@ -79,7 +80,7 @@ func (st *statement) bundleTerm(t keywords.Term) error {
 // bundleField is a key of bundles: one that CodaLab's own server treats as special, or a key of their
 // metadata.
 func (st *statement) bundleField(key string) field {
-	if keywords.IsValue(key) {
+	if codalab.IsFileValue(key) {
 		return valueField(key)
 	}
 	switch key {

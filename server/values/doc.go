@@ -31,7 +31,6 @@ const (
 	maxFiles   = 64        // that are read
 	maxRead    = 1 << 20   // bytes of all files together
 	maxFile    = 256 << 10 // bytes of a JSON or YAML file
-	maxLine    = 64 << 10  // bytes of a line
 	maxValues  = 1_000
 	maxKeys    = 6   // levels of keys
 	maxPath    = 250 // bytes of a path

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/contents"
+	"github.com/cl-slurm/cl-slurm/internal/rows"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -101,26 +102,28 @@ func (f *finder) file(p, name string, size int64) error {
 		text, err := f.read(p, 0, size)
 		f.add(prefix, parseDocument(text), 0)
 		return err
-	case lines:
-		end, err := f.end(p, size)
-		f.add(prefix+"-1:", parseLine(lastLine(end, size)), 0)
-		return err
 	case table:
-		head, err := f.read(p, 0, min(size, maxLine))
-		if err != nil {
-			return err
+		row, err := f.lastRow(p, rows.KindOf(name), size)
+		if row != nil {
+			f.add(prefix+"-1:", row, 0)
 		}
-		end, err := f.end(p, size)
-		f.add(prefix+"-1:", parseRow(head, lastLine(end, size)), 0)
 		return err
 	}
 	return nil
 }
 
-// end reads the last bytes of a file.
-func (f *finder) end(p string, size int64) (string, error) {
-	from := max(0, size-maxLine)
-	return f.read(p, from, size-from)
+// lastRow reads the last row of a file of rows.
+func (f *finder) lastRow(p string, kind rows.Kind, size int64) (map[string]any, error) {
+	head := ""
+	if kind == rows.CSV {
+		var err error
+		if head, err = f.read(p, 0, min(size, rows.MaxLine)); err != nil {
+			return nil, err
+		}
+	}
+	from := max(0, size-rows.MaxLine)
+	end, err := f.read(p, from, size-from)
+	return rows.Last(kind, head, end, size), err
 }
 
 // read reads a section of a file; nothing if too many bytes were read before.
