@@ -129,6 +129,7 @@ func (c *cli) root() *cobra.Command {
 	root.SetHelpCommandGroupID(groupOther)
 	root.SetCompletionCommandGroupID(groupOther)
 	root.AddCommand(program.ManCommand(c.Process))
+	c.installsCompletion(root)
 	cobra.EnableCommandSorting = false
 	// A wrong number of arguments counts as a wrong command line, like a wrong flag.
 	for _, cmd := range root.Commands() {
@@ -172,7 +173,7 @@ func (c *cli) commandGroups() []group {
 			c.uinfoCommand(), c.usageCommand(), c.ueditCommand(), c.ufarewellCommand(), c.ulsCommand(), c.passwdCommand(), c.sessionsCommand(),
 		}},
 		{"Commands for the site", []*cobra.Command{c.queuesCommand(), c.workersCommand(), c.tokenCommand()}},
-		{groupOther, []*cobra.Command{c.statusCommand(), c.aliasCommand(), c.configCommand(), c.loginCommand(), c.logoutCommand()}},
+		{groupOther, []*cobra.Command{c.statusCommand(), c.doctorCommand(), c.aliasCommand(), c.configCommand(), c.loginCommand(), c.logoutCommand()}},
 	}
 }
 

@@ -1,63 +1,24 @@
 package probe
 
-import (
-	"fmt"
+import "github.com/cl-slurm/cl-slurm/internal/checklist"
 
-	"github.com/cl-slurm/cl-slurm/internal/termtext"
-)
+// Check is the result for one thing that runs need.
+type Check = checklist.Check
 
 // Verdict is the result of a check.
-type Verdict string
+type Verdict = checklist.Verdict
 
 // The verdicts. A first job runs in spite of warnings.
 const (
-	OK      Verdict = "ok"
-	Warning Verdict = "warning"
-	Failed  Verdict = "failed"
+	OK      = checklist.OK
+	Warning = checklist.Warning
+	Failed  = checklist.Failed
 )
 
-// Check is the result for one thing that runs need.
-type Check struct {
-	// Name is a key of the configuration, such as "queue.gpu.partition", or another
-	// word where the check is about no key.
-	Name    string  `json:"check"`
-	Verdict Verdict `json:"verdict"`
-	// Found is the finding, Means its consequence for runs, and Do the advice about it. None ends with a full stop.
-	Found string `json:"found"`
-	Means string `json:"means,omitempty"`
-	Do    string `json:"do,omitempty"`
-	// Unreachable is set where something did not answer: a later try may go well.
-	Unreachable bool `json:"away,omitempty"`
-}
-
 // Passed returns a check without a fault.
-func Passed(name, format string, args ...any) Check {
-	return Check{Name: name, Verdict: OK, Found: fmt.Sprintf(format, args...)}
-}
-
-// Meaning returns the check with a consequence for runs.
-func (c Check) Meaning(means string) Check {
-	c.Means = means
-	return c
-}
+func Passed(name, format string, args ...any) Check { return checklist.Passed(name, format, args...) }
 
 // Fault returns a check with a fault.
 func Fault(v Verdict, name, found, means, do string) Check {
-	return Check{Name: name, Verdict: v, Found: found, Means: means, Do: do}
-}
-
-// Text returns the finding, its consequence and the advice as one line.
-func (c Check) Text() string {
-	text := c.Found
-	for _, more := range []string{c.Means, c.Do} {
-		if more != "" {
-			text += "; " + more
-		}
-	}
-	return text
-}
-
-// Line returns the check as cl-bridge doctor and cl-worker probe print it.
-func (c Check) Line() string {
-	return fmt.Sprintf("%-8s %s: %s", c.Verdict, c.Name, termtext.Line(c.Text()))
+	return checklist.Fault(v, name, found, means, do)
 }

@@ -5,20 +5,20 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/cl-slurm/cl-slurm/worker/probe"
+	"github.com/cl-slurm/cl-slurm/internal/checklist"
 )
 
 // Check is the result for one thing that a first job needs.
-type Check = probe.Check
+type Check = checklist.Check
 
 // Verdict is the result of a check.
-type Verdict = probe.Verdict
+type Verdict = checklist.Verdict
 
 // The verdicts. A first job runs in spite of warnings.
 const (
-	OK      = probe.OK
-	Warning = probe.Warning
-	Failed  = probe.Failed
+	OK      = checklist.OK
+	Warning = checklist.Warning
+	Failed  = checklist.Failed
 )
 
 func ok(name, format string, args ...any) Check {
@@ -38,15 +38,7 @@ func unreachable(name, found, do string) Check {
 }
 
 // HasFailed reports whether any check failed, and whether each failed one is Unreachable.
-func HasFailed(checks []Check) (one, allUnreachable bool) {
-	allUnreachable = true
-	for _, c := range checks {
-		if c.Verdict == Failed {
-			one, allUnreachable = true, allUnreachable && c.Unreachable
-		}
-	}
-	return one, one && allUnreachable
-}
+func HasFailed(checks []Check) (one, allUnreachable bool) { return checklist.HasFailed(checks) }
 
 // nearest returns the known word that was probably meant; empty where none is near.
 func nearest(word string, known []string) string {
