@@ -102,11 +102,11 @@ func (s *transferSite) checkSweep(t *testing.T, members int) {
 const leastCalls = 6
 
 // forEachCall runs a test for each call that a command makes: the connection breaks before or after the server has
-// carried the call out, once or for good.
-func forEachCall(t *testing.T, test func(t *testing.T, number int, carriedOut, closed bool) (calls int)) {
+// carried the call out, and all later ones do too where closed is set.
+func forEachCall(t *testing.T, ends []bool, test func(t *testing.T, number int, carriedOut, closed bool) (calls int)) {
 	t.Helper()
 	for _, carriedOut := range []bool{false, true} {
-		for _, closed := range []bool{false, true} {
+		for _, closed := range ends {
 			number := 1
 			for ; test(t, number, carriedOut, closed) >= number; number++ {
 				if t.Failed() {
@@ -122,7 +122,7 @@ func forEachCall(t *testing.T, test func(t *testing.T, number int, carriedOut, c
 
 func TestSweepThatIsInterruptedAtAnyCallIsCompletedByTheSameCommand(t *testing.T) {
 	t.Parallel()
-	forEachCall(t, func(t *testing.T, number int, carriedOut, closed bool) int {
+	forEachCall(t, []bool{false, true}, func(t *testing.T, number int, carriedOut, closed bool) int {
 		t.Helper()
 		s := newTransferSite(t, 1<<40)
 		calls := s.breakOn(number, carriedOut, closed)
@@ -137,7 +137,7 @@ func TestSweepThatIsInterruptedAtAnyCallIsCompletedByTheSameCommand(t *testing.T
 
 func TestSweepThatIsInterruptedAtAnyCallIsCompletedFromAnotherMachine(t *testing.T) {
 	t.Parallel()
-	forEachCall(t, func(t *testing.T, number int, carriedOut, closed bool) int {
+	forEachCall(t, []bool{true}, func(t *testing.T, number int, carriedOut, closed bool) int {
 		t.Helper()
 		s := newTransferSite(t, 1<<40)
 		s.mustRun(t, sweepArgs...)
@@ -216,6 +216,32 @@ func TestSweepThatTheServerRefusesLeavesNothing(t *testing.T) {
 	sheets, err := s.api.SearchWorksheets(t.Context(), ".mine")
 	if err != nil || len(sheets) != 1 { // the home worksheet
 		t.Errorf("%d worksheets, %v", len(sheets), err)
+	}
+}
+
+// CodaLab's own server writes a line for each wrong run, and takes no title with other characters than ASCII.
+func TestRefusalOfManyRunsIsOneSentence(t *testing.T) {
+	t.Parallel()
+	s := newTransferSite(t, 1<<40)
+	s.on(http.MethodPost, "/rest/bundles", func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
+		http.Error(w, strings.Repeat("Unsupported character detected, use ascii characters\n", 3), http.StatusBadRequest)
+	})
+	title := ""
+	s.on(http.MethodPatch, "/rest/worksheets", func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		title = string(body)
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		next.ServeHTTP(w, r)
+	})
+	r := s.cl(t.Context(), nil, "run", "--each", "x=1..3", "echo größe 𝔸 {x}")
+	if want := "UsageError: Unsupported character detected, use ascii characters"; r.err == nil || r.err.Error() != want {
+		t.Errorf("%v, %s", r.err, r.stderr)
+	}
+	if !strings.Contains(title, `"Sweep: echo gr??e ? {x}"`) {
+		t.Errorf("the title is set by %s", title)
 	}
 }
 

@@ -84,7 +84,10 @@ func (c *cli) createSweep(ctx context.Context, worksheet string, specs []string,
 		return c.unfinishedSweep(ctx, s, created, err)
 	}
 	c.noteSweepReaders(ctx, s, made)
-	if err := c.printSweepMade(s, made, len(members)); err != nil || !o.wait {
+	if !c.asJSON || !o.wait { // the end of the wait is one value of JSON
+		err = c.printSweepMade(s, made, len(members))
+	}
+	if err != nil || !o.wait {
 		return err
 	}
 	return c.waitForSweep(ctx, s)
@@ -211,16 +214,28 @@ func (s *sweep) begin(ctx context.Context, parent client.Worksheet, d sweepDefin
 			return err
 		}
 	}
-	title := "Sweep: " + termtext.OneLine(d.Command)
-	if short := []rune(title); len(short) > 200 {
-		title = string(short[:200]) + "..."
-	}
+	title := sweepTitle(d.Command)
 	tags := codalab.WithMaxParallel([]string{codalab.SweepMark}, parallel)
 	change := client.WorksheetChange{UUID: s.sheet.UUID, WorksheetEdit: codalab.WorksheetEdit{Title: &title, Tags: &tags}}
 	if err := s.UpdateWorksheet(ctx, change); err != nil {
 		return err
 	}
 	return s.define(ctx, d)
+}
+
+// sweepTitle returns the title of a sweep's worksheet. CodaLab's own server takes 255 characters of ASCII: after another one
+// it fails each search that meets the worksheet.
+func sweepTitle(command string) string {
+	title := []rune("Sweep: " + termtext.OneLine(command))
+	for i, c := range title {
+		if c > '~' {
+			title[i] = '?'
+		}
+	}
+	if len(title) > 200 {
+		return string(title[:200]) + "..."
+	}
+	return string(title)
 }
 
 // define writes a new definition, and then removes the old ones.

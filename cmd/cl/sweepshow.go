@@ -185,5 +185,5 @@ func countStates(states map[string]int, members int) string {
 	}) {
 		parts = append(parts, fmt.Sprintf("%d %s", states[state], state))
 	}
-	return termtext.Count(int64(members), "member") + ": " + strings.Join(parts, ", ")
+	return strings.TrimSuffix(termtext.Count(int64(members), "member")+": "+strings.Join(parts, ", "), ": ")
 }

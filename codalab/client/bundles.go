@@ -8,6 +8,7 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -248,6 +249,9 @@ func (c *Client) CreateBundles(ctx context.Context, list []NewBundle) ([]BundleI
 	err := c.do(ctx, call{
 		method: http.MethodPost, path: "/bundles", query: list[0].query(""), json: codalab.NewDocument(objects), within: manyWithin,
 	}, &doc)
+	if refused, ok := errors.AsType[*codalab.Error](err); ok { // CodaLab's own server writes a line for each wrong bundle
+		refused.Message = strings.Join(slices.Compact(strings.Split(refused.Message, "\n")), "\n")
+	}
 	if err != nil {
 		return nil, err
 	}
