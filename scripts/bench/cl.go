@@ -22,6 +22,7 @@ func benchCl(ctx context.Context) {
 	measureSections([]section{
 		{"calls", inMemory, func(dir string) { benchCalls(ctx, dir) }},
 		{"lists", inMemory, func(dir string) { benchLists(ctx, dir) }},
+		{"sweep", inMemory, func(dir string) { benchSweep(ctx, dir) }},
 		{"large", inMemory, func(dir string) { benchLargeTransfer(ctx, dir) }},
 		{"small", inMemory, func(dir string) { benchSmallTransfer(ctx, dir) }},
 	})
