@@ -114,3 +114,11 @@ func (c *console) ends(code int) {
 		}
 	}
 }
+
+// types presses keys.
+func (c *console) types(keys string) {
+	c.t.Helper()
+	if _, err := io.WriteString(c.master, keys); err != nil {
+		c.t.Fatal(err)
+	}
+}

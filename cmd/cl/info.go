@@ -155,6 +155,15 @@ func (c *cli) printFields(ctx context.Context, at *workspace, bundles []client.B
 
 // printInfo prints a bundle (bundle_cli.py: print_basic_info), and more of it with -v.
 func (c *cli) printInfo(ctx context.Context, at *workspace, me codalab.User, b client.BundleInfo, o infoOptions) error {
+	lines := c.infoLines(ctx, at, me, b, o)
+	if err := c.printPainted(lines, b.State); err != nil || !o.verbose {
+		return err
+	}
+	return c.printContents(ctx, at, b.UUID)
+}
+
+// infoLines is the text of a bundle.
+func (c *cli) infoLines(ctx context.Context, at *workspace, me codalab.User, b client.BundleInfo, o infoOptions) []string {
 	var lines []string
 	add := func(key, value string) {
 		// No line of a value looks like another key's.
@@ -210,10 +219,7 @@ func (c *cli) printInfo(ctx context.Context, at *workspace, me codalab.User, b c
 	if o.verbose {
 		lines = append(lines, relatedLines(at, b)...)
 	}
-	if err := c.printPainted(lines, b.State); err != nil || !o.verbose {
-		return err
-	}
-	return c.printContents(ctx, at, b.UUID)
+	return lines
 }
 
 // isStale reports whether a key of metadata describes a wait that is over.
