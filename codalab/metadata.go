@@ -206,11 +206,11 @@ func (k MetadataKey) check(value any) (any, error) {
 	return nil, bad
 }
 
-// checkAmount refuses a number of CPUs or GPUs below the least that a run can have.
+// checkAmount refuses a negative number of CPUs or GPUs. A run that asks for no CPU gets one (codalab/server/bundle_manager.py:
+// _compute_request_cpus).
 func (k MetadataKey) checkAmount(n int64) error {
-	least, ok := map[string]int64{"request_cpus": 1, "request_gpus": 0}[k.Key]
-	if ok && n < least {
-		return fmt.Errorf("Metadata value for %s should be at least %d, was %d", k.Key, least, n)
+	if n < 0 && (k.Key == "request_cpus" || k.Key == "request_gpus") {
+		return fmt.Errorf("Metadata value for %s should be at least 0, was %d", k.Key, n)
 	}
 	return nil
 }

@@ -22,12 +22,12 @@ func normalizeArgs(root *cobra.Command, args []string) ([]string, error) {
 		}
 		args = append(args, command)
 	}
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
 	verb := verbOf(root, args)
 	if verb < 0 || strings.HasPrefix(args[verb], "__complete") {
 		return args, nil
 	}
-	root.InitDefaultHelpCmd()
-	root.InitDefaultCompletionCmd()
 	cmd, _, err := root.Find(args[verb : verb+1])
 	switch {
 	case err != nil || cmd == root:

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/argparse"
@@ -47,9 +48,10 @@ type cli struct {
 	entered string
 }
 
-// usagef returns an error with exit code 2, for a command line that cl rejects before it sends anything. The text has
+// usagef returns an error with exit code 1, as CodaLab's cl does, for a command line that cl rejects before it sends
+// anything. The text has
 // the form of the server's refusals.
-func usagef(format string, args ...any) error { return program.Usage(refusef(format, args...)) }
+func usagef(format string, args ...any) error { return refusef(format, args...) }
 
 // refusef returns an error with exit code 1 for a request that cl refuses.
 func refusef(format string, args ...any) error { return fmt.Errorf("UsageError: "+format, args...) }
@@ -75,7 +77,7 @@ func (c *cli) run(ctx context.Context) (err error) {
 		return &explained{error: err, text: fmt.Sprintf("no server is chosen, and none answers at %s: "+
 			"cl work http://SERVER:2900:: chooses one, or set CL_SERVER", c.fallback)}
 	}
-	return explain(err)
+	return explain(c.tellPlace(ctx, err))
 }
 
 const rootHelp = `cl uploads data, runs commands on it on a cluster, and shows the results.
@@ -178,9 +180,15 @@ func (c *cli) commandGroups() []group {
 }
 
 // commandLineError is the error of a command line that does not parse, with exit code 2 (bundle_cli.py:
-// CodaLabArgumentParser.error).
+// CodaLabArgumentParser.error); with 1 for a size or a time, which CodaLab's cl reads later.
 func commandLineError(cmd *cobra.Command, err error) error {
-	return program.Usage(fmt.Errorf("%s: error: %w", cmd.CommandPath(), argparse.WrongValue(err)))
+	wrong := fmt.Errorf("%s: error: %w", cmd.CommandPath(), argparse.WrongValue(err))
+	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		if _, ok := invalid.GetFlag().Value.(*spelled); ok {
+			return wrong
+		}
+	}
+	return program.Usage(wrong)
 }
 
 // unknownCommand is the error for a command that does not exist.

@@ -35,7 +35,7 @@ func verbs() []verb {
 		{"make", "", metadataOfAll + "allow-failed-dependencies store edit/e worksheet-spec/w", ""},
 		{
 			"run", "", metadataOfAll + requestsOfRun + "worksheet-spec/w after_sort_key/a memoize/m interactive/i edit/e wait/W tail/t verbose/v",
-			"with `-W` and `-t` it fails if the run does; it warns of a time below a minute and of memory below 4 MiB; `--interactive` is refused; `--secret` gives it secrets of its owner; `--resume N` gives it the tag `resume=N`, by which a bridge lets it go on after an interruption; `--each` and `--each-line` make many runs with different settings (`cl sweep`), whose tags tell them, `--max-parallel` on `cl-server` alone; on `cl-server` it warns of a queue that is not there, and refuses what its queue can never run",
+			"with `-W` and `-t` it fails if the run does; it warns of a time below a minute and of memory below 4 MiB, and refuses a time, memory or disk of 0; `--interactive` is refused; `--secret` gives it secrets of its owner; `--resume N` gives it the tag `resume=N`, by which a bridge lets it go on after an interruption; `--each` and `--each-line` make many runs with different settings (`cl sweep`), whose tags tell them, `--max-parallel` on `cl-server` alone; on `cl-server` it warns of a queue that is not there, and refuses what its queue can never run",
 		},
 		{
 			"edit", "e", "name/n tags/T description/d freeze unfreeze anonymous not-anonymous worksheet-spec/w field/f",
@@ -163,8 +163,11 @@ Of the commands of CodaLab's own `+"`cl`"+`, %d are the same here, with the same
 differ on purpose, and %d are absent. Tests play the same scripts, of a thousand commands, with both, and fail at a
 difference that is not in a table of theirs (`+"`cmd/cl/recorded_differences_test.go`"+`). For all commands:
 
-- What `+"`cl`"+` itself refuses ends with exit code 2, also where CodaLab's ends with 1, and sends nothing. The
-  refusal is one sentence, with the nearest right word. An unknown field is such a mistake.
+- What `+"`cl`"+` itself refuses ends with CodaLab's exit code, 1 or 2, and sends nothing. The refusal is one sentence,
+  with the nearest right word. An unknown field is such a mistake.
+- Two percent signs in a command stand for one: `+"`date +%%Y-%%m`"+`. CodaLab's cl has no way to write that.
+- Times for people are in the zone of the machine, and name it.
+- The error about a name that no bundle on the worksheet has tells where the user's newest bundle of that name is.
 - Standard output has what scripts read, and nothing else: notes, and progress on a terminal, are on standard error.
 - `+"`--json`"+` prints JSON, and `+"`--server`"+` names the server for one call.
 - Sizes and times are also read as `+"`8GiB`, `1h30m` and `1:30:00`"+`, and sent as CodaLab writes them.

@@ -2,7 +2,8 @@ package main
 
 import (
 	"context"
-	"regexp"
+	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -20,6 +21,9 @@ type keyedTarget struct{ key, target string }
 //	:a.txt        a.txt:a.txt
 //	:d/sub/f      sub/f:d/sub/f
 //	'cat %a.txt%' b1:a.txt, and the command is 'cat b1'
+//	'date +%%Y'   nothing, and the command is 'date +%Y'
+//
+// Two percent signs are ours: CodaLab's own cl has no sign for one.
 func desugar(specs []string, command string) ([]keyedTarget, string, error) {
 	var list []keyedTarget
 	for _, spec := range specs {
@@ -28,19 +32,50 @@ func desugar(specs []string, command string) ([]keyedTarget, string, error) {
 			return nil, "", err
 		}
 	}
-	marked := regexp.MustCompile(`^([^%]*)%([^%]+)%(.*)$`)
-	done := ""
+	var done strings.Builder
 	for {
-		m := marked.FindStringSubmatch(command)
-		if m == nil {
-			return list, done + command, disjoint(list)
+		before, rest, marked := strings.Cut(command, "%")
+		done.WriteString(before)
+		if !marked {
+			return list, done.String(), disjoint(list)
 		}
-		longer, key, err := addTarget(list, m[2])
+		if literal, ok := strings.CutPrefix(rest, "%"); ok {
+			done.WriteByte('%')
+			command = literal
+			continue
+		}
+		spec, after, closed := strings.Cut(rest, "%")
+		if !closed {
+			done.WriteString("%" + rest)
+			return list, done.String(), disjoint(list)
+		}
+		longer, key, err := addTarget(list, spec)
 		if err != nil {
-			return nil, "", err
+			return nil, "", percentHint(err, spec)
 		}
-		list, done, command = longer, done+m[1]+key, m[3]
+		done.WriteString(key)
+		list, command = longer, after
 	}
+}
+
+// percentHint adds to an error about a bundle between percent signs that these have a meaning.
+func percentHint(err error, spec string) error {
+	return &explained{error: err, text: fmt.Sprintf("%s. %%%s%% in the command names a bundle: write %%%% for a percent sign",
+		strings.TrimSuffix(explain(err).Error(), "."), spec)}
+}
+
+// orPercentHint adds the hint if a bundle that is not there is one of the command's.
+func orPercentHint(err error, command string) error {
+	missing, ok := errors.AsType[*notHere](err)
+	if !ok || !isNotFound(err) {
+		return err
+	}
+	for _, spec := range missing.specs {
+		if strings.Contains(command, "%"+spec+"%") && missing.names(spec) {
+			return percentHint(err, spec)
+		}
+	}
+	return err
 }
 
 // addTarget adds a dependency to a list, unless the list has it already, and returns its key.

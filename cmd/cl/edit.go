@@ -118,6 +118,9 @@ func (c *cli) editBundle(ctx context.Context, worksheet, spec string, edit codal
 			return refusef("No change made; aborting")
 		}
 	}
+	if err := checkRequests(edit.Metadata); err != nil {
+		return err
+	}
 	c.warnOfSmallRequests(edit.Metadata)
 	if err := codalab.CheckMetadata(b.Type, edit.Metadata, false); err != nil {
 		return usagef("%v", err)

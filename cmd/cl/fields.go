@@ -195,7 +195,7 @@ func formatMetadata(key string, value any) string {
 	}
 	switch {
 	case slices.Contains([]string{"created", "started", "last_updated"}, key):
-		return m.Time(key).Format("2006-01-02 15:04:05")
+		return clockTime(m.Time(key))
 	case slices.Contains([]string{"data_size", "memory", "memory_max", "gpu_memory_max"}, key):
 		if n := m.Int(key); n < 1024 {
 			return fmt.Sprintf("%d bytes", n)
@@ -205,11 +205,16 @@ func formatMetadata(key string, value any) string {
 		return codalab.FormatEnergy(m.Int(key))
 	case key == "cpu_hours" || key == "gpu_hours":
 		return fmt.Sprintf("%.2f", m.Float(key))
+	case strings.HasSuffix(key, "_usage"):
+		return fmt.Sprintf("%.3g", m.Float(key))
 	case key == "time" || strings.HasPrefix(key, "time_"):
 		return codalab.FormatDuration(time.Duration(m.Float(key) * float64(time.Second)))
 	}
 	return formatTyped(key, m)
 }
+
+// clockTime is a time for people: that of this machine's zone, with the zone.
+func clockTime(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05 MST") }
 
 // formatTyped formats the value of m's key. A whole number has a decimal point if the key's
 // type is float.

@@ -35,6 +35,7 @@ func (c *cli) helpCommand(root *cobra.Command) *cobra.Command {
 		case *verbose:
 			return allHelp(c.Stdout, root, *markdown)
 		}
+		root.InitDefaultHelpFlag()
 		return root.Help()
 	}
 	return cmd

@@ -53,7 +53,7 @@ func (c *cli) showHistories(ctx context.Context, worksheet string, specs []strin
 func (c *cli) printHistory(events []codalab.BundleEvent) error {
 	var rows [][]string
 	for _, e := range events {
-		rows = append(rows, []string{time.Unix(e.Time, 0).Format("2006-01-02 15:04:05"), eventUser(e), eventText(e)})
+		rows = append(rows, []string{clockTime(time.Unix(e.Time, 0)), eventUser(e), eventText(e)})
 	}
 	return printTable(c.Stdout, []column{{name: "time"}, {name: "user"}, {name: "action"}}, rows)
 }

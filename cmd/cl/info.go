@@ -75,11 +75,38 @@ func (c *cli) showBundles(ctx context.Context, worksheet string, specs []string,
 		return err
 	}
 	if slices.ContainsFunc(specs, func(s string) bool { return strings.ContainsAny(s, "/:") }) { // on another worksheet or server
+		typed := slices.Clone(specs)
+		for i, s := range specs {
+			specs[i] = twoSlashes(s)
+		}
 		if at, specs, err = c.bundleUUIDs(ctx, worksheet, specs); err != nil {
-			return err
+			return orFileHint(err, typed)
 		}
 	}
 	return c.printBundles(ctx, at, specs, o)
+}
+
+// orFileHint adds to an error about a worksheet that is not there that info takes no files.
+func orFileHint(err error, specs []string) error {
+	for _, s := range specs {
+		if worksheet, _, ok := strings.Cut(s, "/"); ok && isNotFound(err) && strings.Contains(err.Error(), "'"+worksheet+"'") {
+			return &explained{error: err, text: fmt.Sprintf("%v: cl info takes WORKSHEET/BUNDLE, and cl cat %s prints a file of a bundle", explain(err), s)}
+		}
+	}
+	return err
+}
+
+// twoSlashes returns WORKSHEET//BUNDLE for WORKSHEET/BUNDLE, which info alone takes, because the server of CodaLab's own cl
+// resolves it (codalab/lib/canonicalize.py: get_bundle_uuid).
+func twoSlashes(spec string) string {
+	instance, rest := "", spec
+	if before, after, ok := splitInstance(spec); ok {
+		instance, rest = before+"::", after
+	}
+	if worksheet, bundle, ok := strings.Cut(rest, "/"); ok && worksheet != "" && bundle != "" && !strings.HasPrefix(bundle, "/") {
+		rest = worksheet + "//" + bundle
+	}
+	return instance + rest
 }
 
 func (c *cli) printBundles(ctx context.Context, at *workspace, specs []string, o infoOptions) error {
@@ -106,7 +133,7 @@ func (c *cli) printBundles(ctx context.Context, at *workspace, specs []string, o
 	bundles, err := at.Bundles(ctx, sheet, specs, include...)
 	switch {
 	case err != nil:
-		return err
+		return &notHere{error: err, at: at, specs: specs}
 	case len(fields) > 0:
 		return c.printFields(ctx, at, bundles, fields)
 	case c.asJSON:
@@ -168,7 +195,7 @@ func (c *cli) infoLines(ctx context.Context, at *workspace, me codalab.User, b c
 	add := func(key, value string) {
 		// No line of a value looks like another key's.
 		value = strings.ReplaceAll(value, "\n", "\n"+strings.Repeat(" ", 28))
-		lines = append(lines, fmt.Sprintf("%-26s: %s", key, value))
+		lines = append(lines, fmt.Sprintf("%-26s: %s", termtext.OneLine(key), value))
 	}
 	for _, key := range []string{"bundle_type", "uuid", "state", "command", "frozen", "is_anonymous"} {
 		v, _ := attribute(b.Bundle, key)

@@ -274,14 +274,9 @@ func cell(b client.BundleInfo, field string) string {
 			return string(short[:min(48, len(short))]) + "..."
 		}
 		return line
-	case "data_size", "created":
-		if !b.Metadata.Has(field) {
-			return ""
-		}
-		return formatMetadata(field, b.Metadata[field])
 	}
 	if v := fieldOf(b, field); v != nil {
-		return codalab.PythonStr(v)
+		return formatMetadata(field, v)
 	}
 	return ""
 }

@@ -98,6 +98,9 @@ func (c *cli) checkNew(ctx context.Context, bundleType string, m codalab.Metadat
 	if err := checkName(m.String("name")); err != nil {
 		return err
 	}
+	if err := checkRequests(m); err != nil {
+		return err
+	}
 	c.warnOfSmallRequests(m)
 	if err := codalab.CheckMetadata(bundleType, m, true); err != nil {
 		return usagef("%v", err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -48,13 +49,17 @@ func callCounted(t *testing.T, args ...string) outcome {
 	return outcome{program.Code(t.Context(), err), out.String(), errs.String(), requests.Load()}
 }
 
-// refused fails unless cl refused a command line in one sentence, with exit code 2, and sent nothing.
+// refused fails unless cl refused a command line in one sentence, with CodaLab's exit code, and sent nothing.
 func refused(t *testing.T, args []string, words string) {
 	t.Helper()
 	got := callCounted(t, args...)
+	want := program.ExitUsage // of CodaLab's parser of command lines; what is read after that ends with 1
+	if strings.HasPrefix(got.errors, "UsageError: ") || regexp.MustCompile(`error: --\S+ needs a (size|time)`).MatchString(got.errors) {
+		want = program.ExitFailure
+	}
 	switch {
-	case got.code != program.ExitUsage:
-		t.Errorf("cl %q: exit code %d, want 2: %s", args, got.code, got.errors)
+	case got.code != want:
+		t.Errorf("cl %q: exit code %d, want %d: %s", args, got.code, want, got.errors)
 	case got.requests > 0:
 		t.Errorf("cl %q sent %d requests", args, got.requests)
 	case got.out != "" || strings.Count(got.errors, "\n") != 1:
@@ -67,7 +72,7 @@ func refused(t *testing.T, args []string, words string) {
 // leastArgs are arguments with which each command's line is complete.
 func leastArgs() map[string][]string {
 	return map[string][]string{
-		"upload": {"nosuchfile"}, "make": {"a"}, "run": {"true"}, "edit": {"a"}, "detach": {"a"}, "rm": {"a"}, "search": {"a"}, "ls": {},
+		"upload": {"nosuchfile"}, "make": {"a"}, "run": {"true"}, "edit": {"a"}, "detach": {"a"}, "rm": {"a"}, "du": {}, "search": {"a"}, "ls": {},
 		"info": {"a"}, "cat": {"a"}, "wait": {"a"}, "top": {}, "download": {"a"}, "mimic": {"a"}, "macro": {"m", "a"}, "kill": {"a"},
 		"write": {"a/b", "x"}, "netcat": {"a", "80", "x"}, "store": {"ls"}, "secret": {"ls"}, "sweep": {"ls"}, "new": {"a"}, "add": {"text", "x"}, "wadd": {"a", "b"}, "work": {},
 		"print": {}, "wedit": {}, "wrm": {"a"}, "wls": {}, "gls": {}, "gnew": {"g"}, "grm": {"g"}, "ginfo": {"g"}, "uadd": {"u", "g"},

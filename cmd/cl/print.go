@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"math"
 	"strings"
 
@@ -34,7 +36,7 @@ func (c *cli) printCommand() *cobra.Command {
 		case c.asJSON:
 			return c.printJSON(viewItems(w))
 		case *raw:
-			return c.printLines(itemLines(w.Items))
+			return printRaw(contentsTo(c.Stdout), itemLines(w.Items))
 		}
 		return c.printWorksheet(cmd.Context(), at, w)
 	}
@@ -71,6 +73,16 @@ func viewItems(w client.Worksheet) worksheetItems {
 		v.Items = append(v.Items, one)
 	}
 	return v
+}
+
+// printRaw prints the lines of a worksheet as they are, for a file that cl wedit reads.
+func printRaw(to io.Writer, lines []string) error {
+	for _, line := range lines {
+		if _, err := io.WriteString(to, line+"\n"); err != nil {
+			return fmt.Errorf("write output: %w", err)
+		}
+	}
+	return nil
 }
 
 func (c *cli) printWorksheet(ctx context.Context, at *workspace, w client.Worksheet) error {

@@ -169,7 +169,7 @@ func spellLimits(q codalab.Queue) string {
 // spellLoad spells the load of a queue, or the reason for which it takes no runs.
 func (c *cli) spellLoad(q codalab.Queue) string {
 	if q.AwaySince > 0 {
-		return "away since " + time.Unix(q.AwaySince, 0).Format("2006-01-02 15:04")
+		return "away since " + clockTime(time.Unix(q.AwaySince, 0))
 	}
 	load := fmt.Sprintf("%d running", q.Running)
 	if q.Waiting > 0 {

@@ -22,11 +22,14 @@ func differences() []cltest.Difference {
 			``, `! (usage: .*|\[.*|cl.*: error: .*|bundle.*)`, `! cl.*: error: .*`,
 			"a mistake in a command line is one sentence with a suggestion",
 		},
+		{``, `(.*)<time>(.*)`, `.*<time> UTC.*`, "a time has its zone"},
 		{
-			`^ann (chown|wedit w\$R -o) `, ``, `! Offered (1 bundle \(.*\)|worksheet w<R>) to ben until .*`, "cl tells that cl-server only offers it",
+			``, `! NotFoundError: bundle spec \S+ doesn't match any bundles`,
+			`! NotFoundError: bundle spec \S+ doesn't match any bundles on this worksheet\. Your newest bundle of that name is \S+`,
+			"a name holds on one worksheet, and ours tells on which the bundle is",
 		},
 		{
-			``, `exit 1`, `exit 2`, "a command that cl itself refuses before it sends anything ends with 2, even if CodaLab's cl ends with 1",
+			`^ann (chown|wedit w\$R -o) `, ``, `! Offered (1 bundle \(.*\)|worksheet w<R>) to ben until .*`, "cl tells that cl-server only offers it",
 		},
 		{
 			``, `! UsageError: (Names must match|Invalid name).*`, `! UsageError: Invalid name .*: it must begin with.*`,
@@ -39,10 +42,7 @@ func differences() []cltest.Difference {
 		},
 		{`^\w+ (uedit|uinfo)`, ``, `entries  : .*`, "ours has a quota of files, directories, links and bundles"},
 		{
-			`^ben upload some`, ``, `! UsageError: The upload needs .* of your disk quota.*`, "ours checks the quota before it sends anything",
-		},
-		{
-			`^ann info -f name,data_size,state \$u1`, `_	4	ready`, `contents	4	ready`, "a text without a name is called contents, as CodaLab's cl means to call it",
+			`^ben upload some`, ``, `! UsageError: Can't save bundle, user disk quota exceeded\. The upload needs .*`, "ours checks the quota before it sends anything",
 		},
 		{
 			`^ann upload `, `! UsageError: (Upload does not support mixing .*|upload got non-existent path:: .*|Not following symlinks\.)`,
@@ -70,7 +70,7 @@ func differences() []cltest.Difference {
 			"words may come after options: CodaLab's cl takes none after those",
 		},
 		{
-			`^ann (info|ls) .*nosuch`, `None|### .*|ref  nosuch  summary|----|\s*\^\d.*`, `! UsageError: there is no field "nosuch".*`,
+			`^ann (info|ls) .*nosuch`, `None|### .*|ref  nosuch  summary|----|\s*\^\d.*`, `! UsageError: there is no field "nosuch".*|exit 1`,
 			"an unknown field is a mistake, not an empty column",
 		},
 		{
@@ -157,6 +157,7 @@ func differences() []cltest.Difference {
 		{`^ann wedit -f nosuch`, `! (Traceback|FileNotFoundError: .*)`, `! UsageError: open nosuch: .*`, "a mistake is one sentence"},
 		{`^ann netcat`, `! Traceback|exit 1`, `! ServerError: .*|exit 3`, "an error of the server is one sentence"},
 		{`^ann config cli/verbose`, `1`, `! UsageError: cli/verbose is not set|exit 1`, "ours has no such key"},
+		{`^ann config -r .*/y`, `exit 1`, ``, "the same: cl removes nothing that is not there"},
 		{`^ann config .*/y`, `! (Traceback|KeyError: .*)`, `! UsageError: x<R>/y is not set`, "a mistake is one sentence"},
 		{
 			`^\w+ (events|reset|bs-[a-z-]+|w?open) ?`, `! (UsageError: Sanity check! .*|NotFoundError: .*)`,

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -21,7 +22,7 @@ Dependencies come first, the command last, as one word or after ---:
   cl run :mydata 'cat mydata'      under its own name
   cl run :mydata/sub/f 'cat sub/f' one file of it, under its path
   cl run mydata 'cat b1'           dependencies without a name are b1, b2, ...
-  cl run 'cat %mydata%'            the same, within the command
+  cl run 'cat %mydata%'            the same, within the command; %% is a %
   cl run :mydata --- cat mydata    the command in several words
 
 Many runs, with other settings each (cl help sweep):
@@ -88,9 +89,13 @@ func (c *cli) createRun(ctx context.Context, worksheet string, specs []string, c
 		return refusef("cl run --interactive needs CodaLab's own cl and a Docker engine on this machine. " +
 			"Try the command with docker run or apptainer exec, in the same image.")
 	}
+	typed := command
 	targets, command, err := desugar(specs, command)
 	if err != nil {
 		return err
+	}
+	if strings.Contains(typed, "%%") {
+		c.warn("cl: %%%% stands for one percent sign: %s", command)
 	}
 	if command == "" {
 		return usagef("The command cannot be empty.")
@@ -110,7 +115,7 @@ func (c *cli) createRun(ctx context.Context, worksheet string, specs []string, c
 	}
 	deps, err := at.dependencies(ctx, targets)
 	if err != nil {
-		return err
+		return orPercentHint(err, typed)
 	}
 	if o.memoize {
 		if done, err := c.memoized(ctx, at, uuid, command, deps); done || err != nil {

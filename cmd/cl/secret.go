@@ -162,7 +162,7 @@ func (c *cli) listSecrets(ctx context.Context) error {
 	return printTable(c.Stdout, []column{{name: "name"}, {name: "set"}, {name: "last_used"}}, rows)
 }
 
-func secretTime(seconds int64) string { return time.Unix(seconds, 0).Format("2006-01-02 15:04:05") }
+func secretTime(seconds int64) string { return clockTime(time.Unix(seconds, 0)) }
 
 // withoutVault says what a server without secrets lacks.
 const withoutVault = "it keeps no secrets"

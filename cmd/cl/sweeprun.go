@@ -51,6 +51,9 @@ func (c *cli) createSweep(ctx context.Context, worksheet string, specs []string,
 		if err != nil {
 			return err
 		}
+		if err := checkRequests(run.Metadata); err != nil {
+			return err
+		}
 		if i == 0 {
 			c.warnOfSmallRequests(run.Metadata)
 		}

@@ -7,7 +7,7 @@ const exitCodesHelp = `The exit codes of cl:
     0  done
     1  refused or failed, with the reason on standard error; or the bundle for
        which cl waited has failed or was killed
-    2  the command line cannot be understood
+    2  there is no such command or flag, or a flag has no such value
     3  the server does not answer or has an internal problem: the same command
        may succeed later
   130  interrupted`

@@ -132,6 +132,16 @@ const (
 	leastMemory = 4 << 20
 )
 
+// checkRequests refuses a request of nothing, with which no run can begin.
+func checkRequests(m codalab.Metadata) error {
+	for _, key := range []string{"request_time", "request_memory", "request_disk"} {
+		if text := m.String(key); text != "" && !strings.ContainsAny(text, "123456789") {
+			return usagef("--%s %s asks for nothing: leave it out for what the site gives, or ask for more", flagName(key), text)
+		}
+	}
+	return nil
+}
+
 // warnOfSmallRequests prints a warning for each request that is probably a mistake. The request stays
 // unchanged.
 func (c *cli) warnOfSmallRequests(m codalab.Metadata) {

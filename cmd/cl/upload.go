@@ -183,18 +183,15 @@ func (u *upload) checkQuota(ctx context.Context, at *workspace, need int64) erro
 		return nil // the server checks, too
 	}
 	if left := user.DiskQuota - user.DiskUsed; need > left {
-		return refusef("The upload needs %s, but only %s of your disk quota of %s are left. Remove bundles that you do not need, or ask for a larger quota.",
+		return refusef(codalab.OverDiskQuota+" The upload needs %s, but only %s of your disk quota of %s are left. Remove bundles that you do not need, or ask for a larger quota.",
 			codalab.FormatSize(need), codalab.FormatSize(max(0, left)), codalab.FormatSize(user.DiskQuota))
 	}
 	return nil
 }
 
-// defaultName joins the names of the uploaded files (codalab/lib/metadata_defaults.py:
+// defaultName joins the names of the uploaded files; that of a text is "_", as there are none (codalab/lib/metadata_defaults.py:
 // get_default_name).
 func (u *upload) defaultName() string {
-	if u.isText {
-		return "contents"
-	}
 	var names []string
 	for _, p := range u.paths {
 		if p == standardInput {

@@ -94,7 +94,7 @@ func (c *cli) showUsage(ctx context.Context, since time.Time) error {
 		return c.printJSON(v)
 	}
 	if v.Total.Runs == 0 {
-		return c.print("You have created no runs since " + since.Format("2006-01-02 15:04") + ".")
+		return c.print("You have created no runs since " + clockTime(since) + ".")
 	}
 	return c.printUsage(v)
 }

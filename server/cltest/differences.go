@@ -115,7 +115,7 @@ func ServerDifferences() []Difference { //nolint:funlen // a table
 			"ours names the valid units, and rejects times that overflow",
 		},
 		{
-			`^ann run x --request-cpus -1`, `<id>`, `! UsageError: Metadata value for request_cpus should be at least 1, was -1|exit 1`,
+			`^ann run x --request-cpus -1`, `<id>`, `! UsageError: Metadata value for request_cpus should be at least 0, was -1|exit 1`,
 			"no worker can run it",
 		},
 	}
