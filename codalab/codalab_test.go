@@ -139,15 +139,15 @@ func TestMetadataIsRefusedInTheServersWords(t *testing.T) {
 		change func(m codalab.Metadata)
 		want   string
 	}{
-		"unknown":      {func(m codalab.Metadata) { m["x"] = "" }, "Unexpected metadata key: x"},
-		"missing":      {func(m codalab.Metadata) { delete(m, "request_cpus") }, "Missing metadata key: request_cpus"},
-		"text for int": {func(m codalab.Metadata) { m["request_cpus"] = "1" }, "Metadata value for request_cpus should be of type int"},
-		"half an int":  {func(m codalab.Metadata) { m["request_gpus"] = 0.5 }, "Metadata value for request_gpus should be of type int"},
-		"no CPU":       {func(m codalab.Metadata) { m["request_cpus"] = 0 }, "Metadata value for request_cpus should be at least 1, was 0"},
-		"fewer GPUs":   {func(m codalab.Metadata) { m["request_gpus"] = -1 }, "Metadata value for request_gpus should be at least 0, was -1"},
-		"mixed list":   {func(m codalab.Metadata) { m["tags"] = []any{"a", 1.0} }, "Metadata value for tags should be of type list"},
-		"size":         {func(m codalab.Metadata) { m["request_memory"] = "lots" }, `invalid size "lots"`},
-		"time":         {func(m codalab.Metadata) { m["request_time"] = "soon" }, `invalid time "soon"`},
+		"unknown":          {func(m codalab.Metadata) { m["x"] = "" }, "Unexpected metadata key: x"},
+		"missing":          {func(m codalab.Metadata) { delete(m, "request_cpus") }, "Missing metadata key: request_cpus"},
+		"text for int":     {func(m codalab.Metadata) { m["request_cpus"] = "1" }, "Metadata value for request_cpus should be of type int"},
+		"half an int":      {func(m codalab.Metadata) { m["request_gpus"] = 0.5 }, "Metadata value for request_gpus should be of type int"},
+		"less than no CPU": {func(m codalab.Metadata) { m["request_cpus"] = -1 }, "Metadata value for request_cpus should be at least 0, was -1"},
+		"fewer GPUs":       {func(m codalab.Metadata) { m["request_gpus"] = -1 }, "Metadata value for request_gpus should be at least 0, was -1"},
+		"mixed list":       {func(m codalab.Metadata) { m["tags"] = []any{"a", 1.0} }, "Metadata value for tags should be of type list"},
+		"size":             {func(m codalab.Metadata) { m["request_memory"] = "lots" }, `invalid size "lots"`},
+		"time":             {func(m codalab.Metadata) { m["request_time"] = "soon" }, `invalid time "soon"`},
 	} {
 		m := runMetadata()
 		test.change(m)

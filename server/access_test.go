@@ -175,7 +175,7 @@ func TestBadInputIsRefusedInOneSentence(t *testing.T) {
 		{"POST", bundles, run(nil, func(a map[string]any) { a["metadata"] = withoutCPUs }), 400, "Missing metadata key: request_cpus"},
 		{"POST", bundles, run(map[string]any{"color": "red"}, nil), 400, "Unexpected metadata key: color"},
 		{"POST", bundles, run(map[string]any{"request_memory": "much"}, nil), 400, `invalid size "much"`},
-		{"POST", bundles, run(map[string]any{"request_cpus": 0}, nil), 400, "request_cpus should be at least 1, was 0"},
+		{"POST", bundles, run(map[string]any{"request_cpus": -1}, nil), 400, "request_cpus should be at least 0, was -1"},
 		{"POST", bundles, run(map[string]any{"name": "a b"}, nil), 400, "Invalid name 'a b'"},
 		{"POST", bundles, dependency(codalab.Dependency{ParentUUID: "data", ChildPath: "in"}), 400, "Dependency 'in' names no bundle: 'data'"},
 		{"POST", bundles, dependency(codalab.Dependency{ParentUUID: data, ChildPath: "../in"}), 400, "leads out of a bundle"},

@@ -165,7 +165,7 @@ difference that is not in a table of theirs (`+"`cmd/cl/recorded_differences_tes
 
 - What `+"`cl`"+` itself refuses ends with CodaLab's exit code, 1 or 2, and sends nothing. The refusal is one sentence,
   with the nearest right word. An unknown field is such a mistake.
-- Two percent signs in a command stand for one: `+"`date +%%Y-%%m`"+`. CodaLab's cl has no way to write that.
+- Two percent signs in a command stand for one: `+"`date +%%%%Y-%%%%m`"+`. CodaLab's cl has no way to write that.
 - Times for people are in the zone of the machine, and name it.
 - The error about a name that no bundle on the worksheet has tells where the user's newest bundle of that name is.
 - Standard output has what scripts read, and nothing else: notes, and progress on a terminal, are on standard error.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -206,7 +207,8 @@ func formatMetadata(key string, value any) string {
 	case key == "cpu_hours" || key == "gpu_hours":
 		return fmt.Sprintf("%.2f", m.Float(key))
 	case strings.HasSuffix(key, "_usage"):
-		return fmt.Sprintf("%.3g", m.Float(key))
+		short, _ := strconv.ParseFloat(fmt.Sprintf("%.3g", m.Float(key)), 64) // it is a number
+		return codalab.PythonFloat(short).String()
 	case key == "time" || strings.HasPrefix(key, "time_"):
 		return codalab.FormatDuration(time.Duration(m.Float(key) * float64(time.Second)))
 	}

@@ -89,7 +89,7 @@ func (c *cli) showBundles(ctx context.Context, worksheet string, specs []string,
 // orFileHint adds to an error about a worksheet that is not there that info takes no files.
 func orFileHint(err error, specs []string) error {
 	for _, s := range specs {
-		if worksheet, _, ok := strings.Cut(s, "/"); ok && isNotFound(err) && strings.Contains(err.Error(), "'"+worksheet+"'") {
+		if worksheet, file, ok := strings.Cut(s, "/"); ok && !strings.HasPrefix(file, "/") && isNotFound(err) && strings.Contains(err.Error(), "'"+worksheet+"'") {
 			return &explained{error: err, text: fmt.Sprintf("%v: cl info takes WORKSHEET/BUNDLE, and cl cat %s prints a file of a bundle", explain(err), s)}
 		}
 	}

@@ -72,7 +72,7 @@ func refused(t *testing.T, args []string, words string) {
 // leastArgs are arguments with which each command's line is complete.
 func leastArgs() map[string][]string {
 	return map[string][]string{
-		"upload": {"nosuchfile"}, "make": {"a"}, "run": {"true"}, "edit": {"a"}, "detach": {"a"}, "rm": {"a"}, "du": {}, "search": {"a"}, "ls": {},
+		"upload": {"nosuchfile"}, "make": {"a"}, "run": {"true"}, "edit": {"a"}, "detach": {"a"}, "rm": {"a"}, "du": {}, "doctor": {}, "search": {"a"}, "ls": {},
 		"info": {"a"}, "cat": {"a"}, "wait": {"a"}, "top": {}, "download": {"a"}, "mimic": {"a"}, "macro": {"m", "a"}, "kill": {"a"},
 		"write": {"a/b", "x"}, "netcat": {"a", "80", "x"}, "store": {"ls"}, "secret": {"ls"}, "sweep": {"ls"}, "new": {"a"}, "add": {"text", "x"}, "wadd": {"a", "b"}, "work": {},
 		"print": {}, "wedit": {}, "wrm": {"a"}, "wls": {}, "gls": {}, "gnew": {"g"}, "grm": {"g"}, "ginfo": {"g"}, "uadd": {"u", "g"},
@@ -156,7 +156,7 @@ func TestMistakesAreRefusedWithTheNearestThing(t *testing.T) {
 		{"sessions revoek x", "did you mean revoke?"},
 		{"sessions --all", "--all belongs to cl sessions revoke"},
 		{"sessions revoke x --all", "either the ids of sessions or --all"},
-		{"mimic a --request-cpus 0", "request_cpus"},
+		{"mimic a --request-cpus -1", "request_cpus"},
 		{"serach x", "did you mean cl search?"},
 		{"xyzzy", "cl help lists them"},
 		{"help uplod", "did you mean cl upload?"},
@@ -194,7 +194,7 @@ func TestMistakesAreRefusedWithTheNearestThing(t *testing.T) {
 		{"run true -n bad:name", "Invalid name"},
 		{"run k:a k:b true", "key k exists"},
 		{"run k:a k/l:b true", "ancestor"},
-		{"run true --request-cpus 0", "request_cpus"},
+		{"run true --request-cpus -1", "request_cpus"},
 		{"make a b", "Must specify keys"},
 		{"make k:a k:b", "Duplicate key"},
 		{"mimic a --depth 0", "--depth must be at least 1"},

@@ -22,6 +22,7 @@ func differences() []cltest.Difference {
 			``, `! (usage: .*|\[.*|cl.*: error: .*|bundle.*)`, `! cl.*: error: .*`,
 			"a mistake in a command line is one sentence with a suggestion",
 		},
+		{`^ann rm$`, ``, `exit 2`, "a command without bundles is a mistake"},
 		{``, `(.*)<time>(.*)`, `.*<time> UTC.*`, "a time has its zone"},
 		{
 			``, `! NotFoundError: bundle spec \S+ doesn't match any bundles`,

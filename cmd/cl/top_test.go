@@ -106,12 +106,12 @@ func TestTopWithoutATerminalNamesWhatWorks(t *testing.T) {
 		{[]string{"top"}, "UsageError: cl top needs a terminal: cl ls --watch prints changes as lines, and with --json as objects\n"},
 		{[]string{"top", "--json"}, "UsageError: cl top is for people: cl search .mine --watch --json prints each change as a line\n"},
 	} {
-		if r := s.ends(t, 2, test.args...); r.stderr != test.want || r.stdout != "" {
+		if r := s.ends(t, 1, test.args...); r.stderr != test.want || r.stdout != "" {
 			t.Errorf("%v: %q, %q", test.args, r.stdout, r.stderr)
 		}
 	}
 	c := openConsole(t, 80, 24, append(s.consoleEnv(), "TERM=dumb"), "top")
-	c.ends(2)
+	c.ends(1)
 	if text := c.written.String(); strings.Contains(text, "\x1b") || !strings.Contains(text, "needs a terminal") {
 		t.Errorf("on a dumb terminal: %q", text)
 	}

@@ -149,9 +149,9 @@ func TestTooLargeUploadIsRefusedBeforeItBegins(t *testing.T) {
 	t.Parallel()
 	s := newTransferSite(t, 1000)
 	r := s.ends(t, 1, "upload", s.file(t, "a.txt", random(2000)))
-	wantText(t, "standard error", r.stderr, "UsageError: The upload needs 2.0k, but only 1000 of your disk quota of 1000 are left.")
+	wantText(t, "standard error", r.stderr, "UsageError: Can't save bundle, user disk quota exceeded. The upload needs 2.0k, but only 1000 of your disk quota of 1000 are left.")
 	r = s.ends(t, 1, "upload", s.dir)
-	wantText(t, "standard error", r.stderr, "UsageError: The upload needs ")
+	wantText(t, "standard error", r.stderr, "UsageError: Can't save bundle, user disk quota exceeded. The upload needs ")
 	if calls := s.called("PUT"); len(calls) > 0 {
 		t.Errorf("something was sent")
 	}
