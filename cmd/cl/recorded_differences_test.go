@@ -25,11 +25,6 @@ func differences() []cltest.Difference {
 		{`^ann rm$`, ``, `exit 2`, "a command without bundles is a mistake"},
 		{``, `(.*)<time>(.*)`, `.*<time> UTC.*`, "a time has its zone"},
 		{
-			``, `! NotFoundError: bundle spec \S+ doesn't match any bundles`,
-			`! NotFoundError: bundle spec \S+ doesn't match any bundles on this worksheet\. Your newest bundle of that name is \S+`,
-			"a name holds on one worksheet, and ours tells on which the bundle is",
-		},
-		{
 			`^ann (chown|wedit w\$R -o) `, ``, `! Offered (1 bundle \(.*\)|worksheet w<R>) to ben until .*`, "cl tells that cl-server only offers it",
 		},
 		{
@@ -166,6 +161,11 @@ func differences() []cltest.Difference {
 			"ours does not have these commands, and suggests replacements",
 		},
 		{`^ann work nosuch\$R::x`, `! (Traceback|ValueError: .*)`, `! UsageError: server address .*`, "a mistake is one sentence"},
+		{
+			``, `! NotFoundError: bundle spec \S+ doesn't match any bundles`,
+			`! NotFoundError: bundle spec \S+ doesn't match any bundles on this worksheet\. Your newest bundle of that name is \S+`,
+			"a name holds on one worksheet, and ours tells on which the bundle is",
+		},
 	})
 }
 
