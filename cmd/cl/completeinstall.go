@@ -201,7 +201,7 @@ func (p completionPlace) write(text string) error {
 	if info, err := os.Stat(p.path); err == nil {
 		mode = info.Mode().Perm()
 	}
-	err := os.MkdirAll(filepath.Dir(p.path), 0o755) //nolint:gosec // as shells make it
+	err := os.MkdirAll(filepath.Dir(p.path), 0o755)
 	if err == nil {
 		err = atomicfile.Write(p.path, []byte(text), mode)
 	}

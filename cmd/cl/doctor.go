@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
 	"net/http"
-	"os/exec"
+	"net/url"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -13,6 +16,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/internal/checklist"
+	"github.com/cl-slurm/cl-slurm/internal/command"
 )
 
 const clDoctorHelp = `Check what cl needs, and print a line for each thing: ok, warning or failed, what
@@ -151,7 +155,7 @@ func (x *examination) editor() {
 	if len(words) == 0 {
 		words = []string{editor}
 	}
-	if _, err := exec.LookPath(words[0]); err != nil {
+	if _, err := command.Find(words[0]); err != nil {
 		x.warning("editor", words[0]+" ("+from+") is not there, so cl edit and cl wedit cannot open it", "set EDITOR to an editor that is installed")
 		return
 	}
@@ -172,23 +176,34 @@ func (x *examination) terminal() {
 	}
 }
 
-// probeWithin bounds the first question to the server.
-const probeWithin = 15 * time.Second
+// lookWithin bounds the first question to the server.
+const lookWithin = 15 * time.Second
 
-// probe asks the server for its user without a login, to see the answer's headers and the connection.
-func (x *examination) probe(ctx context.Context, address string) (resp *http.Response, sent, received time.Time, err error) {
-	ctx, cancel := context.WithTimeout(ctx, probeWithin)
+// sight is what one answer of the server shows beside its contents.
+type sight struct {
+	header         http.Header
+	tls            *tls.ConnectionState
+	sent, received time.Time
+}
+
+// look asks the server for its user without a login, to see the answer's headers and the connection.
+func (x *examination) look(ctx context.Context, address string) (s sight, err error) {
+	ctx, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address+"/rest/user", nil)
 	if err != nil {
-		return nil, sent, received, err
+		return s, fmt.Errorf("ask the server: %w", err)
 	}
 	req.Header.Set("X-Requested-With", "XMLHttpRequest")
-	sent = x.Now()
-	resp, err = http.DefaultClient.Do(req)
-	received = x.Now()
-	if err == nil {
-		_ = resp.Body.Close() // only the headers count
+	s.sent = x.Now()
+	resp, err := http.DefaultClient.Do(req)
+	s.received = x.Now()
+	if err != nil {
+		if wrapped, ok := errors.AsType[*url.Error](err); ok {
+			err = wrapped.Err // the caller's message has the address already
+		}
+		return s, err
 	}
-	return resp, sent, received, err
+	s.header, s.tls = resp.Header, resp.TLS
+	return s, resp.Body.Close()
 }

@@ -59,11 +59,8 @@ func (x *examination) proxy(address string) {
 // reachable checks the way to the server, its certificate and its clock, and reports whether it answers.
 func (x *examination) reachable(ctx context.Context, at *workspace) bool {
 	address := at.Address()
-	resp, sent, received, err := x.probe(ctx, address)
+	seen, err := x.look(ctx, address)
 	if err != nil {
-		if wrapped, ok := errors.AsType[*url.Error](err); ok {
-			err = wrapped.Err // the message has the address already
-		}
 		do := "is that its address, and does your network lead there? curl " + address + "/rest/user"
 		if strings.Contains(address, "https://") && strings.Contains(err.Error(), "certificate") {
 			do = "ask its administrator for the certificate of its authority, and name the file in SSL_CERT_FILE"
@@ -79,12 +76,12 @@ func (x *examination) reachable(ctx context.Context, at *workspace) bool {
 		x.failed("server", explain(err).Error(), "cl work names another one: its address is without /rest and /worksheets")
 		return false
 	}
-	x.certificate(address, resp)
-	shown, err := http.ParseTime(resp.Header.Get("Date"))
+	x.certificate(address, seen)
+	shown, err := http.ParseTime(seen.header.Get("Date"))
 	if err != nil {
 		return true // a proxy may leave the date out
 	}
-	offset := clocks.Between(sent, received, shown, time.Second)
+	offset := clocks.Between(seen.sent, seen.received, shown, time.Second)
 	if away := offset.Magnitude(); away > time.Minute {
 		x.warning("clock", fmt.Sprintf("the clocks of this computer and of the server differ by %s", codalab.FormatDuration(away)),
 			"let this computer set its clock by the network: ages and waits look wrong")
@@ -94,14 +91,14 @@ func (x *examination) reachable(ctx context.Context, at *workspace) bool {
 	return true
 }
 
-func (x *examination) certificate(address string, resp *http.Response) {
+func (x *examination) certificate(address string, seen sight) {
 	u, err := url.Parse(address)
 	if err != nil {
 		return
 	}
 	switch {
-	case resp.TLS != nil && len(resp.TLS.PeerCertificates) > 0:
-		ends := resp.TLS.PeerCertificates[0].NotAfter
+	case seen.tls != nil && len(seen.tls.PeerCertificates) > 0:
+		ends := seen.tls.PeerCertificates[0].NotAfter
 		found := "the connection is encrypted, and the certificate holds until " + ends.Format(time.DateOnly)
 		if ends.Sub(x.Now()) < 14*24*time.Hour {
 			x.warning("tls", found, "tell the server's administrator: after that cl refuses the connection")

@@ -135,22 +135,17 @@ func (c *cli) removeChosen(ctx context.Context, worksheet string, o rmChoice, be
 		return nil
 	case !o.yes:
 		yes, err := c.ask(ctx, fmt.Sprintf("Remove %s (%s) for ever?", bundleCount(view.Bundles), codalab.FormatSize(view.Bytes)))
-		if err != nil || !yes {
-			return errors.Join(err, c.unlessErr(err, "Nothing is removed."))
+		if err != nil {
+			return err
+		}
+		if !yes {
+			return c.print("Nothing is removed.")
 		}
 	}
 	if err := r.remove(ctx, view.UUIDs); err != nil {
 		return err
 	}
 	return c.printResult(view, "Removed %s, %s.", bundleCount(view.Bundles), codalab.FormatSize(view.Bytes))
-}
-
-// unlessErr prints a line unless there is an error, which it leaves to the caller.
-func (c *cli) unlessErr(err error, line string) error {
-	if err != nil {
-		return nil
-	}
-	return c.print(line)
 }
 
 // choose returns the user's bundles that match a choice, the newest first: a bundle comes before its parents.

@@ -178,3 +178,12 @@ func (w *tailWriter) Write(p []byte) (int, error) {
 }
 
 func (w *tailWriter) String() string { return string(w.buf) }
+
+// Find returns the path of a program in PATH. It starts nothing.
+func Find(program string) (string, error) {
+	path, err := exec.LookPath(program)
+	if err != nil {
+		return "", fmt.Errorf("find %s: %w", program, err)
+	}
+	return path, nil
+}
