@@ -108,8 +108,8 @@ test-release: setup ## build a release twice, compare, install and remove its pa
 	cd scripts/release && $(if $(root),,sudo) env PATH="$$PATH" CLTEST_RUN=$(CLTEST_RUN) CGO_ENABLED=0 CLTEST_REQUIRE=packages go test -vet=off -timeout=15m ./...
 
 .PHONY: release
-release: ## build archives, packages, SBOM and digests of a release into dist/; VERSION=v1.2.3 instead of git's tag, SIGN_KEY=~/.ssh/id_ed25519 signs it
-	cd scripts/release && go run . -source ../.. -out ../../dist $(if $(VERSION),-version $(VERSION)) $(if $(PLATFORMS),-platforms $(PLATFORMS)) $(if $(SIGN_KEY),-sign-key $(SIGN_KEY))
+release: ## build archives, packages, SBOM and digests of a release into dist/; VERSION=v1.2.3 instead of git's tag, SIGN_KEY=~/.ssh/id_ed25519 signs it, URL= is where it will lie
+	cd scripts/release && go run . -source ../.. -out ../../dist $(if $(VERSION),-version $(VERSION)) $(if $(URL),-url $(URL)) $(if $(PLATFORMS),-platforms $(PLATFORMS)) $(if $(SIGN_KEY),-sign-key $(SIGN_KEY))
 
 .PHONY: worker-image
 worker-image: ## build the workers' container image into dist/cl-worker-image.tar, an OCI archive; PUSH=registry/name:tag pushes it, PLATFORMS=linux/amd64 limits it

@@ -29,11 +29,27 @@ func (f file) mode() fs.FileMode {
 	return 0o644
 }
 
-// archive writes the archive of a platform. Its only directory unpacks into a prefix such as
-// /usr/local; the archive for Windows is flat.
-func (r *release) archive(p platform) error {
-	name := fmt.Sprintf("cl-slurm_%s_%s", strings.TrimPrefix(r.version, "v"), p)
-	files, err := r.files(p)
+// archives writes the archives of a platform: that with cl alone, and on Linux that with all programs. The only directory of
+// one unpacks into a prefix such as /usr/local; those for Windows are flat.
+func (r *release) archives(p platform) error {
+	if err := r.archive(p, r.archiveName(client, p), client); err != nil || p.os != "linux" {
+		return err
+	}
+	return r.archive(p, r.archiveName("", p), client, cluster)
+}
+
+// archiveName is the name of an archive without its suffix; part is client, or empty for all programs.
+func (r *release) archiveName(part string, p platform) string {
+	name := "cl-slurm"
+	if part != "" {
+		name += "-" + part
+	}
+	return fmt.Sprintf("%s_%s_%s", name, strings.TrimPrefix(r.version, "v"), p)
+}
+
+// archive writes an archive with the programs of some parts.
+func (r *release) archive(p platform, name string, of ...string) error {
+	files, err := r.files(p, of)
 	if err != nil {
 		return err
 	}
@@ -49,8 +65,8 @@ func (r *release) archive(p platform) error {
 	return os.WriteFile(filepath.Join(r.out, name+suffix), out.Bytes(), 0o644)
 }
 
-// files lists the files of a platform's archive.
-func (r *release) files(p platform) ([]file, error) {
+// files lists the files of an archive with the programs of some parts.
+func (r *release) files(p platform, of []string) ([]file, error) {
 	var l listing
 	if p.os == "windows" {
 		l.put("cl.exe", r.staged(p.String(), "cl.exe"))
@@ -58,12 +74,10 @@ func (r *release) files(p platform) ([]file, error) {
 		l.put("researchers.md", filepath.Join(r.source, "docs", "researchers.md"))
 		return l.files, l.err
 	}
-	for _, program := range p.programs() {
-		l.put("bin/"+program, r.staged(p.String(), program))
-	}
-	for part, programs := range parts() {
-		if part == cluster && p.os != "linux" {
-			continue
+	for _, part := range of {
+		programs := parts()[part]
+		for _, program := range programs {
+			l.put("bin/"+program, r.staged(p.String(), program))
 		}
 		l.glob("share/man/man1", r.staged("pages", part, "*"))
 		for _, program := range programs {
@@ -74,22 +88,24 @@ func (r *release) files(p platform) ([]file, error) {
 	}
 	const doc = "share/doc/cl-slurm"
 	l.put(doc+"/LICENSE", filepath.Join(r.source, "LICENSE"))
+	if !slices.Contains(of, cluster) {
+		l.put(doc+"/researchers.md", filepath.Join(r.source, "docs", "researchers.md"))
+		return l.files, l.err
+	}
 	l.glob(doc, filepath.Join(r.source, "*.md"))
 	l.glob(doc+"/docs", filepath.Join(r.source, "docs", "*.md"))
 	l.glob(doc+"/docs/operators", filepath.Join(r.source, "docs", "operators", "*.md"))
 	l.glob(doc+"/docs/contributors", filepath.Join(r.source, "docs", "contributors", "*.md"))
 	l.glob(doc+"/docs", filepath.Join(r.source, "docs", "*.svg"))
-	if p.os == "linux" {
-		l.put("lib/systemd/system/cl-server.service", filepath.Join(r.source, "scripts", "cl-server.service"))
-		// systemd looks in ~/.local/share and /usr/local/share, and not in ~/.local/lib (systemd.unit(5): UNIT FILE LOAD
-		// PATH).
-		for _, name := range userUnits() {
-			l.put(userUnitDir+name, r.staged("prefix-units", name))
-		}
-		l.put("share/cl-slurm/cl-slurm.rules.yml", filepath.Join(r.source, "scripts", "cl-slurm.rules.yml"))
-		l.put("share/cl-slurm/worker.sh", filepath.Join(r.source, "server", "workercode", "worker.sh"))
-		l.put("lib/sysusers.d/cl-slurm.conf", filepath.Join(r.source, "scripts", "cl-server.sysusers"))
+	l.put("lib/systemd/system/cl-server.service", filepath.Join(r.source, "scripts", "cl-server.service"))
+	// systemd looks in ~/.local/share and /usr/local/share, and not in ~/.local/lib (systemd.unit(5): UNIT FILE LOAD
+	// PATH).
+	for _, name := range userUnits() {
+		l.put(userUnitDir+name, r.staged("prefix-units", name))
 	}
+	l.put("share/cl-slurm/cl-slurm.rules.yml", filepath.Join(r.source, "scripts", "cl-slurm.rules.yml"))
+	l.put("share/cl-slurm/worker.sh", filepath.Join(r.source, "server", "workercode", "worker.sh"))
+	l.put("lib/sysusers.d/cl-slurm.conf", filepath.Join(r.source, "scripts", "cl-server.sysusers"))
 	return l.files, l.err
 }
 

@@ -9,6 +9,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"net/url"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -33,10 +34,14 @@ func run(ctx context.Context, args []string) error {
 	version := flags.String("version", "", "the `version`, such as v1.2.3 (default: that of git describe)")
 	platforms := flags.String("platforms", strings.Join(allPlatforms(), ","), "the systems and architectures, by `names` such as linux/amd64")
 	key := flags.String("sign-key", "", "the `file` with the SSH key that signs SHA256SUMS: a private key, or the public key of one in ssh-agent (default: the release is not signed)")
+	address := flags.String("url", "", "the `address` of the directory in which the release will lie, for install.sh and the manifests of Homebrew and Scoop (default: install.sh needs --from, and there are no manifests)")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	r := &release{version: *version}
+	r := &release{version: *version, url: strings.TrimSuffix(*address, "/")}
+	if u, err := url.Parse(r.url); r.url != "" && (err != nil || u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || strings.ContainsAny(r.url, "'\"\\$`# ")) {
+		return fmt.Errorf("-url: %q is no plain address with https://", r.url)
+	}
 	for name := range strings.SplitSeq(*platforms, ",") {
 		p, err := parsePlatform(name)
 		if err != nil {

@@ -31,6 +31,8 @@ type release struct {
 	vcs bool
 	// key is the path of the SSH key that signs the digests; empty for none.
 	key string
+	// url is the address of the directory in which the release will lie; empty if that is not known.
+	url string
 	// stage is a directory for the inputs of archives and packages.
 	stage string
 }
@@ -163,7 +165,7 @@ func (r *release) build(ctx context.Context) (err error) {
 		if err := r.compile(ctx, p); err != nil {
 			return err
 		}
-		if err := r.archive(p); err != nil {
+		if err := r.archives(p); err != nil {
 			return err
 		}
 		if p.os == "linux" {
@@ -171,6 +173,9 @@ func (r *release) build(ctx context.Context) (err error) {
 				return err
 			}
 		}
+	}
+	if err := r.installers(); err != nil {
+		return err
 	}
 	if err := r.writeSBOM(); err != nil {
 		return err
