@@ -66,7 +66,7 @@ func percentHint(err error, spec string) error {
 
 // orPercentHint adds the hint if a bundle that is not there is one of the command's.
 func orPercentHint(err error, command string) error {
-	missing, ok := errors.AsType[*notHere](err)
+	missing, ok := errors.AsType[*placeError](err)
 	if !ok || !isNotFound(err) {
 		return err
 	}

@@ -10,19 +10,19 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
 
-// notHere is the server's error about the specs of bundles on a worksheet, most often that one of them names none.
-type notHere struct {
+// placeError is the server's error about the specs of bundles on a worksheet, most often that one of them names none.
+type placeError struct {
 	error
 	at    *workspace
 	specs []string
 }
 
 // Unwrap returns the server's error.
-func (e *notHere) Unwrap() error { return e.error }
+func (e *placeError) Unwrap() error { return e.error }
 
 // names reports whether the error is about a spec. Both servers write it so (codalab/lib/canonicalize.py:
 // get_bundle_uuid).
-func (e *notHere) names(spec string) bool {
+func (e *placeError) names(spec string) bool {
 	return strings.Contains(e.Error(), "bundle spec "+spec+" doesn't match any bundles")
 }
 
@@ -31,7 +31,7 @@ var plainName = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_.-]*$`)
 // tellPlace adds to the error about a name without a bundle where the user has bundles of that name, because names hold on
 // one worksheet: after cl work, the bundles of before have to be named with their worksheet.
 func (c *cli) tellPlace(ctx context.Context, err error) error {
-	missing, ok := errors.AsType[*notHere](err)
+	missing, ok := errors.AsType[*placeError](err)
 	if !ok || !isNotFound(err) || c.quiet {
 		return err
 	}

@@ -133,7 +133,7 @@ func (c *cli) printBundles(ctx context.Context, at *workspace, specs []string, o
 	bundles, err := at.Bundles(ctx, sheet, specs, include...)
 	switch {
 	case err != nil:
-		return &notHere{error: err, at: at, specs: specs}
+		return &placeError{error: err, at: at, specs: specs}
 	case len(fields) > 0:
 		return c.printFields(ctx, at, bundles, fields)
 	case c.asJSON:

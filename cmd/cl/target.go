@@ -161,7 +161,7 @@ func (w *workspace) resolve(ctx context.Context, specs []string) ([]string, erro
 	}
 	found, err := w.Bundles(ctx, worksheet, unresolved)
 	if err != nil {
-		return nil, &notHere{error: err, at: w, specs: unresolved}
+		return nil, &placeError{error: err, at: w, specs: unresolved}
 	}
 	if len(found) != len(unresolved) {
 		return nil, refusef("the server found %d bundles for %s", len(found), strings.Join(unresolved, " "))
