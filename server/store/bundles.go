@@ -192,13 +192,8 @@ func (s *Store) createBundle(ctx context.Context, tx *sqlx.Tx, b Bundle, at Plac
 	if err != nil {
 		return fmt.Errorf("create bundle %s: %w", b.UUID, err)
 	}
-	for i, d := range b.Dependencies {
-		_, err := tx.ExecContext(ctx, tx.Rebind(`
-			INSERT INTO dependencies (child_uuid, child_path, parent_uuid, parent_path, position) VALUES (?, ?, ?, ?, ?)`),
-			b.UUID, d.ChildPath, d.ParentUUID, d.ParentPath, i)
-		if err != nil {
-			return fmt.Errorf("create bundle %s: %w", b.UUID, err)
-		}
+	if err := insertDependencies(ctx, tx, b); err != nil {
+		return err
 	}
 	if err := addCharge(ctx, tx, b.OwnerID, b.Charge()); err != nil {
 		return err
@@ -210,6 +205,25 @@ func (s *Store) createBundle(ctx context.Context, tx *sqlx.Tx, b Bundle, at Plac
 		return err
 	}
 	return s.addToWorksheet(ctx, tx, b.UUID, at, row.Created)
+}
+
+// insertDependencies inserts the dependencies of a new bundle, many by one statement.
+func insertDependencies(ctx context.Context, tx *sqlx.Tx, b Bundle) error {
+	const atOnce = 500 // a statement has a bounded number of parameters
+	position := 0
+	for part := range slices.Chunk(b.Dependencies, atOnce) {
+		values, args := "", make([]any, 0, 5*len(part))
+		for _, d := range part {
+			values += ", (?, ?, ?, ?, ?)"
+			args = append(args, b.UUID, d.ChildPath, d.ParentUUID, d.ParentPath, position)
+			position++
+		}
+		statement := `INSERT INTO dependencies (child_uuid, child_path, parent_uuid, parent_path, position) VALUES ` + strings.TrimPrefix(values, ", ")
+		if _, err := tx.ExecContext(ctx, tx.Rebind(statement), args...); err != nil {
+			return fmt.Errorf("create bundle %s: %w", b.UUID, err)
+		}
+	}
+	return nil
 }
 
 // Bundle returns one bundle; ErrNotFound if it does not exist.
