@@ -41,15 +41,18 @@ func metadataOverrides(flags *pflag.FlagSet, bundleType string) func() codalab.M
 			f.DefValue = "as the old bundle"
 		}
 	}
-	return func() codalab.Metadata {
-		given := codalab.Metadata{}
-		for key, value := range all() {
-			if flags.Changed(flagName(key)) {
-				given[key] = value
-			}
+	return func() codalab.Metadata { return givenMetadata(flags, all()) }
+}
+
+// givenMetadata returns the values that the user has given.
+func givenMetadata(flags *pflag.FlagSet, all codalab.Metadata) codalab.Metadata {
+	given := codalab.Metadata{}
+	for key, value := range all {
+		if flags.Changed(flagName(key)) {
+			given[key] = value
 		}
-		return given
 	}
+	return given
 }
 
 // flagName is the flag for a key of metadata.

@@ -169,8 +169,7 @@ func (m *mimicry) makeLike(ctx context.Context, old client.BundleInfo, dependenc
 
 // metadata returns the metadata for the copy of an old bundle.
 func (m *mimicry) metadata(old client.BundleInfo) codalab.Metadata {
-	metadata := codalab.Metadata{}
-	maps.Copy(metadata, old.Metadata)
+	metadata := metadataLike(old.Bundle, m.options.metadata)
 	if m.name != "" {
 		if old.UUID != m.output {
 			metadata["name"] = m.name + "-" + old.Metadata.String("name")
@@ -178,6 +177,17 @@ func (m *mimicry) metadata(old client.BundleInfo) codalab.Metadata {
 			metadata["name"] = m.name
 		}
 	}
+	if old.Type == codalab.TypeRun {
+		m.options.resume(metadata)
+	}
+	return metadata
+}
+
+// metadataLike returns the metadata of an old bundle for a new one, with the given ones in place of the old. A run gets the
+// very image of the old run.
+func metadataLike(old codalab.Bundle, given codalab.Metadata) codalab.Metadata {
+	metadata := codalab.Metadata{}
+	maps.Copy(metadata, old.Metadata)
 	if image := old.Metadata.String("docker_image"); old.Type == codalab.TypeRun && image != "" {
 		metadata["request_docker_image"] = image
 	}
@@ -185,15 +195,12 @@ func (m *mimicry) metadata(old client.BundleInfo) codalab.Metadata {
 		if k.Generated {
 			delete(metadata, k.Key)
 		}
-		if v, ok := m.options.metadata[k.Key]; ok {
+		if v, ok := given[k.Key]; ok {
 			metadata[k.Key] = v
 		}
 	}
-	if names, ok := m.options.metadata[codalab.SecretsKey]; ok && old.Type == codalab.TypeRun {
+	if names, ok := given[codalab.SecretsKey]; ok && old.Type == codalab.TypeRun {
 		metadata[codalab.SecretsKey] = names
-	}
-	if old.Type == codalab.TypeRun {
-		m.options.resume(metadata)
 	}
 	return metadata
 }

@@ -29,6 +29,17 @@ Many runs, with other settings each (cl help sweep):
 
   cl run --each lr=0.1,0.01 --each seed=1..4 'python train.py {lr} {seed}'
 
+A run again, with the changes that are given: same command, dependencies, image
+and requests otherwise.
+
+  cl run --like train --request-gpus 2 -n train2
+  cl run --like train --sub lr=0.3   --lr 0.1, --lr=0.1 or lr=0.1 in the command
+  cl run --like train data:new       other data in place of its dependency data
+  cl run --like train 'python x.py'  another command on the same dependencies
+
+--like makes one run; cl mimic makes again, with other inputs, all that was made
+from a bundle.
+
 The run's output is in its files stdout and stderr. Other files that it
 writes into its working directory are kept, too.`
 
@@ -38,7 +49,6 @@ func (c *cli) runCommand() *cobra.Command {
 		Use:   "run [[<key>]:<bundle>[/<path>]]... <command>",
 		Short: "Run a command on bundles",
 		Long:  runHelp,
-		Args:  cobra.MinimumNArgs(1),
 	}
 	var o runOptions
 	worksheet := c.worksheetFlag(cmd)
@@ -55,7 +65,30 @@ func (c *cli) runCommand() *cobra.Command {
 	members := gridFlags(cmd.Flags())
 	cmd.Flags().StringVar(&members.name, "sweep", "", "name of the sweep that --each makes")
 	c.completeQueueFlag(cmd)
+	like := likeFlags(cmd.Flags())
+	_ = cmd.RegisterFlagCompletionFunc("like", c.completeBundles)
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if like.run != "" {
+			return nil
+		}
+		return cobra.MinimumNArgs(1)(cmd, args)
+	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if o.interactive {
+			return refusef("cl run --interactive needs CodaLab's own cl and a Docker engine on this machine. " +
+				"Try the command with docker run or apptainer exec, in the same image.")
+		}
+		if err := like.check(); err != nil {
+			return err
+		}
+		if like.run != "" && members.given() {
+			return usagef("--like makes one run; --each and its like make many: give one of them.")
+		}
+		if like.run != "" {
+			given := givenMetadata(cmd.Flags(), metadata())
+			secrets(given)
+			return c.createLike(cmd.Context(), *worksheet, like, args, given, resume, o)
+		}
 		last, m := len(args)-1, metadata()
 		secrets(m)
 		resume(m)
@@ -85,10 +118,6 @@ func (o *runOptions) addWaitFlags(flags *pflag.FlagSet) {
 }
 
 func (c *cli) createRun(ctx context.Context, worksheet string, specs []string, command string, m codalab.Metadata, o runOptions) error {
-	if o.interactive {
-		return refusef("cl run --interactive needs CodaLab's own cl and a Docker engine on this machine. " +
-			"Try the command with docker run or apptainer exec, in the same image.")
-	}
 	typed := command
 	targets, command, err := desugar(specs, command)
 	if err != nil {
@@ -117,15 +146,21 @@ func (c *cli) createRun(ctx context.Context, worksheet string, specs []string, c
 	if err != nil {
 		return orPercentHint(err, typed)
 	}
+	return c.startRun(ctx, at, client.NewBundle{
+		Worksheet: uuid, Type: codalab.TypeRun, AfterSortKey: o.afterSortKey,
+		Command: command, Metadata: m, Dependencies: deps,
+	}, o)
+}
+
+// startRun makes a run, or finds the same one if --memoize asks for that, prints its uuid, and waits for it if -W or -t
+// asks for that.
+func (c *cli) startRun(ctx context.Context, at *workspace, b client.NewBundle, o runOptions) error {
 	if o.memoize {
-		if done, err := c.memoized(ctx, at, uuid, command, deps); done || err != nil {
+		if done, err := c.memoized(ctx, at, b.Worksheet, b.Command, b.Dependencies); done || err != nil {
 			return err
 		}
 	}
-	run, err := c.create(ctx, at, client.NewBundle{
-		Worksheet: uuid, Type: codalab.TypeRun, AfterSortKey: o.afterSortKey,
-		Command: command, Metadata: m, Dependencies: deps,
-	})
+	run, err := c.create(ctx, at, b)
 	if err != nil {
 		return err
 	}
