@@ -23,6 +23,7 @@ func benchCl(ctx context.Context) {
 		{"calls", inMemory, func(dir string) { benchCalls(ctx, dir) }},
 		{"lists", inMemory, func(dir string) { benchLists(ctx, dir) }},
 		{"sweep", inMemory, func(dir string) { benchSweep(ctx, dir) }},
+		{"top", inMemory, func(dir string) { benchTop(ctx, dir) }},
 		{"large", inMemory, func(dir string) { benchLargeTransfer(ctx, dir) }},
 		{"small", inMemory, func(dir string) { benchSmallTransfer(ctx, dir) }},
 	})
