@@ -68,6 +68,8 @@ func searchMistake(word string, nearest func(string, []string) string) string {
 	key, value := m[1], m[3]
 	known := slices.Concat(SearchKeys(), options)
 	switch {
+	case slices.Contains([]string{"owner", "owner_id", "group"}, key) && slices.Contains([]string{".sort", ".sort-"}, value):
+		return fmt.Sprintf("Bundles cannot be sorted by %s.", key)
 	case strings.HasPrefix(key, "dependency/"):
 	case !slices.Contains(known, key):
 		if near := nearest(key, known); near != "" {

@@ -43,8 +43,8 @@ func verbs() []verb {
 		},
 		{"detach", "de", "index/n worksheet-spec/w", "items that others add to the worksheet at the same time stay"},
 		{"rm", "", "force recursive/r data-only/d dry-run/i worksheet-spec/w", "at least one bundle is needed, or a choice of your own ones: `--older` and `--state` show what they choose, and ask; a refusal names the dependents with their number"},
-		{"search", "s", "field/f append/a uuid-only/u worksheet-spec/w", "shows the summary, and values in files as columns"},
-		{"ls", "", "field/f uuid-only/u worksheet-spec/w", "shows the summary, and values in files as columns; takes keywords like search"},
+		{"search", "s", "field/f append/a uuid-only/u worksheet-spec/w", "shows the summary, and values in files as columns; sorts and chooses by them; `-u`, `--json`, `--csv`, `--append`, a pipe and a file get all matches, not ten; a search that finds nothing is refused if it names a key or a state that there is not"},
+		{"ls", "", "field/f uuid-only/u worksheet-spec/w", "shows the summary, and values in files as columns; takes keywords like search; `--csv`"},
 		{
 			"info", "i", "field/f raw/r verbose/v worksheet-spec/w",
 			"shows in a sentence what a bundle waits for or how it ended, and no status of a wait that is over; says in words who may read and change it; `--history` has who did what with it; takes WORKSHEET//BUNDLE",

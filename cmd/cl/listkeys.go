@@ -37,7 +37,7 @@ func (l *listing) keys(asJSON bool, fields []string) []string {
 	switch {
 	case l.uuidOnly:
 		return shownKeys(nil)
-	case asJSON && !l.cmd.Flags().Changed("field"):
+	case asJSON && !l.csv && !l.cmd.Flags().Changed("field"):
 		return nil
 	}
 	return shownKeys(fields)

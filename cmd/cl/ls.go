@@ -22,6 +22,8 @@ Keywords choose and sort among them as cl search does:
 
   cl ls state=failed           the runs that failed
   cl ls size=.sort- .limit=5   the five largest
+  cl ls '/stats.json:acc=.sort-' '/stats.json:loss<0.3'
+                               sorted and chosen by values of their files
   cl ls -f name,state,/stdout,/stats.json:test/error
                                with values of their files as columns
 
@@ -36,7 +38,7 @@ func (c *cli) lsCommand() *cobra.Command {
 	worksheet := c.worksheetFlag(cmd)
 	l := c.listingFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		fields, err := readFields(l.fields)
+		fields, err := l.read(c)
 		if err != nil {
 			return err
 		}
@@ -51,12 +53,14 @@ type listing struct {
 	fields   string
 	uuidOnly bool
 	watch    bool
+	csv      bool
 }
 
 func (c *cli) listingFlags(cmd *cobra.Command) *listing {
 	l := &listing{cmd: cmd}
 	c.colourFlag(cmd)
 	cmd.Flags().BoolVarP(&l.uuidOnly, "uuid-only", "u", false, "print only uuids")
+	csvFlag(cmd, &l.csv)
 	cmd.Flags().StringVarP(&l.fields, "field", "f", lsFields, "print these comma-separated fields")
 	_ = cmd.RegisterFlagCompletionFunc("field", completeFields) // the flag is there
 	cmd.Flags().BoolVar(&l.watch, "watch", false, "show it anew on the terminal until Ctrl-C; elsewhere print each change as a line")
@@ -86,7 +90,7 @@ func (c *cli) listBundles(ctx context.Context, worksheet string, keywords []stri
 	if err != nil {
 		return err
 	}
-	if l.uuidOnly || c.asJSON {
+	if l.uuidOnly || c.asJSON || l.csv {
 		return c.printChosen(ctx, found.at, found.bundles, l, fields)
 	}
 	if err := c.print(found.heading); err != nil {
@@ -147,12 +151,11 @@ func (l listed) table(ctx context.Context, fields []string) (table, error) {
 
 // chosen returns the bundles of a worksheet that match keywords, as the search sorts them, with some keys of metadata.
 func (w *workspace) chosen(ctx context.Context, sheet client.Worksheet, keywords, keys []string) ([]client.BundleInfo, error) {
-	limited := slices.ContainsFunc(keywords, func(k string) bool { return strings.HasPrefix(k, ".limit=") })
 	query := append([]string{"host_worksheet=" + sheet.UUID}, keywords...)
-	if !limited {
+	if !isLimited(keywords) {
 		query = append(query, fmt.Sprintf(".limit=%d", len(sheet.Bundles)+1))
 	}
-	found, number, err := w.ListBundles(ctx, sheet.UUID, query, keys...)
+	found, number, err := w.find(ctx, sheet.UUID, query, keys...)
 	if number != nil {
 		return nil, usagef("cl ls lists bundles; cl search counts them and adds them up")
 	}
@@ -191,14 +194,14 @@ func (w *workspace) fileValues(ctx context.Context, bundles []client.BundleInfo,
 	var queries []codalab.FileQuery
 	for _, b := range bundles {
 		for _, f := range fields {
-			if isFile(f) {
+			if _, isRow := parseRowField(f); isFile(f) && !isRow {
 				queries = append(queries, codalab.FileQuery{BundleUUID: b.UUID, Genpath: f})
 			}
 		}
 	}
 	values := map[fileField]any{}
-	if len(queries) == 0 {
-		return values, nil
+	if err := w.lastRows(ctx, bundles, fields, values); err != nil || len(queries) == 0 {
+		return values, err
 	}
 	found, err := w.FileValues(ctx, queries)
 	for i, v := range found {
@@ -215,7 +218,7 @@ func fileText(value any) string {
 	return codalab.PythonStr(value)
 }
 
-// printChosen prints bundles as uuids or as JSON: all of them, or their fields if -f is given.
+// printChosen prints bundles as uuids, as CSV or as JSON: all of them, or their fields if -f is given.
 func (c *cli) printChosen(ctx context.Context, at *workspace, bundles []client.BundleInfo, l *listing, fields []string) error {
 	if l.uuidOnly {
 		uuids := make([]string, 0, len(bundles))
@@ -224,12 +227,15 @@ func (c *cli) printChosen(ctx context.Context, at *workspace, bundles []client.B
 		}
 		return c.printUUIDs(uuids)
 	}
-	if !l.cmd.Flags().Changed("field") {
+	if !l.csv && !l.cmd.Flags().Changed("field") {
 		return c.printJSON(viewBundles(bundles))
 	}
 	values, err := at.fileValues(ctx, bundles, fields)
 	if err != nil {
 		return err
+	}
+	if l.csv {
+		return c.printCSV(fields, viewFields(bundles, fields, values))
 	}
 	return c.printJSON(viewFields(bundles, fields, values))
 }

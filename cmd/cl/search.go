@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -22,13 +20,25 @@ const searchHelp = `List the bundles that match all keywords, also those on no w
   search .floating           on no worksheet
   search .before=<date> .after=<date>
                              created by a date, such as 2042-03-14
-  search .limit=50           up to 50 bundles; default 10
+  search '/stats.json:acc=.sort-' '/stats.json:loss<0.3'
+                             by a value in a small result file (cl help
+                             fields); = != < <= > >= compare, and
+                             /stats.json:acc is for all that have it
+  search time>3600 state!=ready
+                             the same of other keys
+  search .limit=50           up to 50 bundles. By default ten are shown in a
+                             terminal; -u, --json, --csv, --append, a pipe and a
+                             file get all of them
   search .offset=50          from the 51st on
   search size=.sort          sorted by a field; .sort- from the end
   search .last               newest first
   search .count              only their number
   search size=.sum           only the total of a field
-  search .format=<format>    the format of that number`
+  search .format=<format>    the format of that number
+
+A search that finds nothing fails if it names a key or a state that there is
+not. One with more than 10,000 results fails: cl rm $(cl search ... -u) never
+takes a part for the whole.`
 
 // searchWords are the keywords that completion offers.
 func searchWords() []string {
@@ -48,7 +58,7 @@ func (c *cli) searchCommand() *cobra.Command {
 	l := c.listingFlags(cmd)
 	add := cmd.Flags().BoolP("append", "a", false, "append the bundles to the worksheet")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		fields, err := readFields(l.fields)
+		fields, err := l.read(c)
 		switch {
 		case err != nil:
 			return err
@@ -70,7 +80,10 @@ func (c *cli) searchBundles(ctx context.Context, worksheet string, keywords []st
 			return at.found(ctx, uuid, keywords, l.keys(c.asJSON, fields))
 		})
 	}
-	found, number, err := at.ListBundles(ctx, uuid, keywords, l.keys(c.asJSON, fields)...)
+	if _, shown := terminal(c.Stdout); !shown || add || l.uuidOnly || l.csv || c.asJSON {
+		keywords = everything(keywords)
+	}
+	found, number, err := at.find(ctx, uuid, keywords, l.keys(c.asJSON, fields)...)
 	if err != nil || number != nil {
 		return c.orNumber(err, number)
 	}
@@ -97,7 +110,7 @@ const watchedMost = ".limit=1000"
 // found returns the bundles that match keywords, for a list that is watched.
 func (w *workspace) found(ctx context.Context, worksheet string, keywords, keys []string) (listed, error) {
 	// The last .limit counts.
-	found, number, err := w.ListBundles(ctx, worksheet, append([]string{watchedMost}, keywords...), keys...)
+	found, number, err := w.find(ctx, worksheet, append([]string{watchedMost}, keywords...), keys...)
 	if number != nil {
 		return listed{}, usagef("--watch shows bundles, and no numbers")
 	}
@@ -106,7 +119,7 @@ func (w *workspace) found(ctx context.Context, worksheet string, keywords, keys 
 
 func (c *cli) printFound(ctx context.Context, at *workspace, found []client.BundleInfo, keywords []string, l *listing, fields []string) error {
 	switch {
-	case l.uuidOnly || c.asJSON:
+	case l.uuidOnly || c.asJSON || l.csv:
 		return c.printChosen(ctx, at, found, l, fields)
 	case len(found) == 0:
 		c.warn("No results found")
@@ -126,8 +139,7 @@ const searchLimit = 10
 
 // noteLimit prints a warning if there may be more results.
 func (c *cli) noteLimit(shown int, keywords []string) {
-	limited := slices.ContainsFunc(keywords, func(k string) bool { return strings.HasPrefix(k, ".limit=") })
-	if shown == searchLimit && !limited {
+	if shown == searchLimit && !isLimited(keywords) {
 		c.warn("Only %d results are shown. Use .limit=N to show the first N results.", searchLimit)
 	}
 }

@@ -52,7 +52,11 @@ const fieldsHelp = `The fields of bundles, for -f of cl info, cl ls and cl searc
   /<path>           the text of a file of the bundle
   /<path>:<key>/<key>  a value in a JSON or YAML file, such as
                     /stats.json:test/error
-  /<path>:<key>     the value after a key in a file of lines KEY<tab>VALUE`
+  /<path>:<key>     the value after a key in a file of lines KEY<tab>VALUE
+  /<path>:-1:<key>  the value in the last line of a .jsonl file, or in the last
+                    row of a .csv file: /log.jsonl:-1:loss
+
+Values of files are keywords of searches, too: /stats.json:acc=.sort-.`
 
 // topics are help topics that are no commands.
 func topics() []*cobra.Command {
