@@ -324,11 +324,7 @@ func (d *doer) collect(ctx context.Context, r plan.Row) plan.Outcome {
 	}
 	policy := d.inForce.now()
 	mode := policy.Queues[r.Queue].ResultsMode
-	details, err := d.collector.Collect(ctx, *r.Run, policy.Layout.RunDir(r.Bundle, r.FilesIn()), mode, d.progressOf(r.Bundle))
-	o := outcome(err)
-	if err == nil {
-		o.Details = details
-	}
+	o, err := d.collectFiles(ctx, r, policy.Layout.RunDir(r.Bundle, r.FilesIn()), mode)
 	if codalab.IsStatus(err, http.StatusUnauthorized, http.StatusForbidden) {
 		o.Final = false // a password or a permission can be repaired, results cannot be made again
 	}
@@ -338,6 +334,24 @@ func (d *doer) collect(ctx context.Context, r plan.Row) plan.Outcome {
 		}
 	}
 	return o
+}
+
+// collectFiles collects the files of a row, or the end of its output if a user has given the others up.
+func (d *doer) collectFiles(ctx context.Context, r plan.Row, dir string, mode spool.ResultsMode) (plan.Outcome, error) {
+	if r.GivesUp {
+		held, err := d.collector.GiveUp(ctx, *r.Run, dir, mode)
+		if held != nil || err != nil {
+			o := outcome(err)
+			o.Held = held
+			return o, err
+		}
+	}
+	details, err := d.collector.Collect(ctx, *r.Run, dir, mode, d.progressOf(r.Bundle))
+	o := outcome(err)
+	if err == nil {
+		o.Details = details
+	}
+	return o, err
 }
 
 func (d *doer) confirm(ctx context.Context, r plan.Row) plan.Confirmation {

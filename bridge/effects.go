@@ -33,8 +33,9 @@ type effectKey struct {
 }
 
 type runningEffect struct {
-	phase  plan.Phase
-	cancel context.CancelFunc // nil before it is started
+	phase   plan.Phase
+	givesUp bool               // of an upload: it sends the end of the output
+	cancel  context.CancelFunc // nil before it is started
 }
 
 func keyOf(e plan.Effect) effectKey {
@@ -54,7 +55,7 @@ func (a *activeEffects) begin(e plan.Effect) bool {
 	if a.effects == nil {
 		a.effects, a.calls = map[effectKey]runningEffect{}, map[plan.Kind]bool{}
 	}
-	a.effects[key] = runningEffect{phase: e.Row.Phase}
+	a.effects[key] = runningEffect{phase: e.Row.Phase, givesUp: e.Row.GivesUp}
 	return true
 }
 
@@ -77,11 +78,11 @@ func (a *activeEffects) cancelBy(e plan.Effect, cancel context.CancelFunc) {
 func (a *activeEffects) end(e plan.Effect) { delete(a.effects, keyOf(e)) }
 
 // cancelOutdated cancels the long effects of a row that has left the phase in which it wanted
-// them.
+// them, and the upload of results that a user has given up.
 func (a *activeEffects) cancelOutdated(row *plan.Row) {
 	for _, k := range []plan.Kind{plan.Stage, plan.Carry, plan.Collect} {
 		e, ok := a.effects[effectKey{kind: k, bundle: row.Bundle, attempt: row.Attempt.Number}]
-		if ok && e.phase != row.Phase && e.cancel != nil {
+		if ok && (e.phase != row.Phase || row.GivesUp && !e.givesUp) && e.cancel != nil {
 			e.cancel()
 		}
 	}

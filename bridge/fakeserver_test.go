@@ -214,6 +214,14 @@ func (s *fakeServer) Open(_ codalab.RunBundle, runDir string) (*os.Root, error) 
 	return os.OpenRoot(runDir)
 }
 
+// GiveUp sends the end of the output.
+func (s *fakeServer) GiveUp(_ context.Context, run codalab.RunBundle, runDir string, _ spool.ResultsMode) (*spool.HeldResults, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.uploads[run.UUID] = "the end of the output"
+	return &spool.HeldResults{Size: "8g in 3 entries", Dir: runDir, Output: true}, nil
+}
+
 func (*fakeServer) Small(codalab.RunBundle, string, spool.ResultsMode) bool { return true }
 
 // Collect uploads a run's standard output.

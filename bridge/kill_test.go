@@ -1,10 +1,12 @@
 package bridge_test
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/sbatch"
@@ -194,5 +196,36 @@ func TestKillThatComesWithTheOffer(t *testing.T) {
 		if s.slurm.submits != 0 {
 			s.Errorf("%d submissions", s.slurm.submits)
 		}
+	})
+}
+
+// A kill cuts an upload of an hour short. The end of the output takes its place.
+func TestKillGivesTheUploadOfResultsUp(t *testing.T) {
+	t.Parallel()
+	atSite(t, func(s *site) {
+		c := &patient{Collector: s.server, takes: time.Hour}
+		s.alter = func(b *bridge.Bridge) { b.Collector = c }
+		s.start()
+		bundle := bundleID(1)
+		s.offer(bundle, "true")
+		s.phase(time.Minute, bundle, plan.Collecting)
+		s.within(5*time.Second, "the upload runs", func() bool {
+			s.server.mu.Lock()
+			defer s.server.mu.Unlock()
+			return s.server.runs[bundle].RunStatus == "Uploading results: 1.2g of 3.4g at 80m/s."
+		})
+		s.server.send(codalab.Message{Type: codalab.MessageKill, UUID: bundle, KillMessage: codalab.KillUpload})
+		report := s.result(5*time.Second, bundle)
+		if report.FailureMessage == nil || !strings.HasPrefix(*report.FailureMessage,
+			"Kill requested. The upload of the results (8g in 3 entries) was given up. The end of stdout and stderr is at the server. All files stay in ") {
+			s.Errorf("it ended as %+v", report)
+		}
+		s.server.change(func() {
+			if got := s.server.uploads[bundle]; got != "the end of the output" {
+				s.Errorf("the server has %q", got)
+			}
+		})
+		s.phase(time.Minute, bundle, plan.Done)
+		s.stop()
 	})
 }

@@ -106,4 +106,7 @@ type Collector interface {
 	Small(run codalab.RunBundle, runDir string, mode spool.ResultsMode) bool
 	Open(run codalab.RunBundle, runDir string) (*os.Root, error)
 	Collect(ctx context.Context, run codalab.RunBundle, runDir string, mode spool.ResultsMode, progress func(string)) (details string, err error)
+	// GiveUp sends the end of the output in the place of results that Collect would upload. It returns nil if Collect
+	// uploads none, because it leaves them on the shared disk or moves them: then Collect takes as long as a listing.
+	GiveUp(ctx context.Context, run codalab.RunBundle, runDir string, mode spool.ResultsMode) (*spool.HeldResults, error)
 }

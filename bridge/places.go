@@ -53,7 +53,7 @@ func newPlaces(atOnce func(plan.Kind) int, c Collector, f *inForce) places {
 // enter implements Bridge.Enter.
 func (p *places) enter(ctx context.Context, e plan.Effect, begin func()) (leave func()) {
 	among, owner := p.of[e.Kind], turns.Party{Owner: ownerOf(e)}
-	if e.Kind == plan.Collect && p.hasSmallResults(ctx, *e.Row, owner) {
+	if e.Kind == plan.Collect && (e.Row.GivesUp || p.hasSmallResults(ctx, *e.Row, owner)) {
 		among = p.small
 	}
 	return among.Ask(owner, begin).Leave

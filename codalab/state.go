@@ -56,6 +56,11 @@ func KilledForQuota(message string) bool {
 	return strings.HasPrefix(message, KillRequested+": User ") && strings.Contains(message, " quota exceeded.")
 }
 
+// KillUpload is the kill message of a run whose worker has told that it collects the results. Our server sends it, and
+// repeats a kill message until the run has ended: a worker that was told to kill the command knows a later wish, to give
+// the upload up, by these words.
+const KillUpload = KillRequested + ": the upload of the results is given up."
+
 // Standing is a server's record of a bundle's progress.
 type Standing struct {
 	// Identity is the identity of the bundle that has the UUID now.

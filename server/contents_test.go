@@ -244,6 +244,39 @@ func TestUsedUpQuotaStopsNewBundles(t *testing.T) {
 	s.create("dataset", "more", "", nil).says(400, "Out of disk quota: ")
 }
 
+// A later upload of a run's results ends the earlier one, whose part goes. The earlier one cannot replace the later.
+func TestLaterUploadOfResultsEndsTheEarlier(t *testing.T) {
+	t.Parallel()
+	s, w, uuid := claimedRun(t)
+	archive, err := io.ReadAll(tarGz(t, map[string]string{"stdout": "out", "model": strings.Repeat("m", 100<<10)}))
+	must(t, err)
+	whole := string(archive)
+	for _, ends := range []func(*io.PipeWriter){
+		func(send *io.PipeWriter) { _, _ = io.WriteString(send, whole[len(whole)/2:]); _ = send.Close() }, // the client had sent all
+		func(send *io.PipeWriter) { _ = send.CloseWithError(io.ErrUnexpectedEOF) },
+	} {
+		body, send := io.Pipe()
+		earlier := make(chan answer, 1)
+		go func() {
+			earlier <- s.put(uuid, "filename=bundle.tar.gz&finalize_on_success=0", body)
+			_ = body.Close()
+		}()
+		_, err := io.WriteString(send, whole[:len(whole)/2])
+		must(t, err)
+		s.put(uuid, "filename=bundle.tar.gz&finalize_on_success=0", tarGz(t, map[string]string{"stdout": "end"})).ok()
+		ends(send)
+		(<-earlier).says(409, "a later upload of the results of bundle "+uuid+" has begun")
+		if used := s.diskUsed(); used != 4096+3+2*codalab.BlockSize {
+			t.Errorf("%d bytes used", used)
+		}
+	}
+	s.get("alice", "/bundles/"+uuid+"/contents/blob/model").is(404)
+	w.told(codalab.MessageMarkFinalized, reportOf(uuid, codalab.StateFinalizing))
+	if got := s.get("alice", "/bundles/"+uuid+"/contents/blob/stdout").ok().body; got != "end" {
+		t.Errorf("read %q", got)
+	}
+}
+
 func TestResultsAreReplacedAtOnce(t *testing.T) {
 	t.Parallel()
 	s, w, uuid := claimedRun(t)

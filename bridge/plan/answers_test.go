@@ -187,6 +187,9 @@ func (w *world) answer(a *arguments) error {
 	if size := a.get("held"); size != "" {
 		o.Held = &spool.HeldResults{Size: size, Left: a.get("left"), Dir: "/shared/runs/x/1", Output: a.flag("output")}
 	}
+	if a.flag("cut") { // an effect that was cancelled has no outcome
+		return nil
+	}
 	if n.Progress = a.get("progress"); n.Progress != "" {
 		w.running[key] = true
 		return nil

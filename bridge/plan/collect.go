@@ -52,9 +52,15 @@ func (d *decision) collecting() {
 		if !d.waiting() || d.news.Restarted && d.row.Room != nil { // whose pause may be half an hour long
 			d.wantEffect(Collect)
 		}
+	case c.Held != nil && (d.row.GivesUp || c.Failure == ""):
+		d.givenUp(*c.Held)
 	case c.Failure == "":
 		d.row.Uncollected, d.row.Room = false, nil
 		reason := collectedReason(c.Details)
+		if d.row.GivesUp {
+			d.row.GivesUp = false
+			reason += "; the kill came too late to give the upload up"
+		}
 		if d.row.DataChanged != "" {
 			reason = noted(reason, []string{d.row.DataChanged})
 		}
@@ -101,6 +107,10 @@ func (d *decision) endedAtServer() bool {
 // failUncollected turns the verdict into a failure because the results cannot be collected, unless a
 // verdict was reported already.
 func (d *decision) failUncollected(why string) {
+	if d.row.GivesUp {
+		d.killUncollected("The upload of the results was given up, and the end of stdout and stderr could not be sent: " + codalab.Sentence(why))
+		return
+	}
 	if d.row.Verdict.Failure != "" || !d.row.Times.Finalizing.IsZero() {
 		return
 	}

@@ -48,6 +48,7 @@ func variants() map[string]func(*plan.Row) {
 		"low":         func(r *plan.Row) { r.DiskLow = "the disk is nearly full" },
 		"dropped":     func(r *plan.Row) { r.Dropped = true },
 		"uncollected": func(r *plan.Row) { r.Uncollected = true },
+		"given up":    func(r *plan.Row) { r.GivesUp = true },
 		"no room": func(r *plan.Row) {
 			r.Room = &plan.RoomWait{HeldResults: spool.HeldResults{Size: "12g in 40 entries", Dir: "/shared/runs/x/1"}, Since: epoch, Until: epoch.Add(time.Hour)}
 		},
@@ -154,7 +155,8 @@ func everyNews() map[string]plan.News {
 	news["look failed"] = plan.News{RecordsFailure: "stale file handle"}
 	for name, o := range map[string]plan.Outcome{
 		"done": {}, "failed": {Failure: "no"}, "failed for good": {Failure: "no", Final: true}, "gone": {Failure: "no", Final: true, Gone: true},
-		"held": {Failure: "no", Held: &spool.HeldResults{Size: "12g in 40 entries", Dir: "/shared/runs/x/1"}},
+		"given up": {Held: &spool.HeldResults{Size: "12g in 40 entries", Dir: "/shared/runs/x/1", Output: true}},
+		"held":     {Failure: "no", Held: &spool.HeldResults{Size: "12g in 40 entries", Dir: "/shared/runs/x/1"}},
 	} {
 		news["claim "+name] = plan.News{Claimed: &plan.Claimed{Outcome: o, Accepted: true}}
 		news["claim not accepted "+name] = plan.News{Claimed: &plan.Claimed{Outcome: o}}

@@ -85,7 +85,8 @@ type Outcome struct {
 	// Full is set if a disk or a quota had no room. No request is at fault, and the work goes on once
 	// there is room.
 	Full bool
-	// Held has results that exceed the rest of their owner's disk quota, after the collection of such.
+	// Held has results that stay where they are: they exceed the rest of their owner's disk quota, or, without a Failure,
+	// a user has given their upload up.
 	Held *spool.HeldResults `json:",omitempty"`
 	// Details are those of a success; empty for none.
 	Details string `json:"Done,omitempty"`

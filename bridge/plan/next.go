@@ -227,6 +227,10 @@ func (d *decision) applyMessages() {
 				d.killWaiting(m.KillMessage)
 				continue
 			}
+			if d.row.Phase == Collecting {
+				d.killUpload(m.KillMessage)
+				continue
+			}
 			if stop := d.row.StopVerdict; stop != nil && stop.Restage {
 				d.row.StopVerdict = nil // a bundle that was killed does not begin again
 			}

@@ -183,11 +183,16 @@ func (r Row) activity() string {
 		return "Being stopped."
 	case Collecting:
 		switch {
+		case r.GivesUp && r.LastFailure == "":
+			return "Being stopped: the upload of the results is given up, and only the end of stdout and stderr is sent."
 		case r.Room != nil && r.Progress == "":
 			return r.Room.status()
 		case r.Progress != "":
 			return r.Progress
 		case r.LastFailure != "":
+			if r.GivesUp {
+				return "The upload of the results is given up, and the end of stdout and stderr could not be sent yet: " + codalab.Sentence(r.LastFailure)
+			}
 			return "Uploading results; the last try failed: " + codalab.Sentence(r.LastFailure)
 		}
 		return "Uploading results."

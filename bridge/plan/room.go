@@ -74,10 +74,7 @@ func (d *decision) heldSentence(wait RoomWait) string {
 	if wait.Output {
 		text += " The end of stdout and stderr is at the server."
 	}
-	if d.row.Standalone {
-		return text + " The worker does not keep the other files."
-	}
-	return text + fmt.Sprintf(" All files stay in %s on the cluster's disk until %s.", wait.Dir, roomTime(d.now.Add(d.policy.KeepAfterAck)))
+	return text + " " + d.leftSentence(wait.Dir)
 }
 
 // tooLarge is the beginning of a sentence.

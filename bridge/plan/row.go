@@ -124,6 +124,9 @@ type Row struct {
 	Verdict *Verdict `json:"verdict,omitempty"`
 	// Uncollected is set once the bridge has given up collecting the results.
 	Uncollected bool `json:"undelivered,omitempty"`
+	// GivesUp is set once a user has killed the bundle while its results were uploaded. The end of its output is all that
+	// goes to the server then.
+	GivesUp bool `json:"gives_up,omitempty"`
 	// Room is the wait of results for room in their owner's disk quota; nil while they do not wait.
 	Room *RoomWait `json:"room,omitempty"`
 	// Dropped is set if the bundle belongs to another worker, or was deleted. The bridge does not report it.

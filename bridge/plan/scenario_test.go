@@ -38,7 +38,7 @@ var rewrite = flag.Bool("rewrite", false, "rewrite what the scenarios and docs/c
 //	accounting job=7 state=…     the accounting database's answer, in the same form
 //	note started|exit|…          one reading of the attempt's records; none: there are none
 //	remark text=…                a remark for the bundle's history
-//	answer EFFECT …              how an effect ended
+//	answer EFFECT …              how an effect ended; cut: it was cancelled
 //	answer confirm state=… [here] [asked=5s]
 //	                             the bundle as the server shows it; here: claimed from this host; asked before now
 //	orphans job=9 …              a snapshot is searched for orphan jobs

@@ -104,6 +104,7 @@ func (w *world) fields(r plan.Row) []field {
 		{"reports", number(int64(r.ReportCount))},
 		{"keep_until", moment(r.KeepUntil)},
 		{"uncollected", yes(r.Uncollected)},
+		{"gives-up", yes(r.GivesUp)},
 		{"waits-for-room-until", roomWords(r)},
 		{"dropped", yes(r.Dropped)},
 		{"releasing", yes(r.Releasing)},

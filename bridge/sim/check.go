@@ -182,6 +182,10 @@ func (w *world) checkVerdict(r plan.Row) {
 	case a.alive > 0 && w.runsUnseen(a):
 	case a.alive > 0 && !a.cut:
 		w.violate(FalseEnd, "%s ended (%+v) while attempt %d runs", r.Bundle, v, r.Attempt.Number)
+	case r.GivesUp:
+		if !w.killed[r.Run.Command] || v.State() != codalab.StateKilled || a.ended != nil && v.ExitCode != nil && *v.ExitCode != *a.ended.ExitCode {
+			w.violate(FalseEnd, "the upload of %s was given up, and it ended as %+v; its command with %+v", r.Bundle, v, a.ended)
+		}
 	case r.Uncollected && w.wasHeld(r.Bundle): // the end has the place of the results beside what its command did
 		if a.ended != nil && v.ExitCode != nil && *v.ExitCode != *a.ended.ExitCode {
 			w.violate(FalseEnd, "%s ended as %+v, and its command with %+v", r.Bundle, v, *a.ended)

@@ -132,8 +132,11 @@ func (w *world) checkResult(b *bundle) {
 	case v.ExitCode == nil && !row.HasFiles():
 	case b.lost != "": // checkEnd checks that they come back
 	case row.Uncollected && w.wasHeld(b.uuid): // the verdict tells where they are
+	case b.upload == nil && row.GivesUp && w.wasHeld(b.uuid): // nor had the quota room for the output
 	case b.upload == nil:
 		w.violate(Undelivered, "%s ended without its results", b.uuid)
+	case b.upload.onlyOutput != row.GivesUp || row.GivesUp && !w.killed[row.Run.Command]:
+		w.violate(Undelivered, "%s has only the output: %t; its upload was given up: %t", b.uuid, b.upload.onlyOutput, row.GivesUp)
 	case b.upload.attempt != w.filesIn(row).number:
 		w.violate(Superseded, "%s has the results of attempt %d, and its files are of attempt %d", b.uuid, b.upload.attempt, w.filesIn(row).number)
 	case !b.upload.complete && !w.filesIn(row).cut:

@@ -374,6 +374,16 @@ func (e heldError) HeldResults() spool.HeldResults {
 	return spool.HeldResults{Size: "12g in 40 entries", Dir: e.dir, Output: true}
 }
 
+// GiveUp sends the end of an attempt's output.
+func (c collector) GiveUp(ctx context.Context, run codalab.RunBundle, runDir string, mode spool.ResultsMode) (*spool.HeldResults, error) {
+	if _, err := c.Collect(ctx, run, runDir, mode, nil); err != nil {
+		return nil, err
+	}
+	b := c.w.server.bundleByID(run.UUID)
+	b.upload.onlyOutput = true
+	return &spool.HeldResults{Size: "12g in 40 entries", Dir: runDir, Output: true}, nil
+}
+
 // Collect uploads an attempt's results.
 func (c collector) Collect(_ context.Context, run codalab.RunBundle, runDir string, _ spool.ResultsMode, _ func(string)) (string, error) {
 	w, srv := c.w, &c.w.server

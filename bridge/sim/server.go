@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
@@ -85,6 +86,8 @@ type upload struct {
 	attempt  int
 	complete bool
 	missing  bool // its files were already removed
+	// onlyOutput is set if it has the end of the output in the place of the results.
+	onlyOutput bool
 }
 
 // bundleID gives all bundles the same digits in the part that a job's name contains, because clients choose
@@ -322,7 +325,7 @@ func (s *server) report(report *codalab.RunReport, command string) *codalab.Mess
 func (s *server) finish(b *bundle) {
 	state := codalab.StateReady
 	switch {
-	case b.failure != "" && b.killed && b.failure == codalab.KillRequested:
+	case b.failure != "" && b.killed && strings.Contains(b.failure, codalab.KillRequested):
 		state = codalab.StateKilled
 	case b.failure != "" || b.exit != nil && *b.exit != 0:
 		state = codalab.StateFailed

@@ -53,7 +53,7 @@ func (s *Bundles) Routes() []rest.Route {
 		{Pattern: "GET /bundles/{uuid}", Serve: s.bundle, Public: true, Worker: true, WorkerToken: true, Differs: "a bundle that the user may not read is refused as if it did not exist, except to workers; names and states of parents that the user may not read are hidden"},
 		{Pattern: "GET /bundles/{uuid}/history", Serve: s.history, Differs: "only this server has it: what users, and the server by itself, did with the bundle, for those who may change it"},
 		{Pattern: "POST /bundle-permissions", Serve: s.setPermissions},
-		{Pattern: "POST /bundle-actions", Serve: s.bundleActions, Waits: true, Differs: "a kill is kept until the worker has done it, also of a worker that is offline; write needs a worker that has the run, and fails when that has not checked in for 15 s"},
+		{Pattern: "POST /bundle-actions", Serve: s.bundleActions, Waits: true, Differs: "a kill is kept until the worker has done it, also of a worker that is offline; of a run whose results are uploaded it asks `cl-bridge` and `cl-worker` to give the upload up (CodaLab's own worker goes on); write needs a worker that has the run, and fails when that has not checked in for 15 s"},
 	}
 }
 

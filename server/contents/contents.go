@@ -48,7 +48,7 @@ func New(c Config) *Contents {
 	files := &Files{log: c.Log, store: c.Store, access: c.Access, running: running, linkRoots: c.LinkRoots}
 	quotas := &Quotas{now: c.Now, store: c.Store, accounts: map[string]*account{}}
 	uploads := &Uploads{
-		log: c.Log, now: c.Now, store: c.Store, access: c.Access, quotas: quotas, changed: c.Changed, zips: turns.New(2),
+		log: c.Log, now: c.Now, store: c.Store, access: c.Access, quotas: quotas, changed: c.Changed, zips: turns.New(2), results: resultUploads{newest: map[string]*resultUpload{}},
 		fetcher: &Fetcher{private: c.FetchPrivate, client: newClient(c.FetchPrivate), timeout: c.TransferTimeout, repositories: turns.New(4)},
 	}
 	return &Contents{
@@ -107,12 +107,13 @@ type Uploads struct {
 	changed func(uuids ...string)
 	// zips shares the places to unpack a zip archive among the owners of bundles. They are few, since
 	// the directories of the archives are kept in memory.
-	zips *turns.Turns
+	zips    *turns.Turns
+	results resultUploads
 }
 
 func (s *Uploads) routes() []rest.Route {
 	return []rest.Route{
-		{Pattern: "PUT /bundles/{uuid}/contents/blob/{$}", Serve: s.upload, Worker: true, WorkerToken: true, Waits: true, Differs: "archives that lead out of the bundle, pipes, zips with overlapping entries, and files that end early are refused with the reason; several gzip members are all read; bytes are reserved from the quota as they come; URLs with private addresses are refused unless the operator allows them; of a git repository the files are stored, without .git; ftp is refused; a query of size and entries, the least that the contents have, refuses them before they come if they exceed the quota"},
+		{Pattern: "PUT /bundles/{uuid}/contents/blob/{$}", Serve: s.upload, Worker: true, WorkerToken: true, Waits: true, Differs: "archives that lead out of the bundle, pipes, zips with overlapping entries, and files that end early are refused with the reason; several gzip members are all read; bytes are reserved from the quota as they come; URLs with private addresses are refused unless the operator allows them; of a git repository the files are stored, without .git; ftp is refused; a query of size and entries, the least that the contents have, refuses them before they come if they exceed the quota; a later upload of a run's results ends the earlier one"},
 	}
 }
 

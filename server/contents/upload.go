@@ -99,7 +99,11 @@ func (s *Uploads) upload(w http.ResponseWriter, r *http.Request, u store.User) e
 			return err
 		}
 	}
-	err = s.receive(r, b, up)
+	if b.State.OnWorker() {
+		err = s.receiveResults(r.Context(), w, r, b, up)
+	} else {
+		err = s.receive(r, b, up, up.finish(b))
+	}
 	var no *rest.RefusalError
 	switch {
 	case err == nil:
@@ -124,12 +128,12 @@ func errFinal(b store.Bundle) error {
 
 // receive stores the contents, if there are any, and changes the bundle's state. It ends early with the client's
 // request: nobody waits for the files of an archive any more. Once all contents are on the disk, it goes on without
-// the client.
-func (s *Uploads) receive(r *http.Request, b store.Bundle, up uploadRequest) error {
+// the client. finish is called in the transaction that stores them.
+func (s *Uploads) receive(r *http.Request, b store.Bundle, up uploadRequest, finish func(*store.Bundle) error) error {
 	client := r.Context()
 	ctx := context.WithoutCancel(client)
 	if up.filename == "" && len(up.urls) == 0 || b.Metadata.String("link_url") != "" {
-		b, err := s.store.Change(ctx, b.UUID, up.finish(b))
+		b, err := s.store.Change(ctx, b.UUID, finish)
 		if err == nil {
 			s.changed(b.UUID)
 		}
@@ -143,7 +147,7 @@ func (s *Uploads) receive(r *http.Request, b store.Bundle, up uploadRequest) err
 			return s.storeBody(client, in, r.Body, up, room)
 		}
 		return s.storeURL(client, in, up, room)
-	}, up.finish(b))
+	}, finish)
 }
 
 // storeURL stores the contents of a URL.

@@ -73,8 +73,9 @@ func (h *Hub) trackOne(b plan.Bundle, r codalab.Resources) {
 		want.order = h.lastDuty
 		w.duties[b.UUID] = &want
 		h.notify(w)
-	default:
-		have.KillMessage = want.KillMessage
+	case have.KillMessage != want.KillMessage: // a user wants its upload given up too
+		have.KillMessage, have.sent = want.KillMessage, time.Time{}
+		h.notify(w)
 	}
 }
 

@@ -88,7 +88,8 @@ func (b *Bundle) end(state codalab.State) {
 }
 
 // Kill kills a bundle that no worker has claimed. For a claimed run it sets KillMessage, and the run
-// ends with its worker's report (codalab/rest/bundle_actions.py: create_bundle_actions).
+// ends with its worker's report (codalab/rest/bundle_actions.py: create_bundle_actions). If its results are collected
+// already, a kill asks the worker to give that up, even if the command was killed before.
 func (b Bundle) Kill() Bundle {
 	if b.State.Final() {
 		return b
@@ -100,10 +101,20 @@ func (b Bundle) Kill() Bundle {
 	}
 	if b.claimed() {
 		b.KillMessage = codalab.KillRequested
+		if b.collects() {
+			b.KillMessage = codalab.KillUpload
+		}
 		return b
 	}
 	b.endKilled()
 	return b
+}
+
+// collects reports whether the run's worker has told that the command has ended and its results are collected: it has
+// reported the time of the stage before.
+func (b Bundle) collects() bool {
+	_, told := b.Metadata["time_cleaning_up"]
+	return b.claimed() && told
 }
 
 // endKilled ends a bundle as killed, without a report of a worker. The caller owns the bundle.

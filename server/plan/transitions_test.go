@@ -133,6 +133,25 @@ func TestKilledRunIsNotStagedAgain(t *testing.T) {
 	}
 }
 
+// A kill of a run whose results are uploaded is told apart from the one that ended its command.
+func TestKillWhileResultsAreUploadedGivesTheUploadUp(t *testing.T) {
+	t.Parallel()
+	run := onWorker(codalab.StateRunning).Kill()
+	if run.KillMessage != codalab.KillRequested {
+		t.Errorf("a running command is killed with %q", run.KillMessage)
+	}
+	now := time.Unix(9, 0)
+	run = run.ApplyReport(codalab.RunReport{State: codalab.StateRunning, Profile: map[string]codalab.StageTimes{
+		codalab.StageCleaningUp: codalab.NewStageTimes(now, now), codalab.StageUploading: codalab.NewStageTimes(now, time.Time{}),
+	}}, now, false)
+	if run.KillMessage != codalab.KillRequested {
+		t.Errorf("the worker is told %q, and nobody asked for that", run.KillMessage)
+	}
+	if run = run.Kill(); run.KillMessage != codalab.KillUpload {
+		t.Errorf("while its results are uploaded it is killed with %q", run.KillMessage)
+	}
+}
+
 func TestReportDecidesHowARunEnds(t *testing.T) {
 	t.Parallel()
 	code := func(n int) *int { return &n }

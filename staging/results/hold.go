@@ -53,16 +53,45 @@ func (c *Collector) hold(ctx context.Context, run codalab.RunBundle, runDir stri
 		return failed(failure, true)
 	}
 	defer func() { _ = root.Close() }() // only read
-	held.Size, failure = c.count(ctx, run, root)
-	if failure != nil {
-		return failed(fmt.Errorf("count results: %w", failure), true)
+	if failure = c.outputInstead(ctx, run, root, &held); failure != nil {
+		return failure
 	}
-	_, failure = openUpAndRetry(root, func() (string, error) { return "", c.sendOutput(ctx, run, root) })
-	if _, over := overQuota(failure); failure != nil && !over {
-		return failure // a later try sends it
-	}
-	held.Output = failure == nil
 	return &HeldError{held, cmp.Or[error](refusal, err)}
+}
+
+// GiveUp sends the end of the command's output in the place of results whose upload their user has given up, and
+// returns the results, which stay. It returns nil if Collect uploads none: then Collect takes as long as their listing.
+func (c *Collector) GiveUp(ctx context.Context, run codalab.RunBundle, runDir string, mode spool.ResultsMode) (*spool.HeldResults, error) {
+	if c.Store != nil && run.Location != nil || mode == spool.ResultsKeep {
+		return nil, nil
+	}
+	root, err := openClosed(runDir)
+	if errors.Is(err, fs.ErrNotExist) { // the queue may have kept them
+		return nil, nil
+	}
+	if err != nil {
+		return nil, failed(err, true)
+	}
+	defer func() { _ = root.Close() }() // only read
+	held := spool.HeldResults{Dir: runDir}
+	if err := c.outputInstead(ctx, run, root, &held); err != nil {
+		return nil, err
+	}
+	return &held, nil
+}
+
+// outputInstead counts results that stay, and sends the end of the command's output in their place. A quota that is used
+// up has no room for it either; for another failure a later try sends it.
+func (c *Collector) outputInstead(ctx context.Context, run codalab.RunBundle, root *os.Root, held *spool.HeldResults) (err error) {
+	if held.Size, err = c.count(ctx, run, root); err != nil {
+		return failed(fmt.Errorf("count results: %w", err), true)
+	}
+	_, err = openUpAndRetry(root, func() (string, error) { return "", c.sendOutput(ctx, run, root) })
+	held.Output = err == nil
+	if _, over := overQuota(err); over {
+		return nil
+	}
+	return err
 }
 
 // count returns the amount of the results in words.

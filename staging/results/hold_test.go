@@ -98,3 +98,39 @@ func TestResultsWithoutRoomForTheirOutputStay(t *testing.T) {
 		}
 	}
 }
+
+// A user gives an upload up. The end of the output is sent in its place, and nothing is removed. Results that are not
+// uploaded are not given up.
+func TestUploadThatIsGivenUpSendsTheOutput(t *testing.T) {
+	t.Parallel()
+	r := left(t, map[string]string{"stdout": "line\n", "stderr": "warning\n"})
+	weights := filepath.Join(r.runDir, "weights")
+	must(t, os.WriteFile(weights, nil, 0o600))
+	must(t, os.Truncate(weights, 200<<30))                  // sparse
+	must(t, os.Chmod(filepath.Join(r.runDir, "stdout"), 0)) // root in a container does not notice that
+	giveUp := func(left int64, mode spool.ResultsMode, run codalab.RunBundle) (*spool.HeldResults, error) {
+		r.collector.Contents = &quotaServer{directoryServer: r.server, left: left}
+		return r.collector.GiveUp(t.Context(), run, r.runDir, mode)
+	}
+	run := codalab.RunBundle{UUID: run1}
+	for left, sent := range map[int64]bool{1 << 20: true, 0: false} {
+		held, err := giveUp(left, spool.ResultsUpload, run)
+		must(t, err)
+		if diff := cmp.Diff(&spool.HeldResults{Size: "200g in 3 entries", Dir: r.runDir, Output: sent}, held); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+	if diff := cmp.Diff([]string{"stderr", "stdout"}, r.uploaded()); diff != "" || r.sent("stdout") != "line\n" {
+		t.Errorf("the server has (-want +got):\n%s", diff)
+	}
+	if _, err := os.Stat(weights); err != nil {
+		t.Error(err)
+	}
+	if held, err := giveUp(1<<20, spool.ResultsKeep, run); held != nil || err != nil {
+		t.Errorf("kept results: %v, %v", held, err)
+	}
+	r.collector.Store, run.Location = &Store{Dir: t.TempDir()}, &weights
+	if held, err := giveUp(1<<20, spool.ResultsUpload, run); held != nil || err != nil {
+		t.Errorf("results that the server's store takes: %v, %v", held, err)
+	}
+}
