@@ -73,8 +73,9 @@ func (w *worker) report() codalab.CheckIn {
 	}
 	profile := map[string]codalab.StageTimes{}
 	for _, s := range codalab.Stages() {
-		profile[s] = codalab.NewStageTimes(time.Now(), time.Now())
+		profile[s] = codalab.StageTimes{} // its time is not known yet
 	}
+	profile[codalab.StagePreparing] = codalab.NewStageTimes(time.Now(), time.Now())
 	in.Reports = []codalab.RunReport{{
 		UUID: w.run.UUID, State: w.state, RunStatus: "Running", Remote: "testhost",
 		Cost:     &codalab.Cost{StagingSeconds: 2, QueuedSeconds: 90, AllocatedSeconds: 3600, Attempts: 1, GPUs: &codalab.GPUUse{Busy: .25, MemoryMax: 1 << 30}, EnergyJoules: 1_800_000},

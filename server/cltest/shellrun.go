@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -48,8 +49,9 @@ func newShellRun(ctx context.Context, w *shellWorker, m codalab.Message, began t
 		},
 	}
 	for _, stage := range codalab.Stages() {
-		r.report.Profile[stage] = codalab.NewStageTimes(began, began)
+		r.report.Profile[stage] = codalab.StageTimes{} // its time is not known yet
 	}
+	r.report.Profile[codalab.StagePreparing] = codalab.NewStageTimes(began, began)
 	return r
 }
 
@@ -81,6 +83,10 @@ func (r *shellRun) runBundle() {
 	}
 	r.updateReport(func(report *codalab.RunReport) {
 		report.State, report.RunStatus, report.ExitCode = codalab.StateFinalizing, "Finished", code
+		report.Profile = maps.Clone(report.Profile) // an older report may be on its way
+		for _, stage := range []string{codalab.StageRunning, codalab.StageCleaningUp, codalab.StageUploading} {
+			report.Profile[stage] = report.Profile[codalab.StagePreparing] // no step shows the values
+		}
 		if failure != "" {
 			report.FailureMessage = &failure
 		}
