@@ -130,7 +130,7 @@ func readChange(r io.Reader) (secret, next string, err error) {
 		return "", "", fmt.Errorf("read passwords: %w", err)
 	}
 	if len(read) < 2 || read[0] == "" || read[1] == "" {
-		return "", "", usagef("standard input has to have two lines: the old password, or the one-time code, and the new password")
+		return "", "", refusef("standard input has to have two lines: the old password, or the one-time code, and the new password")
 	}
 	return read[0], read[1], nil
 }
@@ -153,13 +153,13 @@ The program of a session that has ended has to sign in again.`,
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) == 0 && *all:
-			return usagef("--all belongs to cl sessions revoke")
+			return refusef("--all belongs to cl sessions revoke")
 		case len(args) > 0 && args[0] != "revoke":
-			return usagef("cl sessions does not know %q%s", args[0], argparse.DidYouMean("", argparse.Nearest(args[0], []string{"revoke"})))
+			return refusef("cl sessions does not know %q%s", args[0], argparse.DidYouMean("", argparse.Nearest(args[0], []string{"revoke"})))
 		case len(args) == 1 && !*all:
-			return usagef("cl sessions revoke needs the id of a session, or --all; cl sessions lists them")
+			return refusef("cl sessions revoke needs the id of a session, or --all; cl sessions lists them")
 		case len(args) > 1 && *all:
-			return usagef("cl sessions revoke takes either the ids of sessions or --all")
+			return refusef("cl sessions revoke takes either the ids of sessions or --all")
 		}
 		at, err := c.workspace("")
 		if err != nil {

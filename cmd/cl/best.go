@@ -56,10 +56,10 @@ func (c *cli) bestCommand() *cobra.Command {
 		o.worksheet = *worksheet
 		specs, value := args[:len(args)-1], args[len(args)-1]
 		if !isFile(value) || !strings.Contains(value, ":") {
-			return usagef("the last word must be a value in a file, such as /stats.json:acc, not %q", value)
+			return refusef("the last word must be a value in a file, such as /stats.json:acc, not %q", value)
 		}
 		if o.top < 1 {
-			return usagef("--top must be at least 1")
+			return refusef("--top must be at least 1")
 		}
 		if o.fields == "" {
 			o.fields = "uuid,name," + value + ",state"
@@ -152,11 +152,11 @@ func (c *cli) candidates(ctx context.Context, worksheet string, specs []string) 
 		}
 		found, number, err := at.find(ctx, uuid, everything(specs))
 		if err == nil && number != nil {
-			err = usagef("cl best needs bundles, and these keywords ask for a number")
+			err = refusef("cl best needs bundles, and these keywords ask for a number")
 		}
 		return at, found, err
 	}
-	return nil, nil, usagef("give bundles and sweeps, or keywords; name=TEXT is a keyword for a name")
+	return nil, nil, refusef("give bundles and sweeps, or keywords; name=TEXT is a keyword for a name")
 }
 
 // distinct returns bundles without repetitions.

@@ -48,12 +48,8 @@ type cli struct {
 	entered string
 }
 
-// usagef returns an error with exit code 1, as CodaLab's cl does, for a command line that cl rejects before it sends
-// anything. The text has
-// the form of the server's refusals.
-func usagef(format string, args ...any) error { return refusef(format, args...) }
-
-// refusef returns an error with exit code 1 for a request that cl refuses.
+// refusef returns an error with exit code 1, as CodaLab's cl ends, for a request that cl refuses. The text has the form of
+// the server's refusals.
 func refusef(format string, args ...any) error { return fmt.Errorf("UsageError: "+format, args...) }
 
 func run(ctx context.Context, p program.Process) error {

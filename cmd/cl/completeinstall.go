@@ -51,11 +51,11 @@ func (c *cli) installsCompletion(root *cobra.Command) {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch {
 		case o.install && o.withdraw:
-			return usagef("--install and --uninstall exclude each other")
+			return refusef("--install and --uninstall exclude each other")
 		case o.install || o.withdraw:
 			return o.run()
 		case o.shell != "":
-			return usagef("--shell goes with --install and --uninstall; cl completion %s prints the script", o.shell)
+			return refusef("--shell goes with --install and --uninstall; cl completion %s prints the script", o.shell)
 		}
 		return cmd.Help()
 	}
@@ -76,7 +76,7 @@ func (c *cli) completionPlace(shell string) (completionPlace, error) {
 			shell = "powershell"
 		}
 		if !slices.Contains(completionShells(), shell) {
-			return completionPlace{}, usagef("SHELL names none of %s: --shell names one", strings.Join(completionShells(), ", "))
+			return completionPlace{}, refusef("SHELL names none of %s: --shell names one", strings.Join(completionShells(), ", "))
 		}
 	}
 	home := c.Getenv("HOME")
@@ -84,7 +84,7 @@ func (c *cli) completionPlace(shell string) (completionPlace, error) {
 		home = c.Getenv("USERPROFILE")
 	}
 	if home == "" {
-		return completionPlace{}, usagef("HOME is not set: cl does not know where your shell's file is")
+		return completionPlace{}, refusef("HOME is not set: cl does not know where your shell's file is")
 	}
 	config := c.Getenv("XDG_CONFIG_HOME")
 	if config == "" {
@@ -113,7 +113,7 @@ func (c *cli) completionPlace(shell string) (completionPlace, error) {
 		}
 		p.block.Lines = "if (Get-Command cl -CommandType Application -ErrorAction SilentlyContinue) { cl completion powershell | Out-String | Invoke-Expression }\n"
 	default:
-		return p, usagef("--shell: %q is none of %s", shell, strings.Join(completionShells(), ", "))
+		return p, refusef("--shell: %q is none of %s", shell, strings.Join(completionShells(), ", "))
 	}
 	return p, nil
 }

@@ -55,7 +55,7 @@ func (f *configFile) section(path []string, create bool) (map[string]any, error)
 		next, ok := at[key].(map[string]any)
 		switch {
 		case !ok && at[key] != nil:
-			return nil, usagef("%s is a value, which has no keys", key)
+			return nil, refusef("%s is a value, which has no keys", key)
 		case !ok && !create:
 			return nil, nil
 		case !ok:
@@ -111,21 +111,21 @@ func (c *cli) aliasCommand() *cobra.Command {
 		case err != nil:
 			return err
 		case len(args) == 0 && *remove:
-			return usagef("-r needs a name; cl alias lists them")
+			return refusef("-r needs a name; cl alias lists them")
 		case len(args) == 0:
 			return c.listAliases(aliases)
 		}
 		old, known := aliases[args[0]]
 		switch {
 		case *remove && !known:
-			return usagef("there is no alias %q%s", args[0], argparse.DidYouMean("", argparse.Nearest(args[0], slices.Collect(maps.Keys(aliases)))))
+			return refusef("there is no alias %q%s", args[0], argparse.DidYouMean("", argparse.Nearest(args[0], slices.Collect(maps.Keys(aliases)))))
 		case *remove:
 			delete(aliases, args[0])
 			return c.saved(config, args[0], nil)
 		case len(args) == 1:
 			return c.printResult(map[string]any{args[0]: old}, "%s: %s", args[0], orNone(old))
 		case !strings.Contains(args[1], "://"):
-			return usagef("%q is no address: want http://HOST:PORT or https://HOST", args[1])
+			return refusef("%q is no address: want http://HOST:PORT or https://HOST", args[1])
 		}
 		aliases[args[0]] = args[1]
 		return c.saved(config, args[0], args[1])
@@ -179,7 +179,7 @@ too. This cl uses these keys, and keeps all others:
 		old, known := section[key]
 		switch {
 		case len(args) == 2 && *remove:
-			return usagef("-r needs no value")
+			return refusef("-r needs no value")
 		case len(args) == 2:
 			section[key] = configValue(args[1])
 			return c.saved(config, args[0], section[key])

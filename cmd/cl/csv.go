@@ -22,11 +22,11 @@ func csvFlag(cmd *cobra.Command, to *bool) {
 func (l *listing) read(c *cli) ([]string, error) {
 	switch {
 	case l.csv && c.asJSON:
-		return nil, usagef("--csv and --json are two forms; choose one")
+		return nil, refusef("--csv and --json are two forms; choose one")
 	case l.csv && l.watch:
-		return nil, usagef("--watch shows a table; print CSV without it")
+		return nil, refusef("--watch shows a table; print CSV without it")
 	case l.csv && l.uuidOnly:
-		return nil, usagef("-u prints uuids alone; --csv -f uuid prints them as CSV")
+		return nil, refusef("-u prints uuids alone; --csv -f uuid prints them as CSV")
 	}
 	return readFields(l.fields)
 }

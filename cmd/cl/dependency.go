@@ -90,7 +90,7 @@ func addTarget(list []keyedTarget, spec string) ([]keyedTarget, string, error) {
 		case other.target == target:
 			return list, key, nil
 		default:
-			return nil, "", usagef("key %s exists with multiple values: %s and %s", key, other.target, target)
+			return nil, "", refusef("key %s exists with multiple values: %s and %s", key, other.target, target)
 		}
 	}
 	return append(list, keyedTarget{key, target}), key, nil
@@ -127,7 +127,7 @@ func (w *workspace) dependencies(ctx context.Context, targets []keyedTarget) ([]
 			return nil, err
 		}
 		if spec.instance != "" {
-			return nil, usagef("Cannot execute command on a target on a remote instance. "+
+			return nil, refusef("Cannot execute command on a target on a remote instance. "+
 				"Please remove the instance reference (i.e. \"prod::\" in prod::worksheet//bundle): %s", t.target)
 		}
 		deps[i] = codalab.Dependency{ChildPath: t.key, ParentPath: spec.subpath}
@@ -148,7 +148,7 @@ func disjoint(targets []keyedTarget) error {
 	for i, t := range targets {
 		for _, other := range targets[:i] {
 			if strings.HasPrefix(t.key, other.key+"/") || strings.HasPrefix(other.key, t.key+"/") {
-				return usagef("A key cannot be an ancestor of another: %s %s", t.key, other.key)
+				return refusef("A key cannot be an ancestor of another: %s %s", t.key, other.key)
 			}
 		}
 	}

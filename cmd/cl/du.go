@@ -64,16 +64,16 @@ func groupings() []string { return []string{"worksheet", "age", "owner", "state"
 func (d *du) run(ctx context.Context, keywords []string) error {
 	switch {
 	case d.by != "" && !slices.Contains(groupings(), d.by):
-		return usagef("--by: %q is none of %s%s", d.by, strings.Join(groupings(), ", "), argparse.DidYouMean("", argparse.Nearest(d.by, groupings())))
+		return refusef("--by: %q is none of %s%s", d.by, strings.Join(groupings(), ", "), argparse.DidYouMean("", argparse.Nearest(d.by, groupings())))
 	case d.top < 0:
-		return usagef("--number: %d is negative; 0 shows all", d.top)
+		return refusef("--number: %d is negative; 0 shows all", d.top)
 	case d.csv && d.asJSON:
-		return usagef("--csv and --json exclude each other")
+		return refusef("--csv and --json exclude each other")
 	}
 	for _, k := range keywords {
 		if slices.ContainsFunc([]string{".limit=", ".offset=", ".count", ".last", ".format="}, func(w string) bool { return strings.HasPrefix(k, w) }) ||
 			strings.HasSuffix(k, "=.sum") || strings.HasSuffix(k, "=.sort") || strings.HasSuffix(k, "=.sort-") {
-			return usagef("cl du adds up and sorts by itself: leave %s out", k)
+			return refusef("cl du adds up and sorts by itself: leave %s out", k)
 		}
 	}
 	at, err := d.workspace(d.worksheet)

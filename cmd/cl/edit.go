@@ -84,9 +84,9 @@ func (c *cli) changeFlags(cmd *cobra.Command) func() (frozen json.RawMessage, an
 	return func() (frozen json.RawMessage, anonymous *bool, err error) {
 		switch {
 		case *freeze && *unfreeze:
-			return nil, nil, usagef("--freeze and --unfreeze exclude each other")
+			return nil, nil, refusef("--freeze and --unfreeze exclude each other")
 		case *hide && *show:
-			return nil, nil, usagef("--anonymous and --not-anonymous exclude each other")
+			return nil, nil, refusef("--anonymous and --not-anonymous exclude each other")
 		}
 		if *freeze {
 			frozen = json.RawMessage(c.Now().UTC().Format(`"2006-01-02T15:04:05.000000"`))
@@ -123,7 +123,7 @@ func (c *cli) editBundle(ctx context.Context, worksheet, spec string, edit codal
 	}
 	c.warnOfSmallRequests(edit.Metadata)
 	if err := codalab.CheckMetadata(b.Type, edit.Metadata, false); err != nil {
-		return usagef("%v", err)
+		return refusef("%v", err)
 	}
 	edit.Type = b.Type
 	if _, err := at.UpdateBundles(ctx, client.BundleChange{UUID: b.UUID, BundleEdit: edit}); err != nil {
@@ -135,19 +135,19 @@ func (c *cli) editBundle(ctx context.Context, worksheet, spec string, edit codal
 // readField reads the value of a field that a user may change, in the field's type.
 func readField(key, text string) (any, error) {
 	if key == codalab.SecretsKey {
-		return nil, usagef("secrets cannot be edited: cl mimic --secret makes a run again with others")
+		return nil, refusef("secrets cannot be edited: cl mimic --secret makes a run again with others")
 	}
 	for _, kind := range []string{codalab.TypeRun, codalab.TypeDataset, codalab.TypeMake} {
 		for _, k := range codalab.MetadataKeys(kind) {
 			switch {
 			case k.Key == key && k.Generated:
-				return nil, usagef("%s cannot be edited: the server sets it", key)
+				return nil, refusef("%s cannot be edited: the server sets it", key)
 			case k.Key == key:
 				return readValue(k, text)
 			}
 		}
 	}
-	return nil, usagef("there is no field %q%s", key, argparse.DidYouMean("", argparse.Nearest(key, metadataFields())))
+	return nil, refusef("there is no field %q%s", key, argparse.DidYouMean("", argparse.Nearest(key, metadataFields())))
 }
 
 // metadataFields are the keys of all bundles' metadata.
@@ -183,7 +183,7 @@ func readValue(k codalab.MetadataKey, text string) (any, error) {
 	default: // the other types are texts
 	}
 	if err != nil {
-		return nil, usagef("%s cannot be %q: it is of type %s", k.Key, text, k.Type)
+		return nil, refusef("%s cannot be %q: it is of type %s", k.Key, text, k.Type)
 	}
 	return value, nil
 }
@@ -232,12 +232,12 @@ func readForm(bundleType, form, text string) (codalab.Metadata, error) {
 		}
 		key, value, ok := strings.Cut(line, ":")
 		if !ok {
-			return nil, usagef("Malformatted line (no colon): %s", line)
+			return nil, refusef("Malformatted line (no colon): %s", line)
 		}
 		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
 		i := slices.IndexFunc(codalab.MetadataKeys(bundleType), func(k codalab.MetadataKey) bool { return k.Key == key && !k.Generated })
 		if i < 0 {
-			return nil, usagef("there is no field %q%s", key, argparse.DidYouMean("", argparse.Nearest(key, metadataFields())))
+			return nil, refusef("there is no field %q%s", key, argparse.DidYouMean("", argparse.Nearest(key, metadataFields())))
 		}
 		k := codalab.MetadataKeys(bundleType)[i]
 		if value == "" && k.Type != codalab.TypeList {
@@ -251,7 +251,7 @@ func readForm(bundleType, form, text string) (codalab.Metadata, error) {
 		m[key] = v
 	}
 	if !isNamed && m.String("name") == "" {
-		return nil, usagef("No name specified; aborting")
+		return nil, refusef("No name specified; aborting")
 	}
 	return m, nil
 }
@@ -261,7 +261,7 @@ func readForm(bundleType, form, text string) (codalab.Metadata, error) {
 func (c *cli) editText(ctx context.Context, suffix, text string) (string, error) {
 	editor := cmp.Or(c.Getenv("EDITOR"), c.Getenv("VISUAL"))
 	if _, ok := terminal(c.Stdin); !ok && editor == "" {
-		return "", usagef("there is no terminal for an editor: give the changes as flags")
+		return "", refusef("there is no terminal for an editor: give the changes as flags")
 	}
 	file, err := writeTemporary(suffix, text)
 	if err != nil {
@@ -321,7 +321,7 @@ func (c *cli) readFile(ctx context.Context, name string) (string, error) {
 	}
 	f, err := os.Open(name)
 	if err != nil {
-		return "", usagef("%v", err)
+		return "", refusef("%v", err)
 	}
 	text, err := readAllText(f)
 	return text, errors.Join(err, f.Close())

@@ -117,7 +117,7 @@ func readFields(list string) ([]string, error) {
 		if hint == "" {
 			hint = "; cl help fields lists them"
 		}
-		return nil, usagef("there is no field %q%s", f, hint)
+		return nil, refusef("there is no field %q%s", f, hint)
 	}
 	return fields, nil
 }

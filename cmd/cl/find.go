@@ -108,7 +108,7 @@ func splitSearch(keywords []string) (*localSearch, error) {
 		case key == ".limit" || key == ".offset":
 			n, err := strconv.Atoi(value)
 			if err != nil || n < 0 {
-				return nil, usagef("%s must be a number of at least 0, not '%s'", key, value)
+				return nil, refusef("%s must be a number of at least 0, not '%s'", key, value)
 			}
 			if key == ".limit" {
 				s.limit = n
@@ -127,7 +127,7 @@ func splitSearch(keywords []string) (*localSearch, error) {
 			return nil, refusef("CodaLab's own server does not know values in files, and cl adds none up; cl search --csv -f %s prints them", c.Key)
 		default:
 			if _, ok := c.Bound(); strings.ContainsAny(c.Op, "<>") && !ok {
-				return nil, usagef("%s%s needs a number, not '%s'", c.Key, c.Op, c.Value)
+				return nil, refusef("%s%s needs a number, not '%s'", c.Key, c.Op, c.Value)
 			}
 			s.conds = append(s.conds, c)
 		}

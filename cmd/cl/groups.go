@@ -342,7 +342,7 @@ func parsePermission(spec string) (int, error) {
 	if permission, ok := codalab.ParsePermission(spec); ok {
 		return permission, nil
 	}
-	return 0, usagef("Invalid permission flag specified (%s): want none, read or all", spec)
+	return 0, refusef("Invalid permission flag specified (%s): want none, read or all", spec)
 }
 
 const chownHelp = `Offer bundles to another user, who becomes their owner by accepting them.
@@ -398,6 +398,6 @@ func checkName(name string) error {
 	if name != "" {
 		near = defaultName("", name)
 	}
-	return usagef("Invalid name %q: it must begin with a letter or an underscore and may have letters, digits, "+
+	return refusef("Invalid name %q: it must begin with a letter or an underscore and may have letters, digits, "+
 		"underscores, dots and dashes%s", name, argparse.DidYouMean("", near))
 }

@@ -92,6 +92,6 @@ func absentCommand(name, why string) *cobra.Command {
 	return &cobra.Command{
 		Use: name, Hidden: true, DisableFlagParsing: true, ValidArgsFunction: cobra.NoFileCompletions,
 		Aliases: map[string][]string{"open": {"o"}, "wopen": {"wo"}}[name],
-		RunE:    func(*cobra.Command, []string) error { return usagef("%s", why) },
+		RunE:    func(*cobra.Command, []string) error { return refusef("%s", why) },
 	}
 }

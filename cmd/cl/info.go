@@ -57,7 +57,7 @@ type infoOptions struct {
 func (c *cli) showBundles(ctx context.Context, worksheet string, specs []string, o infoOptions) error {
 	if o.history {
 		if o.fields != "" || o.raw || o.verbose {
-			return usagef("--history is printed alone: leave out -f, -r and -v")
+			return refusef("--history is printed alone: leave out -f, -r and -v")
 		}
 		return c.showHistories(ctx, worksheet, specs)
 	}

@@ -44,7 +44,7 @@ func (c *cli) addCommand() *cobra.Command {
 		case !slices.Contains(kinds, args[0]):
 			return commandLineError(cmd, fmt.Errorf("%q is no type of item: want text, bundle or worksheet%s", args[0], argparse.DidYouMean("", argparse.Nearest(args[0], kinds))))
 		case *dependencies && args[0] != "bundle":
-			return usagef("-d/--copy-dependencies flag only applies when adding bundles.")
+			return refusef("-d/--copy-dependencies flag only applies when adding bundles.")
 		}
 		to, uuid, err := c.openWorksheet(cmd.Context(), *dest)
 		if err != nil {
@@ -106,7 +106,7 @@ func (c *cli) addWorksheets(ctx context.Context, to *workspace, uuid string, spe
 			return err
 		}
 		if from.Address() != to.Address() {
-			return usagef("You cannot add worksheet links across instances.")
+			return refusef("You cannot add worksheet links across instances.")
 		}
 		items = append(items, client.Item{WorksheetItem: codalab.WorksheetItem{Type: codalab.ItemWorksheet}, Worksheet: &w})
 	}
@@ -127,7 +127,7 @@ func (c *cli) detachCommand() *cobra.Command {
 	index := cmd.Flags().IntP("index", "n", 0, "of a bundle that is there several times, take this one off, counted from the end (1, 2, ...)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if cmd.Flags().Changed("index") && *index < 1 {
-			return usagef("--index counts from 1, the last one; it cannot be %d", *index)
+			return refusef("--index counts from 1, the last one; it cannot be %d", *index)
 		}
 		return c.detachBundles(cmd.Context(), *worksheet, args, *index)
 	}

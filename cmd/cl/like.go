@@ -31,16 +31,16 @@ func likeFlags(flags *pflag.FlagSet) *likeness {
 func (l *likeness) check() error {
 	switch {
 	case l.run == "" && len(l.subs) > 0:
-		return usagef("--sub changes the command of another run, which --like names.")
+		return refusef("--sub changes the command of another run, which --like names.")
 	}
 	names := map[string]bool{}
 	for _, sub := range l.subs {
 		name, _, ok := strings.Cut(sub, "=")
 		switch {
 		case !ok || name == "" || strings.HasPrefix(name, "-"):
-			return usagef("--sub needs NAME=VALUE, such as --sub lr=0.3, not %q.", sub)
+			return refusef("--sub needs NAME=VALUE, such as --sub lr=0.3, not %q.", sub)
 		case names[name]:
-			return usagef("--sub %s is given twice.", name)
+			return refusef("--sub %s is given twice.", name)
 		}
 		names[name] = true
 	}
@@ -67,10 +67,10 @@ func (c *cli) createLike(
 			return err
 		}
 	case len(l.subs) > 0:
-		return usagef("--sub changes the command of %s: give --sub or a new command, not both.", l.run)
+		return refusef("--sub changes the command of %s: give --sub or a new command, not both.", l.run)
 	}
 	if err := codalab.CheckCommand(command); err != nil {
-		return usagef("%s", codalab.Sentence(err.Error()))
+		return refusef("%s", codalab.Sentence(err.Error()))
 	}
 	m := metadataLike(old.Bundle, given)
 	if !given.Has("tags") {
@@ -105,11 +105,11 @@ func (c *cli) runLike(ctx context.Context, worksheet, spec string) (*workspace, 
 		return nil, client.BundleInfo{}, err
 	}
 	if len(uuids) != 1 {
-		return nil, client.BundleInfo{}, usagef("--like needs one run; %s is %d bundles.", spec, len(uuids))
+		return nil, client.BundleInfo{}, refusef("--like needs one run; %s is %d bundles.", spec, len(uuids))
 	}
 	old, err := at.Bundle(ctx, uuids[0])
 	if err == nil && old.Type != codalab.TypeRun {
-		err = usagef("%s is a bundle of type %s: --like needs a run, and cl mimic makes other bundles again.", spec, old.Type)
+		err = refusef("%s is a bundle of type %s: --like needs a run, and cl mimic makes other bundles again.", spec, old.Type)
 	}
 	return at, old, err
 }
@@ -144,7 +144,7 @@ func (c *cli) substituted(subs []string, old codalab.Bundle) (string, error) {
 			}
 		}
 		if err != nil {
-			return "", usagef("--sub %s: %s %s; give the new command as last word. The command is: %s", sub, name, err, command)
+			return "", refusef("--sub %s: %s %s; give the new command as last word. The command is: %s", sub, name, err, command)
 		}
 		command = changed
 	}

@@ -40,15 +40,15 @@ func (u *upload) createLink(ctx context.Context, worksheet string) error {
 func (u *upload) checkLink() error {
 	switch {
 	case u.isText:
-		return usagef("A text cannot be linked: -c and --link exclude each other.")
+		return refusef("A text cannot be linked: -c and --link exclude each other.")
 	case len(u.paths) != 1:
-		return usagef("Only a single path can be uploaded when using --link.")
+		return refusef("Only a single path can be uploaded when using --link.")
 	case len(u.exclude) > 0 || u.ignore != "" || u.pack:
-		return usagef("With --link the data stays as it is: -x, -i and -p cannot be used.")
+		return refusef("With --link the data stays as it is: -x, -i and -p cannot be used.")
 	case u.git || strings.Contains(strings.TrimPrefix(u.paths[0], "file://"), "://"):
-		return usagef("%s: only a path can be linked, not a URL.", u.paths[0])
+		return refusef("%s: only a path can be linked, not a URL.", u.paths[0])
 	case u.paths[0] == standardInput:
-		return usagef("Standard input (-) cannot be linked.")
+		return refusef("Standard input (-) cannot be linked.")
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func (c *cli) connect(address string) (*client.Client, error) {
 		Now:         c.Now,
 	})
 	if err != nil {
-		return nil, usagef("%v", err)
+		return nil, refusef("%v", err)
 	}
 	if c.clients == nil {
 		c.clients = map[string]*client.Client{}

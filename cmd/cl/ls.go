@@ -157,7 +157,7 @@ func (w *workspace) chosen(ctx context.Context, sheet client.Worksheet, keywords
 	}
 	found, number, err := w.find(ctx, sheet.UUID, query, keys...)
 	if number != nil {
-		return nil, usagef("cl ls lists bundles; cl search counts them and adds them up")
+		return nil, refusef("cl ls lists bundles; cl search counts them and adds them up")
 	}
 	return found, err
 }

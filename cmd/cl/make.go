@@ -67,9 +67,9 @@ func makeTargets(specs []string) ([]keyedTarget, error) {
 		for _, other := range targets {
 			switch {
 			case other.key == key && key == "":
-				return nil, usagef("Must specify keys when packaging multiple targets!")
+				return nil, refusef("Must specify keys when packaging multiple targets!")
 			case other.key == key:
-				return nil, usagef("Duplicate key: %s", key)
+				return nil, refusef("Duplicate key: %s", key)
 			}
 		}
 		targets = append(targets, keyedTarget{key, target})

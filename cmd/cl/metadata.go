@@ -106,7 +106,7 @@ func (c *cli) checkNew(ctx context.Context, bundleType string, m codalab.Metadat
 	}
 	c.warnOfSmallRequests(m)
 	if err := codalab.CheckMetadata(bundleType, m, true); err != nil {
-		return usagef("%v", err)
+		return refusef("%v", err)
 	}
 	if bundleType == codalab.TypeRun {
 		return checkResumes(m)

@@ -111,14 +111,14 @@ func (c *cli) mimic(ctx context.Context, specs []string, o mimicOptions) error {
 		}
 	}
 	if o.depth < 1 {
-		return usagef("--depth must be at least 1")
+		return refusef("--depth must be at least 1")
 	}
 	if err := checkRequests(o.metadata); err != nil {
 		return err
 	}
 	c.warnOfSmallRequests(o.metadata)
 	if err := codalab.CheckMetadata(codalab.TypeRun, o.metadata, false); err != nil {
-		return usagef("%v", err)
+		return refusef("%v", err)
 	}
 	if err := checkResumes(o.metadata); err != nil {
 		return err

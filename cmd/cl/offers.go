@@ -45,13 +45,13 @@ func (c *cli) offersCommand() *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) == 0 && *from != "":
-			return usagef("--from needs accept or decline")
+			return refusef("--from needs accept or decline")
 		case len(args) > 0 && !slices.Contains(offerVerbs(), args[0]):
-			return usagef("cl offers %s: want accept, decline or withdraw%s", args[0], argparse.DidYouMean("", argparse.Nearest(args[0], offerVerbs())))
+			return refusef("cl offers %s: want accept, decline or withdraw%s", args[0], argparse.DidYouMean("", argparse.Nearest(args[0], offerVerbs())))
 		case len(args) == 1 && *from == "":
-			return usagef("cl offers %s needs the uuid of an offer; cl offers lists them", args[0])
+			return refusef("cl offers %s needs the uuid of an offer; cl offers lists them", args[0])
 		case *from != "" && (len(args) > 1 || args[0] == "withdraw"):
-			return usagef("--from is for all offers of a user to you, without uuids")
+			return refusef("--from is for all offers of a user to you, without uuids")
 		}
 		at, err := c.workspace("")
 		if err != nil {

@@ -96,21 +96,21 @@ func (u *upload) resolvePath(p string) (string, error) {
 	info, err := os.Lstat(p)
 	if err == nil && info.Mode().Type() == fs.ModeSymlink {
 		if !u.follow {
-			return "", usagef("Not following symlinks: %s; -L follows them", p)
+			return "", refusef("Not following symlinks: %s; -L follows them", p)
 		}
 		resolved, err := filepath.EvalSymlinks(p)
 		if err != nil {
-			return "", usagef("Broken symlink: %s", p)
+			return "", refusef("Broken symlink: %s", p)
 		}
 		return u.resolvePath(resolved)
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return "", usagef("upload got non-existent path: %s", p)
+		return "", refusef("upload got non-existent path: %s", p)
 	case err != nil:
 		return "", refusef("%v", err)
 	case !info.IsDir() && !info.Mode().IsRegular():
-		return "", usagef("%s is neither a file nor a directory; cl upload - reads standard input", p)
+		return "", refusef("%s is neither a file nor a directory; cl upload - reads standard input", p)
 	}
 	return p, nil
 }
@@ -165,7 +165,7 @@ func (u *upload) prepareArchive(p *payload, sources []string) error {
 		for _, source := range sources {
 			name := filepath.Base(source)
 			if names[name] {
-				return usagef("Two of the paths are called %s: a bundle can hold only one of them.", name)
+				return refusef("Two of the paths are called %s: a bundle can hold only one of them.", name)
 			}
 			names[name] = true
 			inputs = append(inputs, tarstream.Input{Name: name, Path: source})

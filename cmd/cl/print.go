@@ -197,7 +197,7 @@ func (c *cli) weditCommand() *cobra.Command {
 		text := ""
 		switch {
 		case changes && given("file"):
-			return usagef("--file changes the contents: name, title and so on need a call of their own")
+			return refusef("--file changes the contents: name, title and so on need a call of their own")
 		case given("file"):
 			if text, err = c.readFile(cmd.Context(), *file); err != nil {
 				return err

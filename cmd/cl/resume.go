@@ -26,7 +26,7 @@ func resumeFlag(flags *pflag.FlagSet) func(codalab.Metadata) {
 // checkResumes refuses a tag that asks for resumptions in a way that no worker understands.
 func checkResumes(m codalab.Metadata) error {
 	if _, err := m.Resumes(); err != nil {
-		return usagef("%s", err.Error())
+		return refusef("%s", err.Error())
 	}
 	return nil
 }

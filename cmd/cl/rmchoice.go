@@ -46,13 +46,13 @@ func (c *cli) checkChoice(o rmChoice, specs []string, d client.DeleteOptions) (b
 	switch {
 	case !o.given():
 		if o.yes {
-			return before, usagef("--yes goes with --older and --state: cl rm asks nothing about bundles that you name")
+			return before, refusef("--yes goes with --older and --state: cl rm asks nothing about bundles that you name")
 		}
 		return before, nil
 	case len(specs) > 0:
-		return before, usagef("name bundles, or choose them by --older and --state, not both")
+		return before, refusef("name bundles, or choose them by --older and --state, not both")
 	case d.Recursive:
-		return before, usagef("--recursive goes with the names of bundles: what depends on a chosen bundle stays, with the bundle")
+		return before, refusef("--recursive goes with the names of bundles: what depends on a chosen bundle stays, with the bundle")
 	}
 	for _, s := range o.states {
 		if !slices.Contains(removableStates(), s) {
@@ -60,7 +60,7 @@ func (c *cli) checkChoice(o rmChoice, specs []string, d client.DeleteOptions) (b
 			if codalab.State(s).OnWorker() || s == string(codalab.StateMaking) {
 				hint = ": cl kill ends runs first"
 			}
-			return before, usagef("--state: no bundle that can be removed is %q%s", s, hint)
+			return before, refusef("--state: no bundle that can be removed is %q%s", s, hint)
 		}
 	}
 	if o.older == "" {
@@ -107,7 +107,7 @@ type removedView struct {
 // removeChosen shows the user's bundles that match a choice, asks, and removes those that it has shown.
 func (c *cli) removeChosen(ctx context.Context, worksheet string, o rmChoice, before time.Time, d client.DeleteOptions) error {
 	if _, asks := c.canAsk(); !d.DryRun && !o.yes && (!asks || c.asJSON) {
-		return usagef("cl rm shows what it chooses, and asks on a terminal: elsewhere add --dry-run to see it, then --yes")
+		return refusef("cl rm shows what it chooses, and asks on a terminal: elsewhere add --dry-run to see it, then --yes")
 	}
 	at, err := c.workspace(worksheet)
 	if err != nil {

@@ -82,7 +82,7 @@ func (c *cli) runCommand() *cobra.Command {
 			return err
 		}
 		if like.run != "" && members.given() {
-			return usagef("--like makes one run; --each and its like make many: give one of them.")
+			return refusef("--like makes one run; --each and its like make many: give one of them.")
 		}
 		if like.run != "" {
 			given := givenMetadata(cmd.Flags(), metadata())
@@ -127,10 +127,10 @@ func (c *cli) createRun(ctx context.Context, worksheet string, specs []string, c
 		c.warn("cl: %%%% stands for one percent sign: %s", command)
 	}
 	if command == "" {
-		return usagef("The command cannot be empty.")
+		return refusef("The command cannot be empty.")
 	}
 	if err := codalab.CheckCommand(command); err != nil {
-		return usagef("%s", codalab.Sentence(err.Error()))
+		return refusef("%s", codalab.Sentence(err.Error()))
 	}
 	if m.String("name") == "" {
 		m["name"] = defaultName(codalab.TypeRun, command)

@@ -63,7 +63,7 @@ func (c *cli) searchCommand() *cobra.Command {
 		case err != nil:
 			return err
 		case *add && l.watch:
-			return usagef("--watch shows bundles, and -a appends them to a worksheet once: give one of them")
+			return refusef("--watch shows bundles, and -a appends them to a worksheet once: give one of them")
 		}
 		return c.searchBundles(cmd.Context(), *worksheet, args, l, fields, *add)
 	}
@@ -112,7 +112,7 @@ func (w *workspace) found(ctx context.Context, worksheet string, keywords, keys 
 	// The last .limit counts.
 	found, number, err := w.find(ctx, worksheet, append([]string{watchedMost}, keywords...), keys...)
 	if number != nil {
-		return listed{}, usagef("--watch shows bundles, and no numbers")
+		return listed{}, refusef("--watch shows bundles, and no numbers")
 	}
 	return listed{at: w, bundles: found}, err
 }

@@ -44,16 +44,16 @@ func (c *cli) secretCommand() *cobra.Command {
 		case verb == "set" && len(names) == 1:
 			return c.setSecret(ctx, names[0])
 		case verb == "set" && len(names) > 1:
-			return usagef("cl secret set takes the value from standard input or asks for it: everybody on this machine can read a command line. " +
+			return refusef("cl secret set takes the value from standard input or asks for it: everybody on this machine can read a command line. " +
 				"If what you typed is the secret, it is also in your shell's history: replace it where it came from")
 		case verb == "rm" && len(names) > 0:
 			return c.removeSecrets(ctx, names)
 		case verb == "set" || verb == "rm":
-			return usagef("cl secret %s needs the name of a secret; cl secret ls lists yours", verb)
+			return refusef("cl secret %s needs the name of a secret; cl secret ls lists yours", verb)
 		case verb == "ls":
-			return usagef("cl secret ls lists all your secrets, and takes no names")
+			return refusef("cl secret ls lists all your secrets, and takes no names")
 		}
-		return usagef("cl secret %s is not supported%s. Only the following subcommands are supported: 'cl secret ls', 'cl secret set', 'cl secret rm'.",
+		return refusef("cl secret %s is not supported%s. Only the following subcommands are supported: 'cl secret ls', 'cl secret set', 'cl secret rm'.",
 			verb, argparse.DidYouMean("", argparse.Nearest(verb, []string{"ls", "set", "rm"})))
 	}
 	return cmd
@@ -61,7 +61,7 @@ func (c *cli) secretCommand() *cobra.Command {
 
 func (c *cli) setSecret(ctx context.Context, name string) error {
 	if err := codalab.CheckSecretName(name); err != nil {
-		return usagef("%s", codalab.Sentence(err.Error()))
+		return refusef("%s", codalab.Sentence(err.Error()))
 	}
 	at, err := c.workspace("")
 	if err != nil {
@@ -72,7 +72,7 @@ func (c *cli) setSecret(ctx context.Context, name string) error {
 		return err
 	}
 	if err := codalab.CheckSecretValue(value); err != nil {
-		return usagef("%s", codalab.Sentence(err.Error()))
+		return refusef("%s", codalab.Sentence(err.Error()))
 	}
 	if err := at.SetSecret(ctx, name, value); err != nil {
 		return onlyClServer(err, at, withoutVault)
@@ -97,7 +97,7 @@ func (c *cli) readSecret(name string) (string, error) {
 		return "", fmt.Errorf("read the value of %s: %w", name, err)
 	}
 	if len(data) > most {
-		return "", usagef("The value of a secret may have %d bytes, and standard input has more.", codalab.MaxSecretBytes)
+		return "", refusef("The value of a secret may have %d bytes, and standard input has more.", codalab.MaxSecretBytes)
 	}
 	value := strings.TrimSuffix(string(data), "\n")
 	return strings.TrimSuffix(value, "\r"), nil

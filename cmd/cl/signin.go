@@ -54,7 +54,7 @@ func (c *cli) namedServer(args []string) (string, error) {
 	}
 	address, err := c.address(strings.TrimSuffix(args[0], "::"))
 	if err == nil && !strings.Contains(address, "://") {
-		err = usagef("%q is no address, and no alias; cl alias lists those", args[0])
+		err = refusef("%q is no address, and no alias; cl alias lists those", args[0])
 	}
 	return address, err
 }
@@ -75,7 +75,7 @@ func (c *cli) signInByBrowser(ctx context.Context, address string) (string, erro
 		Credentials: func(context.Context) (string, string, error) { return "", "", errNoCredentials },
 	})
 	if err != nil {
-		return "", usagef("%v", err)
+		return "", refusef("%v", err)
 	}
 	token, err := api.SignInByBrowser(ctx, func(codes codalab.DeviceAnswer) {
 		life := time.Duration(codes.Seconds * float64(time.Second))

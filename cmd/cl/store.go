@@ -31,9 +31,9 @@ func (c *cli) storeCommand() *cobra.Command {
 		switch {
 		case args[0] == "add" && len(args) == 1, args[0] == "ls" && len(args) == 1, args[0] == "rm" && len(args) == 2:
 		case args[0] == "rm":
-			return usagef("cl store rm needs the uuid of a store; cl store ls lists them")
+			return refusef("cl store rm needs the uuid of a store; cl store ls lists them")
 		default:
-			return usagef("cl store %s is not supported%s. Only the following subcommands are supported: 'cl store add', 'cl store ls', 'cl store rm'.",
+			return refusef("cl store %s is not supported%s. Only the following subcommands are supported: 'cl store add', 'cl store ls', 'cl store rm'.",
 				args[0], argparse.DidYouMean("", argparse.Nearest(args[0], verbs)))
 		}
 		at, err := c.workspace("")
@@ -58,10 +58,10 @@ func (c *cli) addStore(ctx context.Context, at *workspace, s client.BundleStore)
 	if kind := storageType(s.URL); kind != "" && s.StorageType == "" {
 		s.StorageType = kind
 	} else if kind != "" && s.StorageType != kind {
-		return usagef("Bundle store %s only supports storage type: %s", s.URL, kind)
+		return refusef("Bundle store %s only supports storage type: %s", s.URL, kind)
 	}
 	if s.Name == "" || s.StorageType == "" {
-		return usagef("a store needs --name, and --storage-type or --url")
+		return refusef("a store needs --name, and --storage-type or --url")
 	}
 	added, err := at.AddBundleStore(ctx, s)
 	if err != nil {

@@ -99,22 +99,22 @@ func (v *sweepVerbs) run(ctx context.Context, args []string) error {
 	taken, known := verbFlags(verb)
 	if !known {
 		verbs := []string{"add", "edit", "kill", "ls", "rm", "show"}
-		return usagef("cl sweep %s is not supported%s. Only the following subcommands are supported: 'cl sweep %s'.",
+		return refusef("cl sweep %s is not supported%s. Only the following subcommands are supported: 'cl sweep %s'.",
 			verb, argparse.DidYouMean("", argparse.Nearest(verb, verbs)), strings.Join(verbs, "', 'cl sweep "))
 	}
 	all, _ := verbFlags("add")
 	for _, name := range slices.Concat(all, []string{"field", "csv", "force", "max-parallel"}) {
 		if v.flags.Changed(name) && !slices.Contains(taken, name) {
-			return usagef("cl sweep %s takes no --%s.", verb, name)
+			return refusef("cl sweep %s takes no --%s.", verb, name)
 		}
 	}
 	switch {
 	case verb == "ls" && len(args) == 1:
 		return v.list(ctx)
 	case verb == "ls":
-		return usagef("cl sweep ls lists all your sweeps; cl sweep show %s shows one.", args[1])
+		return refusef("cl sweep ls lists all your sweeps; cl sweep show %s shows one.", args[1])
 	case len(args) == 1:
-		return usagef("cl sweep %s needs the name of a sweep; cl sweep ls lists yours.", verb)
+		return refusef("cl sweep %s needs the name of a sweep; cl sweep ls lists yours.", verb)
 	}
 	if verb == "show" {
 		return v.show(ctx, args[1])
@@ -184,9 +184,9 @@ func (v *sweepVerbs) add(ctx context.Context, s *sweep) error {
 	case s.definition.revision == 0:
 		return refusef("Sweep %s has no definition, because its making was interrupted at once: repeat the command that made it.", s.sheet.Name)
 	case !v.given() && !v.missing && !again:
-		return usagef("cl sweep add needs new settings, as --each seed=5..8, or --missing, --failed or --killed.")
+		return refusef("cl sweep add needs new settings, as --each seed=5..8, or --missing, --failed or --killed.")
 	case v.given() && (v.missing || again):
-		return usagef("--missing, --failed and --killed make members that the sweep has: they cannot be used with --each or --each-line.")
+		return refusef("--missing, --failed and --killed make members that the sweep has: they cannot be used with --each or --each-line.")
 	case !v.given():
 		if err := v.checkAlone("zip", "sample", "sample-seed"); err != nil {
 			return err
@@ -220,7 +220,7 @@ func (v *sweepVerbs) extend(ctx context.Context, s *sweep, members []grid.Member
 	}
 	given, err := g.SettingNames()
 	if err != nil {
-		return nil, usagef("%s", codalab.Sentence(err.Error()))
+		return nil, refusef("%s", codalab.Sentence(err.Error()))
 	}
 	names, err := s.definition.names()
 	if err != nil {
@@ -228,14 +228,14 @@ func (v *sweepVerbs) extend(ctx context.Context, s *sweep, members []grid.Member
 	}
 	for _, name := range given {
 		if !slices.Contains(names, name) {
-			return nil, usagef("Sweep %s has no setting %s%s; it has %s.", s.sheet.Name, name,
+			return nil, refusef("Sweep %s has no setting %s%s; it has %s.", s.sheet.Name, name,
 				argparse.DidYouMean("", argparse.Nearest(name, names)), strings.Join(names, ", "))
 		}
 	}
 	others := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(given, name) })
 	if len(others) > 0 {
 		if g.Zip {
-			return nil, usagef("--zip needs all settings of the sweep: %s.", strings.Join(names, ", "))
+			return nil, refusef("--zip needs all settings of the sweep: %s.", strings.Join(names, ", "))
 		}
 		g.Tables = append(g.Tables, grid.Project(members, others))
 	}
@@ -262,10 +262,10 @@ func (v *sweepVerbs) extend(ctx context.Context, s *sweep, members []grid.Member
 // edit changes the bound of a sweep.
 func (v *sweepVerbs) edit(ctx context.Context, s *sweep) error {
 	if !v.flags.Changed("max-parallel") {
-		return usagef("cl sweep edit changes --max-parallel; cl wedit %s changes the name, the title and the tags.", s.sheet.Name)
+		return refusef("cl sweep edit changes --max-parallel; cl wedit %s changes the name, the title and the tags.", s.sheet.Name)
 	}
 	if v.parallel < 0 {
-		return usagef("--max-parallel wants a number of runs, or 0 for no limit, and not %d.", v.parallel)
+		return refusef("--max-parallel wants a number of runs, or 0 for no limit, and not %d.", v.parallel)
 	}
 	if err := s.checkParallel(ctx, max(v.parallel, 1)); err != nil {
 		return err

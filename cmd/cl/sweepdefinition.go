@@ -33,7 +33,7 @@ func (d sweepDefinition) newMembers(g grid.Grid) ([]grid.Member, error) {
 	}
 	members, err := g.Members()
 	if err != nil {
-		return nil, usagef("%s", codalab.Sentence(err.Error()))
+		return nil, refusef("%s", codalab.Sentence(err.Error()))
 	}
 	for i, m := range members {
 		members[i] = inOrder(m, like)
@@ -58,7 +58,7 @@ func (d sweepDefinition) members() ([]grid.Member, error) {
 		}
 	}
 	if len(all) > grid.MaxMembers {
-		return nil, usagef("The sweep would have %d members, and may have %d.", len(all), grid.MaxMembers)
+		return nil, refusef("The sweep would have %d members, and may have %d.", len(all), grid.MaxMembers)
 	}
 	return all, nil
 }
@@ -85,7 +85,7 @@ func inOrder(m grid.Member, names []string) grid.Member {
 func (d sweepDefinition) names() ([]string, error) {
 	names, err := d.Grids[0].SettingNames()
 	if err != nil {
-		return nil, usagef("%s", codalab.Sentence(err.Error()))
+		return nil, refusef("%s", codalab.Sentence(err.Error()))
 	}
 	return names, nil
 }
@@ -106,7 +106,7 @@ func (d sweepDefinition) check() error {
 		texts = append(texts, d.Metadata.Strings(key)...)
 	}
 	if err := grid.CheckUse(names, texts...); err != nil {
-		return usagef("%s", codalab.Sentence(err.Error()))
+		return refusef("%s", codalab.Sentence(err.Error()))
 	}
 	return nil
 }
@@ -126,7 +126,7 @@ func (d sweepDefinition) run(m grid.Member) (client.NewBundle, error) {
 		}
 		filled, err := fill(k, value, m)
 		if err != nil {
-			return b, usagef("%s: %s: want %v", m, k.Key, err)
+			return b, refusef("%s: %s: want %v", m, k.Key, err)
 		}
 		b.Metadata[k.Key] = filled
 	}
@@ -139,13 +139,13 @@ func (d sweepDefinition) run(m grid.Member) (client.NewBundle, error) {
 		b.Metadata["name"] = grid.NameOf(b.Metadata.String("name"), nil, maxMemberName)
 	}
 	if err := codalab.CheckCommand(b.Command); err != nil {
-		return b, usagef("%s: %v", m, err)
+		return b, refusef("%s: %v", m, err)
 	}
 	if err := checkName(b.Metadata.String("name")); err != nil {
 		return b, err
 	}
 	if err := codalab.CheckMetadata(codalab.TypeRun, b.Metadata, true); err != nil {
-		return b, usagef("%v", err)
+		return b, refusef("%v", err)
 	}
 	return b, checkResumes(b.Metadata)
 }

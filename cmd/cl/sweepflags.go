@@ -45,7 +45,7 @@ func (f *sweepFlags) given() bool { return len(f.each) > 0 || f.lines != "" }
 func (f *sweepFlags) checkAlone(names ...string) error {
 	for _, name := range names {
 		if f.flags.Changed(name) {
-			return usagef("--%s is for sweeps: it needs --each or --each-line.", name)
+			return refusef("--%s is for sweeps: it needs --each or --each-line.", name)
 		}
 	}
 	return nil
@@ -57,11 +57,11 @@ func (f *sweepFlags) grid(c *cli, nth int) (grid.Grid, error) {
 	g := grid.Grid{Each: f.each, Zip: f.zip, Sample: f.sample}
 	switch {
 	case f.flags.Changed("sample") && f.sample <= 0:
-		return g, usagef("--sample wants a number of runs above 0, and not %d.", f.sample)
+		return g, refusef("--sample wants a number of runs above 0, and not %d.", f.sample)
 	case f.flags.Changed("max-parallel") && f.parallel <= 0:
-		return g, usagef("--max-parallel wants a number of runs above 0, and not %d.", f.parallel)
+		return g, refusef("--max-parallel wants a number of runs above 0, and not %d.", f.parallel)
 	case f.flags.Changed("sample-seed") && f.sample == 0:
-		return g, usagef("--sample-seed needs --sample.")
+		return g, refusef("--sample-seed needs --sample.")
 	case f.sample > 0:
 		g.Seed = uint64(nth) + 1 //nolint:gosec // a length
 		if f.flags.Changed("sample-seed") {
@@ -96,7 +96,7 @@ func (f *sweepFlags) readLines(c *cli) (grid.Table, error) {
 	}[strings.ToLower(filepath.Ext(file))]
 	t, err := grid.ReadRows(from, format, names)
 	if err != nil {
-		return t, usagef("--each-line %s: %v.", file, err)
+		return t, refusef("--each-line %s: %v.", file, err)
 	}
 	return t, nil
 }

@@ -101,7 +101,7 @@ func (c *cli) defineSweep(specs []string, command string, m codalab.Metadata, o 
 	d := sweepDefinition{Command: command, Metadata: m}
 	for name, set := range map[string]bool{"-m": o.memoize, "-e": o.edit, "-i": o.interactive, "-t": o.tail, "-a": o.afterSortKey != ""} {
 		if set {
-			return d, nil, usagef("%s is for one run, and not for a sweep.", name)
+			return d, nil, refusef("%s is for one run, and not for a sweep.", name)
 		}
 	}
 	g, err := f.grid(c, 0)
@@ -110,7 +110,7 @@ func (c *cli) defineSweep(specs []string, command string, m codalab.Metadata, o 
 	}
 	d.Grids = []grid.Grid{g}
 	if strings.TrimSpace(command) == "" {
-		return d, nil, usagef("The command cannot be empty.")
+		return d, nil, refusef("The command cannot be empty.")
 	}
 	names, err := d.names()
 	if err != nil {
@@ -122,7 +122,7 @@ func (c *cli) defineSweep(specs []string, command string, m codalab.Metadata, o 
 	}
 	for _, t := range targets {
 		if slices.ContainsFunc(names, func(name string) bool { return strings.Contains(t.key+t.target, "{"+name+"}") }) {
-			return d, nil, usagef("A setting cannot choose a dependency, as in %s: name all of them, and let the command choose.", t.target)
+			return d, nil, refusef("A setting cannot choose a dependency, as in %s: name all of them, and let the command choose.", t.target)
 		}
 	}
 	d.Command = command

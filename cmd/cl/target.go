@@ -28,10 +28,10 @@ func parseTarget(spec string) (targetSpec, error) {
 	}
 	t.bundle, t.subpath, _ = strings.Cut(rest, "/")
 	if t.bundle == "" {
-		return t, usagef("%q names no bundle", spec)
+		return t, refusef("%q names no bundle", spec)
 	}
 	if clean := path.Clean(t.subpath); clean == ".." || strings.HasPrefix(clean, "../") {
-		return t, usagef("%q leads out of the bundle", spec)
+		return t, refusef("%q leads out of the bundle", spec)
 	}
 	return t, nil
 }
@@ -44,7 +44,7 @@ func splitKey(spec string) (key, target string, keyed bool, err error) {
 		key, target, keyed = spec[:i], spec[i+1:], true
 	}
 	if target == "" {
-		return "", "", false, usagef("target_spec (%s) in wrong format. "+
+		return "", "", false, refusef("target_spec (%s) in wrong format. "+
 			"Please provide a valid target_spec in the format of "+
 			"[<key>]:[<worksheet>//](<uuid>|<name>|^<index>)[/<subpath within bundle>].", spec)
 	}
@@ -97,9 +97,9 @@ func (c *cli) bundleTargets(ctx context.Context, worksheetSpec string, specs []s
 		case err != nil:
 			return nil, nil, err
 		case t.subpath != "":
-			return nil, nil, usagef("%q is a file of a bundle, not a bundle", spec)
+			return nil, nil, refusef("%q is a file of a bundle, not a bundle", spec)
 		case t.instance != targets[0].instance && i > 0:
-			return nil, nil, usagef("The bundles must be on one server: %s", strings.Join(specs, " "))
+			return nil, nil, refusef("The bundles must be on one server: %s", strings.Join(specs, " "))
 		}
 		targets[i] = t
 	}
@@ -191,7 +191,7 @@ func expandSpecs(specs []string) ([]string, error) {
 		first, err1 := strconv.Atoi(m[2])
 		last, err2 := strconv.Atoi(m[3])
 		if err1 != nil || err2 != nil || max(first-last, last-first) > maxRange {
-			return nil, usagef("range %s is too long", spec)
+			return nil, refusef("range %s is too long", spec)
 		}
 		step := 1
 		if first > last {

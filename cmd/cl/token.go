@@ -42,12 +42,12 @@ func (c *cli) tokenCommand() *cobra.Command {
 		verb, ids := args[0], args[1:]
 		switch {
 		case verb == "add" && len(ids) == 0 && len(in.Workers) == 0 && !in.Manager:
-			return usagef("cl token add needs --workers: names of workers, or for a bridge NAME-*")
+			return refusef("cl token add needs --workers: names of workers, or for a bridge NAME-*")
 		case verb == "add" && len(ids) == 0, verb == "ls" && len(ids) == 0, verb == "rm" && len(ids) > 0:
 		case verb == "rm":
-			return usagef("cl token rm needs the id of a token; cl token ls lists them")
+			return refusef("cl token rm needs the id of a token; cl token ls lists them")
 		default:
-			return usagef("there is no cl token %s%s: the words are add, ls, and rm with ids", strings.Join(args, " "), argparse.DidYouMean("", argparse.Nearest(verb, []string{"add", "ls", "rm"})))
+			return refusef("there is no cl token %s%s: the words are add, ls, and rm with ids", strings.Join(args, " "), argparse.DidYouMean("", argparse.Nearest(verb, []string{"add", "ls", "rm"})))
 		}
 		at, err := c.workspace("")
 		if err != nil {

@@ -60,12 +60,12 @@ func (c *cli) topCommand() *cobra.Command {
 // top shows bundles until the user ends it.
 func (c *cli) top(ctx context.Context, worksheet string, args, fields []string) error {
 	if c.asJSON {
-		return usagef("cl top is for people: cl search .mine --watch --json prints each change as a line")
+		return refusef("cl top is for people: cl search .mine --watch --json prints each change as a line")
 	}
 	fd, ok := terminal(c.Stdout)
 	_, typed := terminal(c.Stdin)
 	if !ok || !typed || colour.Dumb(c.Getenv) || !colour.Enable(fd) {
-		return usagef("cl top needs a terminal: cl ls --watch prints changes as lines, and with --json as objects")
+		return refusef("cl top needs a terminal: cl ls --watch prints changes as lines, and with --json as objects")
 	}
 	at, err := c.workspace(worksheet)
 	if err != nil {

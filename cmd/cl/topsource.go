@@ -63,7 +63,7 @@ func (s *bundleSource) bundles(ctx context.Context) ([]client.BundleInfo, error)
 	}
 	found, number, err := s.at.ListBundles(ctx, s.sheet, s.keywords, s.keys...)
 	if number != nil {
-		return nil, usagef("cl top shows bundles, and no numbers")
+		return nil, refusef("cl top shows bundles, and no numbers")
 	}
 	if err != nil || !s.lately {
 		return found, err

@@ -136,7 +136,7 @@ const (
 func checkRequests(m codalab.Metadata) error {
 	for _, key := range []string{"request_time", "request_memory", "request_disk"} {
 		if text := m.String(key); text != "" && !strings.ContainsAny(text, "123456789") {
-			return usagef("--%s %s asks for nothing: leave it out for what the site gives, or ask for more", flagName(key), text)
+			return refusef("--%s %s asks for nothing: leave it out for what the site gives, or ask for more", flagName(key), text)
 		}
 	}
 	return nil

@@ -127,19 +127,19 @@ func (u *upload) checkCommandLine() error {
 	case u.link:
 		return u.checkLink()
 	case u.isText && len(u.paths) > 0:
-		return usagef("Upload does not support mixing content strings and paths.")
+		return refusef("Upload does not support mixing content strings and paths.")
 	case !u.isText && len(u.paths) == 0:
-		return usagef("Nothing to upload.")
+		return refusef("Nothing to upload.")
 	case urls > 0 && urls < len(u.paths):
-		return usagef("URLs and local files cannot be uploaded in the same bundle.")
+		return refusef("URLs and local files cannot be uploaded in the same bundle.")
 	case urls > 1:
-		return usagef("Only one URL can be specified at a time.")
+		return refusef("Only one URL can be specified at a time.")
 	case u.git && urls == 0:
-		return usagef("--git needs the URL of a repository, which the server clones.")
+		return refusef("--git needs the URL of a repository, which the server clones.")
 	case urls > 0 && (len(u.exclude) > 0 || u.ignore != ""):
-		return usagef("The server fetches a URL as it is: -x and -i cannot be used.")
+		return refusef("The server fetches a URL as it is: -x and -i cannot be used.")
 	case slices.Contains(u.paths, standardInput) && len(u.paths) > 1:
-		return usagef("Standard input (-) cannot be uploaded together with paths.")
+		return refusef("Standard input (-) cannot be uploaded together with paths.")
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func readSince(s string, now time.Time) (time.Time, error) {
 	}
 	d, err := codalab.ParseDuration(s)
 	if err != nil || d <= 0 {
-		return time.Time{}, usagef("--since: %q is no time: want one such as 12h, 30d or 2042-03-14", s)
+		return time.Time{}, refusef("--since: %q is no time: want one such as 12h, 30d or 2042-03-14", s)
 	}
 	return now.Add(-d), nil
 }

@@ -87,7 +87,7 @@ func readAccountFields(list string) ([]string, error) {
 		f = strings.TrimSpace(f)
 		fields[i] = f
 		if !slices.Contains(known, f) {
-			return nil, usagef("there is no field %q of users%s", f, argparse.DidYouMean("", argparse.Nearest(f, known)))
+			return nil, refusef("there is no field %q of users%s", f, argparse.DidYouMean("", argparse.Nearest(f, known)))
 		}
 	}
 	return fields, nil
@@ -334,9 +334,9 @@ func accountFlags(cmd *cobra.Command) func() (codalab.UserEdit, error) {
 		}
 		switch {
 		case *grant && *remove:
-			return edit, usagef("Can't both grant and remove access for a user.")
+			return edit, refusef("Can't both grant and remove access for a user.")
 		case edit == codalab.UserEdit{}:
-			return edit, usagef("No fields to update.")
+			return edit, refusef("No fields to update.")
 		}
 		return edit, nil
 	}

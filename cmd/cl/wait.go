@@ -69,11 +69,11 @@ func (c *cli) waitCommand() *cobra.Command {
 		case err != nil:
 			return err
 		case o.tail && len(specs) > 1:
-			return usagef("--tail follows one bundle, not %d", len(specs))
+			return refusef("--tail follows one bundle, not %d", len(specs))
 		case o.tail && c.asJSON:
-			return usagef("--tail prints contents: it cannot be used with --json")
+			return refusef("--tail prints contents: it cannot be used with --json")
 		case o.any && o.firstFailure:
-			return usagef("--any ends with the first bundle, also if it is ready; --first-failure waits for a failure: give one of them")
+			return refusef("--any ends with the first bundle, also if it is ready; --first-failure waits for a failure: give one of them")
 		}
 		return c.waitFor(cmd.Context(), *worksheet, specs, o)
 	}

@@ -49,7 +49,7 @@ type watch struct {
 // line.
 func (c *cli) watchBundles(ctx context.Context, l *listing, fields []string, look func(context.Context) (listed, error)) error {
 	if l.uuidOnly {
-		return usagef("--watch shows how bundles change, and -u only their uuids: give one of them")
+		return refusef("--watch shows how bundles change, and -u only their uuids: give one of them")
 	}
 	w := &watch{cli: c, l: l, fields: fields, look: look}
 	if t, ok := repaint.OnTerminal(c.Stdout, c.Getenv); ok && !c.asJSON {
