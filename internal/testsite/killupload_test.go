@@ -38,7 +38,7 @@ func TestKillEndsTheUploadOfASparseFile(t *testing.T) {
 		took := time.Since(began)
 		message := field(t, s, bundle, "failure_message")
 		t.Logf("%s: at %q; killed in %s: %s", queue, status, took.Round(time.Millisecond), message)
-		want := `^Kill requested\. The upload of the results \(` + strings.ToLower(sparse) + ` in 3 entries\) was given up\. ` +
+		want := `^Kill requested\. The upload of the results \(20\.0g in 3 entries\) was given up\. ` +
 			`The end of stdout and stderr is at the server\. ` + left + `$`
 		if !regexp.MustCompile(want).MatchString(message) {
 			t.Errorf("failure message %q", message)
