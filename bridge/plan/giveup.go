@@ -8,12 +8,14 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// killUpload gives the upload of the results up at the wish of the user. A wish to end the command, which a server
-// repeats, gives no upload up, and neither does a used-up quota. A verdict that was reported stays.
+// killUpload gives the upload of the results up at the wish of the user. Our server marks such a wish, because it repeats
+// an earlier one to end the command: the results of a command that ended before that reached it are wanted. CodaLab's own
+// server gives no reason of a user's kill, and tells the two apart only by their number (codalab/rest/bundle_actions.py:
+// create_bundle_actions). A used-up quota gives no upload up. A verdict that was reported stays.
 func (d *decision) killUpload(message string) {
 	stop := d.row.StopVerdict
-	applied := stop != nil && !stop.Restage && message != codalab.KillUpload
-	if applied || d.row.GivesUp || codalab.KilledForQuota(message) || !d.row.Times.Finalizing.IsZero() {
+	unmarked := message == "" && (stop == nil || stop.Restage)
+	if message != codalab.KillUpload && !unmarked || d.row.GivesUp || !d.row.Times.Finalizing.IsZero() {
 		return
 	}
 	d.row.GivesUp = true
