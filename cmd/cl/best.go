@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"regexp"
 	"slices"
@@ -133,7 +134,6 @@ func (c *cli) best(ctx context.Context, o bestOptions, specs []string, value str
 // candidates returns the bundles and the runs of sweeps that specs name, or those that keywords find; of no specs, those of
 // the worksheet.
 func (c *cli) candidates(ctx context.Context, worksheet string, specs []string) (*workspace, []client.BundleInfo, error) {
-	isKeyword := func(word string) bool { return strings.HasPrefix(word, ".") || strings.ContainsAny(word, "=<>") }
 	switch {
 	case len(specs) == 0:
 		sheet, at, err := c.worksheetBundles(ctx, worksheet)
@@ -174,12 +174,12 @@ func sortBest(bundles []client.BundleInfo, lowest bool, of func(client.BundleInf
 	slices.SortStableFunc(bundles, func(a, b client.BundleInfo) int {
 		_, x, _ := codalab.ScalarValue(of(a))
 		_, y, _ := codalab.ScalarValue(of(b))
-		n := compareNumbers(*x, *y)
+		n := cmp.Compare(*x, *y)
 		if !lowest {
 			n = -n
 		}
 		if n == 0 {
-			n = compareNumbers(a.Metadata.Float("created"), b.Metadata.Float("created")) // whole seconds; else their order stays
+			n = cmp.Compare(a.Metadata.Float("created"), b.Metadata.Float("created")) // whole seconds; else their order stays
 		}
 		return n
 	})

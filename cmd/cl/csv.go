@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
 // csvFlag adds --csv to a command that prints a list.
@@ -34,17 +33,20 @@ func (l *listing) read(c *cli) ([]string, error) {
 // printCSV prints rows as RFC 4180 has them, below their names. A missing value is an empty cell. Sizes are in bytes,
 // durations in seconds, and times in ISO 8601.
 func (c *cli) printCSV(names []string, rows []map[string]any) error {
-	out := csv.NewWriter(termtext.Raw(c.Stdout))
-	_ = out.Write(names) // Flush tells
+	table := [][]string{names}
 	for _, row := range rows {
 		cells := make([]string, len(names))
 		for i, name := range names {
 			cells[i] = csvCell(name, row[name])
 		}
-		_ = out.Write(cells)
+		table = append(table, cells)
 	}
-	out.Flush()
-	if err := out.Error(); err != nil {
+	return c.writeCSV(table)
+}
+
+// writeCSV writes rows of cells. A file or a pipe gets the cells as they are.
+func (c *cli) writeCSV(rows [][]string) error {
+	if err := csv.NewWriter(contentsTo(c.Stdout)).WriteAll(rows); err != nil {
 		return fmt.Errorf("write output: %w", err)
 	}
 	return nil

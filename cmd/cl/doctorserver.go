@@ -69,7 +69,7 @@ func (x *examination) reachable(ctx context.Context, at *workspace) bool {
 		return false
 	}
 	if err := at.Reach(ctx); err != nil {
-		if call, ok := errors.AsType[*codalab.Error](err); ok && call.Transient() {
+		if call, ok := errors.AsType[*codalab.Error](err); ok && transient(err) {
 			x.away("server", address+" is in trouble: "+call.Message, "ask its administrator, or try again later")
 			return false
 		}
@@ -129,7 +129,6 @@ func (x *examination) kind(ctx context.Context, at *workspace, version string) {
 
 // login judges the login, by the error of the first call that needs one.
 func (x *examination) login(at *workspace, err error) {
-	var call *codalab.Error
 	switch {
 	case err == nil:
 	case errors.Is(err, errNoCredentials):
@@ -138,7 +137,7 @@ func (x *examination) login(at *workspace, err error) {
 	case errors.Is(err, client.ErrCredentials):
 		x.failed("login", "the server refuses your name or password", "cl login signs you in again; CODALAB_USERNAME and CODALAB_PASSWORD win over what you type")
 		return
-	case errors.As(err, &call) && call.Transient():
+	case transient(err):
 		x.away("login", explain(err).Error(), "try again later")
 		return
 	default:

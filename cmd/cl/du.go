@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/csv"
 	"fmt"
 	"slices"
 	"strconv"
@@ -321,7 +320,6 @@ func quotaLine(q *diskQuota) []string {
 
 // printCSV prints the rows with sizes in bytes and times in RFC 3339.
 func (d *du) printCSV(v duView) error {
-	w := csv.NewWriter(d.Stdout)
 	rows := [][]string{{d.by, "bundles", "bytes"}}
 	for _, g := range first(v.Groups, d.top) {
 		rows = append(rows, []string{g.Key, strconv.Itoa(g.Bundles), strconv.FormatInt(g.Bytes, 10)})
@@ -332,8 +330,5 @@ func (d *du) printCSV(v duView) error {
 			rows = append(rows, []string{b.UUID, b.Name, b.Owner, b.State, time.Unix(b.Created, 0).UTC().Format(time.RFC3339), strconv.FormatInt(b.Bytes, 10)})
 		}
 	}
-	if err := w.WriteAll(rows); err != nil {
-		return fmt.Errorf("write output: %w", err)
-	}
-	return nil
+	return d.writeCSV(rows)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -185,7 +186,7 @@ func sortByValue(bundles []client.BundleInfo, descending bool, of func(client.Bu
 		textB, numberB, _ := codalab.ScalarValue(of(b))
 		switch {
 		case numberA != nil && numberB != nil && *numberA != *numberB:
-			return sign * compareNumbers(*numberA, *numberB)
+			return sign * cmp.Compare(*numberA, *numberB)
 		case (numberA == nil) != (numberB == nil):
 			if numberA != nil {
 				return -1
@@ -194,19 +195,14 @@ func sortByValue(bundles []client.BundleInfo, descending bool, of func(client.Bu
 		case numberA == nil && textA != textB:
 			return sign * strings.Compare(textA, textB)
 		}
-		if n := compareNumbers(a.Metadata.Float("created"), b.Metadata.Float("created")); n != 0 {
+		if n := cmp.Compare(a.Metadata.Float("created"), b.Metadata.Float("created")); n != 0 {
 			return sign * n
 		}
 		return sign * strings.Compare(a.UUID, b.UUID)
 	})
 }
 
-func compareNumbers(a, b float64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
+// isKeyword reports whether a word is one of cl search, and not the name of a bundle.
+func isKeyword(word string) bool {
+	return strings.HasPrefix(word, ".") || strings.ContainsAny(word, "=<>")
 }

@@ -73,9 +73,6 @@ func (c *cli) createLike(
 		return refusef("%s", codalab.Sentence(err.Error()))
 	}
 	m := metadataLike(old.Bundle, given)
-	if !given.Has("tags") {
-		m["tags"] = tagsOutsideSweep(m)
-	}
 	resume(m)
 	for _, k := range codalab.MetadataKeys(codalab.TypeRun) { // an older client may have left some out
 		if !k.Generated && !k.Optional && !m.Has(k.Key) {
@@ -152,16 +149,6 @@ func (c *cli) substituted(subs []string, old codalab.Bundle) (string, error) {
 		c.warn("%s", command)
 	}
 	return command, nil
-}
-
-// tagsOutsideSweep returns the tags of a run that do not tell of its sweep: a run with other settings is none of its members.
-func tagsOutsideSweep(m codalab.Metadata) []string {
-	tags := append([]string{}, m.Strings("tags")...)
-	if m.Sweep() == "" {
-		return tags
-	}
-	of := codalab.SweepTags(m.Sweep(), m.Settings())
-	return slices.DeleteFunc(tags, func(tag string) bool { return slices.Contains(of, tag) })
 }
 
 // replaced returns the dependencies of a run with others in place of those that have their keys. Others with new keys come

@@ -221,11 +221,7 @@ func fileText(value any) string {
 // printChosen prints bundles as uuids, as CSV or as JSON: all of them, or their fields if -f is given.
 func (c *cli) printChosen(ctx context.Context, at *workspace, bundles []client.BundleInfo, l *listing, fields []string) error {
 	if l.uuidOnly {
-		uuids := make([]string, 0, len(bundles))
-		for _, b := range bundles {
-			uuids = append(uuids, b.UUID)
-		}
-		return c.printUUIDs(uuids)
+		return c.printUUIDs(uuidsOf(bundles))
 	}
 	if !l.csv && !l.cmd.Flags().Changed("field") {
 		return c.printJSON(viewBundles(bundles))

@@ -183,11 +183,22 @@ func (m *mimicry) metadata(old client.BundleInfo) codalab.Metadata {
 	return metadata
 }
 
+// tagsOutsideSweep returns the tags of a run that do not tell of its sweep: a run with other settings is none of its members.
+func tagsOutsideSweep(m codalab.Metadata) []string {
+	tags := append([]string{}, m.Strings("tags")...)
+	if m.Sweep() == "" {
+		return tags
+	}
+	of := codalab.SweepTags(m.Sweep(), m.Settings())
+	return slices.DeleteFunc(tags, func(tag string) bool { return slices.Contains(of, tag) })
+}
+
 // metadataLike returns the metadata of an old bundle for a new one, with the given ones in place of the old. A run gets the
-// very image of the old run.
+// very image of the old run, and is no member of its sweep.
 func metadataLike(old codalab.Bundle, given codalab.Metadata) codalab.Metadata {
 	metadata := codalab.Metadata{}
 	maps.Copy(metadata, old.Metadata)
+	metadata["tags"] = tagsOutsideSweep(metadata)
 	if image := old.Metadata.String("docker_image"); old.Type == codalab.TypeRun && image != "" {
 		metadata["request_docker_image"] = image
 	}

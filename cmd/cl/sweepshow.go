@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/csv"
 	"fmt"
 	"maps"
 	"slices"
@@ -157,21 +156,14 @@ func viewField(fields map[string]any, b client.BundleInfo, made bool, field stri
 
 // printCSV prints a table with whole uuids.
 func (v *sweepVerbs) printCSV(t table, members []grid.Member, newest map[string]client.BundleInfo) error {
-	w := csv.NewWriter(v.Stdout)
 	head := make([]string, len(t.columns))
 	for i, c := range t.columns {
 		head[i] = c.name
 	}
-	_ = w.Write(head) // Error tells it
 	for i, row := range t.rows {
 		row[0] = newest[members[i].Key()].UUID
-		_ = w.Write(row)
 	}
-	w.Flush()
-	if err := w.Error(); err != nil {
-		return fmt.Errorf("write output: %w", err)
-	}
-	return nil
+	return v.writeCSV(append([][]string{head}, t.rows...))
 }
 
 // countStates counts members by state, the largest number first.

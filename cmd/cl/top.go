@@ -105,9 +105,6 @@ func topPause(took time.Duration, failures int) time.Duration {
 	return max(watchEvery, topShare*took)
 }
 
-// isKeyword reports whether a word of cl top is one of cl search, and not the name of a bundle.
-func isKeyword(word string) bool { return strings.HasPrefix(word, ".") || strings.Contains(word, "=") }
-
 // topSource asks the server for the bundles of cl top.
 func (c *cli) topSource(ctx context.Context, at *workspace, worksheet string, args, fields []string) (*bundleSource, error) {
 	s := &bundleSource{cli: c, at: at, fields: fields, keys: shownKeys(fields)}

@@ -105,23 +105,14 @@ func (s *bundleSource) refresh(ctx context.Context, uuids []string) error {
 		return nil
 	}
 	slices.Sort(uuids)
-	found, err := s.at.Bundles(ctx, s.sheet, uuids, client.IncludeOwner)
-	if !isNotFound(err) {
-		s.keep(found)
-		return err
-	}
-	for _, uuid := range uuids {
-		b, err := s.at.Bundle(ctx, uuid, client.IncludeOwner)
-		switch {
-		case isNotFound(err):
-			b = s.known[uuid]
-			b.UUID, b.State = uuid, tally.Removed
-		case err != nil:
-			return err
-		}
+	found, gone, err := s.at.again(ctx, s.sheet, uuids, client.IncludeOwner)
+	s.keep(found)
+	for _, uuid := range gone {
+		b := s.known[uuid]
+		b.UUID, b.State = uuid, tally.Removed
 		s.known[uuid] = b
 	}
-	return nil
+	return err
 }
 
 func (s *bundleSource) keep(list []client.BundleInfo) {

@@ -10,6 +10,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/cmd/internal/repaint"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/tally"
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
@@ -106,35 +107,42 @@ func (g *groupWait) look(ctx context.Context) error {
 		return err
 	}
 	waiting := g.waiting()
-	found, err := g.at.Bundles(ctx, sheet, waiting)
-	if isNotFound(err) && len(g.last) > 0 {
-		return g.lookForRemoved(ctx, waiting)
-	}
-	if err != nil {
-		return err
+	var found []client.BundleInfo
+	var gone []string
+	if len(g.last) == 0 { // all have to be there at first
+		found, err = g.at.Bundles(ctx, sheet, waiting)
+	} else {
+		found, gone, err = g.at.again(ctx, sheet, waiting)
 	}
 	for _, b := range found {
 		g.last[b.UUID] = b.Bundle
 	}
-	return nil
+	for _, uuid := range gone {
+		b := g.last[uuid]
+		b.State = tally.Removed
+		g.last[uuid] = b
+	}
+	return err
 }
 
-// lookForRemoved asks for bundles one by one, as one of them is gone.
-func (g *groupWait) lookForRemoved(ctx context.Context, uuids []string) error {
+// again asks for bundles that were there before, in few calls unless one of them was removed; gone has the uuids of those.
+func (w *workspace) again(ctx context.Context, sheet string, uuids []string, include ...string) (found []client.BundleInfo, gone []string, err error) {
+	found, err = w.Bundles(ctx, sheet, uuids, include...)
+	if !isNotFound(err) {
+		return found, nil, err
+	}
 	for _, uuid := range uuids {
-		b, err := g.at.Bundle(ctx, uuid)
+		b, err := w.Bundle(ctx, uuid, include...)
 		switch {
 		case isNotFound(err):
-			gone := g.last[uuid]
-			gone.State = tally.Removed
-			g.last[uuid] = gone
+			gone = append(gone, uuid)
 		case err != nil:
-			return err
+			return found, gone, err
 		default:
-			g.last[uuid] = b.Bundle
+			found = append(found, b)
 		}
 	}
-	return nil
+	return found, gone, nil
 }
 
 // report prints the bundles that have ended since the last look: one, if the options end the wait with it.
