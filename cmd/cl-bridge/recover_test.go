@@ -46,7 +46,7 @@ func restore(t *testing.T, extra string, rows ...plan.Row) restored {
 	if err := errors.Join(book.Save(t.Context(), rows), book.Raise(t.Context(), 4)); err != nil {
 		t.Fatal(err)
 	}
-	text := fmt.Sprintf("server = \"http://127.0.0.1:1\"\nuser = \"ann\"\npassword_file = \"p\"\nshared = %q\nledger = %q\n%s\n[slurm]\nbin = %q\n[queue.cpu]\n",
+	text := fmt.Sprintf("server = \"http://127.0.0.1:1\"\nuser = \"ann\"\npassword_file = \"p\"\nlow_water = \"64m\"\nshared = %q\nledger = %q\n%s\n[slurm]\nbin = %q\n[queue.cpu]\n",
 		r.shared, r.where, extra, r.slurm)
 	if err := os.WriteFile(r.config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)

@@ -117,7 +117,7 @@ The oldest bundle that waits is ` + bundleNo(5) + `, of queue cpu, claimed 3h0m 
 	low := strings.Replace(r.config, "bridge.toml", "low.toml", 1)
 	text, err := os.ReadFile(r.config)
 	if err == nil {
-		err = os.WriteFile(low, append([]byte("low_water = \"900000t\"\n"), text...), 0o600)
+		err = os.WriteFile(low, bytes.Replace(text, []byte(`"64m"`), []byte(`"900000t"`), 1), 0o600)
 	}
 	if err != nil {
 		t.Fatal(err)
