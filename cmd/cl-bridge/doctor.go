@@ -100,27 +100,21 @@ func (x examination) printChecks(ctx context.Context, s *site) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	failed, allUnreachable := doctor.HasFailed(checks)
+	failed := program.ChecksError(checks)
 	if s.json {
 		report := struct {
 			Config  string         `json:"config"`
 			Verdict doctor.Verdict `json:"verdict"`
 			Checks  []doctor.Check `json:"checks"`
 		}{s.flags.config, doctor.OK, checks}
-		if failed {
+		if failed != nil {
 			report.Verdict = doctor.Failed
 		}
 		if err := s.print(report, ""); err != nil {
 			return err
 		}
 	}
-	switch {
-	case allUnreachable:
-		return &program.Error{Code: program.ExitTransient}
-	case failed:
-		return &program.Error{Code: program.ExitFailure}
-	}
-	return nil
+	return failed
 }
 
 func printCheck(p program.Process, c doctor.Check) {

@@ -84,23 +84,17 @@ func (x *examination) end(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	failed, allUnreachable := checklist.HasFailed(x.checks)
+	failed := program.ChecksError(x.checks)
 	if x.asJSON {
 		v := doctorView{checklist.OK, x.checks}
-		if failed {
+		if failed != nil {
 			v.Verdict = checklist.Failed
 		}
 		if err := x.printJSON(v); err != nil {
 			return err
 		}
 	}
-	switch {
-	case allUnreachable:
-		return &program.Error{Code: program.ExitTransient}
-	case failed:
-		return &program.Error{Code: program.ExitFailure}
-	}
-	return nil
+	return failed
 }
 
 // here checks this computer.
