@@ -133,6 +133,12 @@ func New(c Config) *Server {
 	c = c.withDefaults()
 	h, changes := hub.New(c.WorkerTimeout, c.Now()), schedule.NewChanges()
 	indexer := values.New(c.Store, c.Log)
+	changed := func(uuids ...string) {
+		changes.Add(uuids...)
+		if len(uuids) > 0 {
+			indexer.Changed()
+		}
+	}
 	permitted := access.Access{
 		Store: c.Store, Now: c.Now, Searches: turns.New(searchPlaces()), DefaultPermission: c.DefaultPermission, SettleValues: indexer.Settle,
 	}
@@ -144,7 +150,7 @@ func New(c Config) *Server {
 	address := func(r *http.Request) string { return rest.ClientAddress(r, c.BehindProxy) }
 	s.contents = contents.New(contents.Config{
 		Log: c.Log, Now: c.Now, Store: c.Store, Access: permitted, Hub: h, LinkRoots: c.LinkRoots,
-		FetchPrivate: c.FetchPrivate, TransferTimeout: c.TransferTimeout, Changed: changes.Add,
+		FetchPrivate: c.FetchPrivate, TransferTimeout: c.TransferTimeout, Changed: changed,
 	})
 	signIns := signin.Config{
 		Log: c.Log, Now: c.Now, Store: c.Store, Cost: c.PasswordCost, Address: address,
@@ -155,7 +161,7 @@ func New(c Config) *Server {
 	}
 	s.signIns = signin.New(signIns)
 	s.checkIns = checkin.New(checkin.Config{
-		Log: c.Log, Now: c.Now, Store: c.Store, Access: permitted, Hub: h, Site: c.Site, Files: s.contents.Files, Changed: changes.Add,
+		Log: c.Log, Now: c.Now, Store: c.Store, Access: permitted, Hub: h, Site: c.Site, Files: s.contents.Files, Changed: changed,
 		SharedDisk: c.SharedDisk, Hold: c.Hold, WorkerTimeout: c.WorkerTimeout, Address: address,
 		SignedIn: s.signIns.StillSignedIn,
 	})

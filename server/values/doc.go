@@ -20,7 +20,7 @@
 // # When
 //
 // An [Indexer] compares names: the store keeps the name of the contents whose values it has. New contents have another
-// name, in whatever way they came, and so have the contents of an older server. Nothing else of the server knows of
+// name, in whatever way they came, and so have the contents of an older server. It looks for them at the start, after changes, and for each search that needs values. Nothing else of the server knows of
 // values, so that they delay no bundle. A search that needs values waits for the Indexer, for a bounded time.
 package values
 

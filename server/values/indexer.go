@@ -11,8 +11,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// often is the time between two looks for new contents, unless a search asks earlier.
-const often = 2 * time.Second
+// rest is the time between new contents and the look for them, and between two tries, unless a search asks earlier.
+const rest = 2 * time.Second
 
 // patience is the longest time for which a search waits for values.
 const patience = 2 * time.Second
@@ -21,7 +21,8 @@ const patience = 2 * time.Second
 type Indexer struct {
 	store *store.Store
 	log   *slog.Logger
-	wake  chan struct{}
+	// asked has a reason for a pass at once, and changed one for a pass soon.
+	asked, changed chan struct{}
 
 	mu sync.Mutex
 	// waiting has a channel of each search that waits. It is closed behind the next pass that began later and has left
@@ -31,14 +32,12 @@ type Indexer struct {
 
 // New returns an Indexer.
 func New(in *store.Store, log *slog.Logger) *Indexer {
-	return &Indexer{store: in, log: log, wake: make(chan struct{}, 1)}
+	return &Indexer{store: in, log: log, asked: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
 }
 
-// Run looks for contents without values until ctx ends, and returns its error. A database that does not answer is asked
-// again.
+// Run looks for contents without values until ctx ends, and returns its error: at first, after Changed, and for each
+// search. A database that does not answer is asked again.
 func (x *Indexer) Run(ctx context.Context) error {
-	look := time.NewTicker(often)
-	defer look.Stop()
 	for {
 		x.mu.Lock()
 		asked := x.waiting
@@ -49,11 +48,38 @@ func (x *Indexer) Run(ctx context.Context) error {
 			close(done)
 		}
 		failures.Log(ctx, x.log, "read the values in bundles' files", err)
+		if err := x.next(ctx, err != nil); err != nil {
+			return err
+		}
+	}
+}
+
+// Changed tells that there are new contents. It does not block. A search finds also those of which nothing tells.
+func (x *Indexer) Changed() { tell(x.changed) }
+
+func tell(to chan struct{}) {
+	select {
+	case to <- struct{}{}:
+	default: // it is told already
+	}
+}
+
+// next waits until there is a reason for a pass. A pass that failed is one.
+func (x *Indexer) next(ctx context.Context, failed bool) error {
+	changed, due := x.changed, make(<-chan time.Time)
+	if failed {
+		changed, due = nil, time.NewTimer(rest).C
+	}
+	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-x.wake:
-		case <-look.C:
+		case <-x.asked:
+			return nil
+		case <-changed:
+			changed, due = nil, time.NewTimer(rest).C
+		case <-due:
+			return nil
 		}
 	}
 }
@@ -65,10 +91,7 @@ func (x *Indexer) Settle(ctx context.Context) {
 	x.mu.Lock()
 	x.waiting = append(x.waiting, done)
 	x.mu.Unlock()
-	select {
-	case x.wake <- struct{}{}:
-	default: // it wakes already
-	}
+	tell(x.asked)
 	enough := time.NewTimer(patience)
 	defer enough.Stop()
 	select {
