@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
 )
 
@@ -27,8 +28,11 @@ func TestResultsThatExceedTheQuotaWaitAndAreDelivered(t *testing.T) {
 			t.Errorf("no %q in %q", want, status)
 		}
 	}
-	if state, jobs := field(t, s, bundle, "state"), must(t, s, "squeue", "--me", "--noheader", "--format=%k"); state != "running" || strings.Contains(jobs, bundle) {
-		t.Errorf("it is %s, and Slurm has %q", state, jobs)
+	testenv.Await(t, "Slurm has no job of it", func() bool { // the attempt's record is read before its job has ended
+		return !strings.Contains(must(t, s, "squeue", "--me", "--noheader", "--format=%k"), bundle)
+	})
+	if state := field(t, s, bundle, "state"); state != "running" {
+		t.Errorf("it is %s", state)
 	}
 	if got := cl(t, s, "cat", bundle+"/stdout"); got != "trained" {
 		t.Errorf("stdout %q", got)
