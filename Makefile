@@ -151,7 +151,7 @@ playground: cluster-up install ## start the demo's site for you to type commands
 
 # docs/researchers.md and docs/operators/a-day.md show what it prints. It takes about eight minutes.
 .PHONY: day
-day: cluster-up ## print a researcher's and an operator's day, with packages that it builds, installs and removes
+day: cluster-up ## print a run on a busy cluster and an operator's day, with packages that it builds, installs and removes
 	@for version in v0.9.0 v0.9.1; do \
 	(cd scripts/release && go run . -source ../.. -out ../../dist/$$version -version $$version -platforms linux/amd64 >&2) || exit; done
 	@eval "$$(scripts/slurm-cluster env)"; $(if $(root),,sudo) env PATH="$$PATH" SLURM_CONF="$$SLURM_CONF" scripts/day dist/v0.9.0 dist/v0.9.1
