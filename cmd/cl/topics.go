@@ -10,7 +10,9 @@ const exitCodesHelp = `The exit codes of cl:
     2  there is no such command or flag, or a flag has no such value
     3  the server does not answer or has an internal problem: the same command
        may succeed later
-  130  interrupted`
+  130  interrupted
+
+cl diff has those of diff: 0 the same, 1 different, 2 trouble; and 3 as above.`
 
 const environmentHelp = `The environment variables that cl uses:
 

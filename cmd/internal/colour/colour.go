@@ -82,6 +82,15 @@ func (p Palette) Bold(text string) string { return p.paint(bold, text) }
 // Faint paints what matters less.
 func (p Palette) Faint(text string) string { return p.paint(faint, text) }
 
+// Removed paints what only the first of two things has.
+func (p Palette) Removed(text string) string { return p.paint(red, text) }
+
+// Added paints what only the second of two things has.
+func (p Palette) Added(text string) string { return p.paint(green, text) }
+
+// Changed paints what differs in two things.
+func (p Palette) Changed(text string) string { return p.paint(yellow, text) }
+
 // State paints a text with the colour of a state. Unknown states have none.
 func (p Palette) State(state codalab.State, text string) string {
 	switch state {
