@@ -125,7 +125,7 @@ func TestTopLeavesASlowServerAlone(t *testing.T) {
 			t.Errorf("after %s the pause is %s, want %s", took, got, want)
 		}
 	}
-	if got := topPause(time.Millisecond, 5); got != 16*time.Second {
+	if got := topPause(time.Millisecond, 5); got != 4*time.Second {
 		t.Errorf("the pause after five failures is %s", got)
 	}
 }

@@ -24,6 +24,9 @@ const environmentHelp = `The environment variables that cl uses:
   CODALAB_SESSION  name of the session that cl work switches; by default all
                    terminals share one
 
+  CL_NOTIFY_WEBHOOK
+                   URL for cl wait --notify webhook
+
   EDITOR, VISUAL   the editor for cl edit and cl wedit; default vi
   NO_COLOR         if set, no colours; CLICOLOR_FORCE=1: colours also in pipes
 

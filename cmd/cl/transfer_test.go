@@ -18,6 +18,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/outbound"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/server"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
@@ -118,6 +119,23 @@ func (s *transferSite) called(method string) []string {
 		}
 	}
 	return list
+}
+
+// awaitCalls waits for some more calls of a path.
+func (s *transferSite) awaitCalls(t *testing.T, path string, more int) {
+	t.Helper()
+	number := func() (n int) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, c := range s.calls {
+			if strings.Contains(c, path) {
+				n++
+			}
+		}
+		return n
+	}
+	before := number()
+	testenv.Await(t, "calls of "+path, func() bool { return number() >= before+more })
 }
 
 // result is the end of a call of cl.

@@ -25,9 +25,6 @@ const (
 	maxTail = 500 * time.Millisecond
 )
 
-// outageLimit limits the wait for a server that does not answer.
-const outageLimit = 5 * time.Minute
-
 // tailChunk is the maximum size of one read of an output.
 const tailChunk = 1 << 20
 
@@ -42,11 +39,14 @@ Without a terminal that line comes a minute after the start, and then ever more 
   cl wait ^1-12                   all twelve
   cl wait lr-sweep                all runs of a sweep
   cl wait --first-failure ^1-12   and end as soon as one of them fails
-  cl wait --any a b               until one of them has ended`
+  cl wait --any a b               until one of them has ended
+
+` + notifyHelp
 
 // waitOptions are the flags of cl wait.
 type waitOptions struct {
 	tail, any, firstFailure bool
+	notify                  notifier
 }
 
 // waitCommand is bundle_cli.py: do_wait_command.
@@ -58,8 +58,10 @@ func (c *cli) waitCommand() *cobra.Command {
 		Args:  cobra.MinimumNArgs(1),
 	}
 	var o waitOptions
+	var ways []string
 	worksheet := c.worksheetFlag(cmd)
 	c.colourFlag(cmd)
+	notifyFlag(cmd, &ways)
 	cmd.Flags().BoolVarP(&o.tail, "tail", "t", false, "print stdout and stderr, or the file given, as they grow")
 	cmd.Flags().BoolVar(&o.any, "any", false, "end as soon as one bundle has ended, with its state")
 	cmd.Flags().BoolVar(&o.firstFailure, "first-failure", false, "end as soon as one bundle has failed or was killed; the others go on")
@@ -74,6 +76,9 @@ func (c *cli) waitCommand() *cobra.Command {
 			return refusef("--tail prints contents: it cannot be used with --json")
 		case o.any && o.firstFailure:
 			return refusef("--any ends with the first bundle, also if it is ready; --first-failure waits for a failure: give one of them")
+		}
+		if o.notify, err = c.notifier(ways, args); err != nil {
+			return err
 		}
 		return c.waitFor(cmd.Context(), *worksheet, specs, o)
 	}
@@ -111,6 +116,9 @@ func (c *cli) waitForOne(ctx context.Context, at *workspace, target codalab.Targ
 		w.files = c.outputs(target.Subpath)
 	}
 	b, err := w.wait(ctx)
+	if err == nil || w.server.known {
+		o.notify.ended(ctx, c, []codalab.Bundle{b}, err)
+	}
 	if err != nil {
 		return c.interrupted(ctx, err, target.BundleUUID)
 	}
@@ -168,7 +176,8 @@ type waiter struct {
 	uuid  string
 	files []*followedFile
 	// shown is the last sentence that was printed about the bundle's wait.
-	shown string
+	shown  string
+	server outage
 }
 
 // followedFile is a growing file; cl has printed its first offset bytes.
@@ -181,7 +190,7 @@ type followedFile struct {
 // wait returns the bundle at its end, after printing all of the files.
 func (w *waiter) wait(ctx context.Context) (codalab.Bundle, error) {
 	begun := w.Now()
-	server := outage{answered: begun}
+	w.server.answered = begun
 	longest := maxPoll
 	if len(w.files) > 0 {
 		longest = maxTail
@@ -192,32 +201,18 @@ func (w *waiter) wait(ctx context.Context) (codalab.Bundle, error) {
 			w.showStatus(b.Bundle)
 			err = w.printNewOutput(ctx, b.State)
 		}
+		over := w.server.ends(err, w.Now())
+		w.server.say(w.cli, err)
 		switch {
 		case err == nil && b.State.Final():
 			return b.Bundle, nil
-		case server.ends(err, w.Now()):
+		case over:
 			return codalab.Bundle{}, err
 		}
-		if err := pause.For(ctx, min(max(w.Now().Sub(begun)/10, minPoll), longest)); err != nil {
+		if err := pause.For(ctx, w.server.pause(min(max(w.Now().Sub(begun)/10, minPoll), longest))); err != nil {
 			return codalab.Bundle{}, err
 		}
 	}
-}
-
-// outage tells when a command gives a server up. It survives failures that pass, for a while after an answer.
-type outage struct {
-	answered time.Time
-	known    bool // it has answered
-}
-
-// ends takes the error of a call, nil for an answer, and reports whether the command ends with it.
-func (o *outage) ends(err error, now time.Time) bool {
-	if err == nil {
-		o.answered, o.known = now, true
-		return false
-	}
-	call, ok := errors.AsType[*codalab.Error](err)
-	return !o.known || !ok || !call.Transient() || now.Sub(o.answered) > outageLimit
 }
 
 // showStatus prints on a terminal the reason for the bundle's wait, if it has changed.

@@ -41,6 +41,7 @@ type groupWait struct {
 	printed string
 	next    time.Time
 	pause   time.Duration
+	server  outage
 }
 
 // waitForAll waits for several bundles, in few calls.
@@ -58,6 +59,9 @@ func (c *cli) waitForAll(ctx context.Context, at *workspace, uuids []string, o w
 	if g.line != nil {
 		_ = g.line.Leave() // only a display
 	}
+	if err == nil || g.server.known {
+		o.notify.ended(ctx, c, g.bundles(), err)
+	}
 	if err != nil {
 		return c.interrupted(ctx, err, g.waiting()...)
 	}
@@ -71,7 +75,7 @@ func (c *cli) waitForAll(ctx context.Context, at *workspace, uuids []string, o w
 // wait polls the bundles until all have ended, or as the options say.
 func (g *groupWait) wait(ctx context.Context) error {
 	begun := g.Now()
-	server := outage{answered: begun}
+	g.server.answered = begun
 	for {
 		asked := g.Now()
 		err := g.look(ctx)
@@ -79,18 +83,30 @@ func (g *groupWait) wait(ctx context.Context) error {
 			err = g.report()
 		}
 		now := g.Now()
-		if server.ends(err, now) {
+		if g.server.ends(err, now) {
 			return err
 		}
-		g.show(now, server.answered)
+		if g.line == nil {
+			g.server.say(g.cli, err)
+		}
+		g.show(now, g.server.answered)
 		if err == nil && g.done() {
 			return nil
 		}
 		longest := max(maxPoll, pollShare*now.Sub(asked))
-		if err := pause.For(ctx, min(max(now.Sub(begun)/10, minPoll), longest)); err != nil {
+		if err := pause.For(ctx, g.server.pause(min(max(now.Sub(begun)/10, minPoll), longest))); err != nil {
 			return err
 		}
 	}
+}
+
+// bundles are all bundles, as the server told them last.
+func (g *groupWait) bundles() []codalab.Bundle {
+	var list []codalab.Bundle
+	for _, uuid := range g.uuids {
+		list = append(list, g.last[uuid])
+	}
+	return list
 }
 
 // waiting are the bundles that have not ended.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -29,6 +30,8 @@ const (
 // the last one stays.
 type scene struct {
 	states map[string][]string
+	// env is more of cl's environment.
+	env map[string]string
 
 	mu    sync.Mutex
 	polls int
@@ -85,6 +88,9 @@ func (s *scene) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		answer(map[string]any{"data": s.object(uuid)})
+		if len(s.states) == 1 {
+			s.polls++
+		}
 	}
 }
 
@@ -101,12 +107,11 @@ func play(t *testing.T, s *scene, args ...string) (stdout, stderr string, err er
 		args = append(args, uuidNumber(i))
 	}
 	var out, errs bytes.Buffer
-	home := t.TempDir()
+	env := map[string]string{"CODALAB_USERNAME": "anna", "CODALAB_PASSWORD": "x", "CODALAB_HOME": t.TempDir()}
+	maps.Copy(env, s.env)
 	err = run(t.Context(), program.Process{
 		Args: args, Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Now: time.Now,
-		Getenv: func(name string) string {
-			return map[string]string{"CODALAB_USERNAME": "anna", "CODALAB_PASSWORD": "x", "CODALAB_HOME": home}[name]
-		},
+		Getenv: func(name string) string { return env[name] },
 	})
 	return out.String(), errs.String(), err
 }
@@ -212,7 +217,7 @@ func TestServerThatGoesAwayIsSaid(t *testing.T) {
 		after time.Duration
 		err   error
 		ends  bool
-	}{{0, nil, false}, {4 * time.Minute, fails, false}, {5*time.Minute + time.Second, fails, true}, {0, &codalab.Error{Status: http.StatusForbidden}, true}} {
+	}{{0, nil, false}, {12 * time.Hour, fails, false}, {24*time.Hour + time.Second, fails, true}, {0, &codalab.Error{Status: http.StatusForbidden}, true}} {
 		if got := server.ends(step.err, now.Add(step.after)); got != step.ends {
 			t.Errorf("%v after %s: the wait ends: %v", step.err, step.after, got)
 		}

@@ -13,22 +13,22 @@ import (
 	"github.com/cl-slurm/cl-slurm/cmd/internal/repaint"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/tally"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/backoff"
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
 // The pause between two looks of a list that is watched is watchEvery, or longer on a slow server: at least watchShare
-// times as long as a look takes. A server that does not answer is asked after pauses that double, up to watchAway.
+// times as long as a look takes.
 const (
 	watchEvery = time.Second
 	watchShare = 4
-	watchAway  = time.Minute
 )
 
 // watchPause is the pause after a look that took so long. failures is the number of looks in a row that have failed.
 func watchPause(took time.Duration, failures int) time.Duration {
 	if failures > 0 {
-		return min(watchEvery<<min(failures-1, 10), watchAway)
+		return backoff.After(failures, firstRetry, mostRetry)
 	}
 	return max(watchEvery, watchShare*took)
 }
@@ -66,24 +66,24 @@ func (w *watch) run(ctx context.Context) error {
 	server := outage{answered: w.Now()}
 	var last listed
 	var t table
-	for failures := 0; ; {
+	for {
 		asked := w.Now()
 		found, fresh, err := w.ask(ctx)
 		now := w.Now()
 		switch {
 		case server.ends(err, now) && (ctx.Err() != nil || w.screen == nil || !server.known || !transient(err)):
 			return err
-		case err != nil:
-			failures++
-		default:
-			failures, last, t = 0, found, fresh
+		case err == nil:
+			last, t = found, fresh
 		}
-		if err := w.show(ctx, last, t, now, server.answered, failures > 0); err != nil {
+		if w.screen == nil {
+			server.say(w.cli, err)
+		}
+		draw := func() error { return w.show(ctx, last, t, w.Now(), server.answered, err != nil) }
+		if err := draw(); err != nil {
 			return err
 		}
-		if err := w.rest(ctx, watchPause(now.Sub(asked), failures), func() error {
-			return w.show(ctx, last, t, w.Now(), server.answered, failures > 0)
-		}); err != nil {
+		if err := w.rest(ctx, watchPause(now.Sub(asked), server.failures), draw); err != nil {
 			return err
 		}
 	}

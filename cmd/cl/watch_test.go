@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"io"
+	"fmt"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -134,9 +134,9 @@ func TestWatchedListLeavesASlowServerAlone(t *testing.T) {
 	}{
 		{time.Millisecond, 0, time.Second},
 		{5 * time.Second, 0, 20 * time.Second},
-		{time.Millisecond, 1, time.Second},
-		{time.Millisecond, 4, 8 * time.Second},
-		{time.Millisecond, 100, time.Minute},
+		{time.Millisecond, 1, time.Second / 4},
+		{time.Millisecond, 4, 2 * time.Second},
+		{time.Millisecond, 100, 15 * time.Second},
 	} {
 		if got := watchPause(test.took, test.failures); got != test.want {
 			t.Errorf("after %s and %d failures the pause is %s, want %s", test.took, test.failures, got, test.want)
@@ -146,13 +146,19 @@ func TestWatchedListLeavesASlowServerAlone(t *testing.T) {
 
 // running is a cl that goes on while the test looks at its output.
 type running struct {
-	stop context.CancelFunc
-	out  testenv.Output
-	code chan int
+	stop      context.CancelFunc
+	out, errs testenv.Output
+	code      chan int
 }
 
 // start starts cl without a terminal.
 func (s *transferSite) start(t *testing.T, args ...string) *running {
+	t.Helper()
+	return s.startAt(t, s.now, args...)
+}
+
+// startAt starts cl with a clock. Its error is the last line of errs.
+func (s *transferSite) startAt(t *testing.T, now func() time.Time, args ...string) *running {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	r := &running{stop: stop, code: make(chan int, 1)}
@@ -160,12 +166,22 @@ func (s *transferSite) start(t *testing.T, args ...string) *running {
 		"CL_SERVER": s.address, "CODALAB_USERNAME": userName, "CODALAB_PASSWORD": password, "CODALAB_HOME": filepath.Join(s.dir, "home"),
 	}
 	go func() {
-		r.code <- program.Code(ctx, run(ctx, program.Process{
-			Args: args, Stdin: strings.NewReader(""), Stdout: &r.out, Stderr: io.Discard, Now: s.now,
+		err := run(ctx, program.Process{
+			Args: args, Stdin: strings.NewReader(""), Stdout: &r.out, Stderr: &r.errs, Now: now,
 			Getenv: func(name string) string { return environment[name] },
-		}))
+		})
+		if err != nil {
+			_, _ = fmt.Fprintln(&r.errs, err) // it takes everything
+		}
+		r.code <- program.Code(ctx, err)
 	}()
 	return r
+}
+
+// tells waits until cl has printed a text on standard error.
+func (r *running) tells(t *testing.T, text string) {
+	t.Helper()
+	testenv.Await(t, "words on standard error", func() bool { return strings.Contains(r.errs.String(), text) })
 }
 
 // prints waits until cl has printed a text.
