@@ -22,6 +22,7 @@ type Proxy struct {
 
 	mu     sync.Mutex
 	isDown bool
+	sent   int
 	next   Breakage
 	open   map[net.Conn]bool // both ends of all connections
 	// unnoticed has the servers' ends that stay open until the proxy goes down.
@@ -96,6 +97,14 @@ func (p *Proxy) BreakCommit(how Breakage) {
 	p.next, p.next.wanted = how, true
 }
 
+// Sent returns the number of pieces of data that clients have sent. A statement, or its parameters, is one piece, or some more
+// if it is long.
+func (p *Proxy) Sent() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.sent
+}
+
 // Broke reports whether that has happened.
 func (p *Proxy) Broke() bool {
 	p.mu.Lock()
@@ -118,6 +127,7 @@ func (p *Proxy) serve() {
 		commits := func(data []byte) bool {
 			p.mu.Lock()
 			defer p.mu.Unlock()
+			p.sent++
 			if !p.next.wanted || !bytes.Contains(data, []byte("COMMIT\x00")) {
 				return true
 			}

@@ -143,14 +143,15 @@ func (c *checker) checkQuotas(ctx context.Context) error {
 // checkRequests refuses new runs that would fail for their requests, and returns warnings about queues in which they
 // would wait for long. A copy of a run, which waits for its contents, needs no queue.
 func (s *Bundles) checkRequests(ctx context.Context, u store.User, worksheet string, bundles []store.Bundle) (warnings []string, err error) {
+	outlookOf, err := s.config.Outlook(ctx, u, worksheet)
+	if err != nil {
+		return nil, err
+	}
 	for _, b := range bundles {
 		if b.Type != codalab.TypeRun || b.State == codalab.StateUploading {
 			continue
 		}
-		outlook, err := s.config.Outlook(ctx, u, worksheet, b)
-		switch {
-		case err != nil:
-			return nil, err
+		switch outlook := outlookOf(b); {
 		case outlook.Refusal != "":
 			return nil, rest.Refuse(http.StatusBadRequest, "%s", outlook.Refusal)
 		case outlook.Warning != "":

@@ -8,12 +8,12 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/stored"
 )
 
-// Outlook returns what a new run of a user on a worksheet can expect of the workers that are there now. The run inherits
-// the permissions on the worksheet; it is empty for none.
-func (s *Queues) Outlook(ctx context.Context, owner store.User, worksheet string, b store.Bundle) (plan.Outlook, error) {
+// Outlook returns a function that tells what a new run of a user on a worksheet can expect of the workers that are there
+// now. The run inherits the permissions on the worksheet; it is empty for none.
+func (s *Queues) Outlook(ctx context.Context, owner store.User, worksheet string) (func(store.Bundle) plan.Outlook, error) {
 	v, err := s.viewOf(ctx, owner)
 	if err != nil {
-		return plan.Outlook{}, err
+		return nil, err
 	}
 	for _, c := range v.capacities {
 		if !c.Serves.Permitted[newRun] {
@@ -21,11 +21,13 @@ func (s *Queues) Outlook(ctx context.Context, owner store.User, worksheet string
 		}
 		granted, err := s.config.Store.Granted(ctx, store.SharedWorksheet, c.Worker.User, []string{worksheet})
 		if err != nil {
-			return plan.Outlook{}, err
+			return nil, err
 		}
 		c.Serves.Permitted[newRun] = granted[worksheet] == store.PermissionAll
 	}
-	run := plan.NewWaiting(stored.Plan(b), s.config.Site.Resources(b.Metadata))
-	run.UUID = newRun
-	return s.config.Site.Outlook(run, v.capacities, stored.Quota(owner)), nil
+	return func(b store.Bundle) plan.Outlook {
+		run := plan.NewWaiting(stored.Plan(b), s.config.Site.Resources(b.Metadata))
+		run.UUID = newRun
+		return s.config.Site.Outlook(run, v.capacities, stored.Quota(owner))
+	}, nil
 }

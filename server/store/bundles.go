@@ -13,7 +13,6 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 )
 
 // Bundle is a bundle.
@@ -121,109 +120,6 @@ func (b *Bundle) row() (bundleRow, error) {
 	}
 	r.CostJSON = string(cost)
 	return r, nil
-}
-
-// TakenError is the ErrExists of a new bundle whose uuid belongs to another bundle or to a deleted one.
-type TakenError struct{ UUID string }
-
-func (e *TakenError) Error() string { return "create bundle " + e.UUID + ": " + ErrExists.Error() }
-
-// Unwrap returns ErrExists.
-func (e *TakenError) Unwrap() error { return ErrExists }
-
-// CreateBundle is CreateBundles for one bundle at the end of a worksheet, or for one that is on none if
-// worksheetUUID is empty.
-func (s *Store) CreateBundle(ctx context.Context, b Bundle, worksheetUUID string) error {
-	_, err := s.CreateBundles(ctx, []Bundle{b}, Place{Worksheet: worksheetUUID})
-	return err
-}
-
-// CreateBundles adds bundles and their dependencies, some of them in each transaction. If the place is on a
-// worksheet, it gives groups the permissions that they have on the worksheet. It fails with a TakenError,
-// and with ErrNotFound if there is no such worksheet. It returns the created bundles, also after an error.
-func (s *Store) CreateBundles(ctx context.Context, bundles []Bundle, at Place) (created []Bundle, err error) {
-	for part := range slices.Chunk(bundles, changedAtOnce) {
-		var events []Event
-		err := s.db.InTx(ctx, func(tx *sqlx.Tx) error {
-			events = nil
-			from, err := readInherited(ctx, tx, at.Worksheet)
-			if err != nil {
-				return err
-			}
-			for _, b := range part {
-				if err := s.createBundle(ctx, tx, b, at, from); err != nil {
-					return err
-				}
-				made := b.event(codalab.ActionCreated, from.details())
-				if err := writeHistory(ctx, tx, b.UUID, []Event{made}); err != nil {
-					return err
-				}
-				events = append(events, made)
-			}
-			return nil
-		})
-		if err != nil {
-			return created, err
-		}
-		note(ctx, events...)
-		created = append(created, part...)
-	}
-	return created, nil
-}
-
-func (s *Store) createBundle(ctx context.Context, tx *sqlx.Tx, b Bundle, at Place, from inherited) error {
-	row, err := b.row()
-	if err != nil {
-		return err
-	}
-	var deleted int
-	if err := tx.GetContext(ctx, &deleted, tx.Rebind(`SELECT count(*) FROM deleted_bundles WHERE uuid = ?`), b.UUID); err != nil {
-		return fmt.Errorf("create bundle %s: %w", b.UUID, err)
-	}
-	if deleted > 0 {
-		return &TakenError{b.UUID}
-	}
-	_, err = tx.NamedExecContext(ctx, `
-		INSERT INTO bundles (uuid, bundle_type, owner_id, command, state, frozen, is_anonymous, name, data_size, entries, metadata, created, tags, run_time)
-		VALUES (:uuid, :bundle_type, :owner_id, :command, :state, :frozen, CASE WHEN :is_anonymous THEN 1 ELSE 0 END, :name, :data_size, :entries, :metadata, :created, :tags, :run_time)`, row)
-	if sqldb.IsUnique(err) {
-		return &TakenError{b.UUID}
-	}
-	if err != nil {
-		return fmt.Errorf("create bundle %s: %w", b.UUID, err)
-	}
-	if err := insertDependencies(ctx, tx, b); err != nil {
-		return err
-	}
-	if err := addCharge(ctx, tx, b.OwnerID, b.Charge()); err != nil {
-		return err
-	}
-	if at.Worksheet == "" {
-		return nil
-	}
-	if err := inheritPermissions(ctx, tx, from, b.UUID); err != nil {
-		return err
-	}
-	return s.addToWorksheet(ctx, tx, b.UUID, at, row.Created)
-}
-
-// insertDependencies inserts the dependencies of a new bundle, many by one statement.
-func insertDependencies(ctx context.Context, tx *sqlx.Tx, b Bundle) error {
-	const atOnce = 500 // a statement has a bounded number of parameters
-	position := 0
-	for part := range slices.Chunk(b.Dependencies, atOnce) {
-		values, args := "", make([]any, 0, 5*len(part))
-		for _, d := range part {
-			values += ", (?, ?, ?, ?, ?)"
-			args = append(args, b.UUID, d.ChildPath, d.ParentUUID, d.ParentPath, position)
-			position++
-		}
-		statement := `INSERT INTO dependencies (child_uuid, child_path, parent_uuid, parent_path, position) VALUES ` + strings.TrimPrefix(values, ", ")
-		if _, err := tx.ExecContext(ctx, tx.Rebind(statement), args...); err != nil {
-			return fmt.Errorf("create bundle %s: %w", b.UUID, err)
-		}
-	}
-	return nil
 }
 
 // Bundle returns one bundle; ErrNotFound if it does not exist.
@@ -406,7 +302,7 @@ func (s *Store) removeReplaced(had string, b Bundle) {
 	}
 }
 
-// changedAtOnce is the number of bundles that one transaction makes, changes or deletes. Writers wait for
+// changedAtOnce is the number of bundles that one transaction changes or deletes. Writers wait for
 // each other, so a larger number would make a new bundle wait for all reports of a worker with thousands of
 // runs.
 const changedAtOnce = 50

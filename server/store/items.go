@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/jmoiron/sqlx"
@@ -124,32 +125,6 @@ type Place struct {
 	BlankBefore bool
 }
 
-// addToWorksheet shows a new bundle on a worksheet (codalab/model/bundle_model.py:
-// add_shadow_worksheet_items, which adds it to other worksheets too).
-func (s *Store) addToWorksheet(ctx context.Context, tx *sqlx.Tx, uuid string, at Place, now Time) error {
-	one := []Item{{Type: codalab.ItemBundle, BundleUUID: &uuid}}
-	if at.Behind != "" {
-		var keys []int64 // the last one first, since adding an item moves those behind it
-		err := tx.SelectContext(ctx, &keys, tx.Rebind(`
-			SELECT DISTINCT sort_key FROM worksheet_items WHERE worksheet_uuid = ? AND bundle_uuid = ? ORDER BY sort_key DESC`),
-			at.Worksheet, at.Behind)
-		if err != nil {
-			return fmt.Errorf("show bundle %s: %w", uuid, err)
-		}
-		for _, key := range keys {
-			if err := s.addItems(ctx, tx, at.Worksheet, one, &key, 0, now); err != nil {
-				return err
-			}
-		}
-		if len(keys) > 0 {
-			return nil
-		}
-	} else if at.BlankBefore {
-		one = append([]Item{{Type: codalab.ItemMarkup}}, one...)
-	}
-	return s.addItems(ctx, tx, at.Worksheet, one, at.After, 0, now)
-}
-
 // checkRoom fails with ErrFullWorksheet if a worksheet has no room for more items. All items but some of an import have
 // different sort keys, so that their number needs no count while the keys are near each other.
 func checkRoom(ctx context.Context, tx *sqlx.Tx, worksheetUUID string, more int64) error {
@@ -189,15 +164,16 @@ func (s *Store) addItems(ctx context.Context, tx *sqlx.Tx, worksheetUUID string,
 		_, err = tx.ExecContext(ctx, tx.Rebind(`UPDATE worksheet_items SET sort_key = sort_key + ? WHERE worksheet_uuid = ? AND sort_key > ?`),
 			len(items), worksheetUUID, key)
 	}
-	for _, item := range items {
-		if err != nil {
-			break
-		}
-		key++
-		item.ID, item.WorksheetUUID, item.SortKey = s.items.next(now), worksheetUUID, key
-		_, err = tx.NamedExecContext(ctx, `
-			INSERT INTO worksheet_items (id, worksheet_uuid, type, bundle_uuid, subworksheet_uuid, value, sort_key)
-			VALUES (:id, :worksheet_uuid, :type, :bundle_uuid, :subworksheet_uuid, :value, :sort_key)`, item)
+	if err != nil {
+		return rowError(err, "add items to worksheet "+worksheetUUID)
 	}
+	rows := slices.Clone(items)
+	for i := range rows {
+		key++
+		rows[i].ID, rows[i].WorksheetUUID, rows[i].SortKey = s.items.next(now), worksheetUUID, key
+	}
+	err = insertRows(ctx, tx, `
+		INSERT INTO worksheet_items (id, worksheet_uuid, type, bundle_uuid, subworksheet_uuid, value, sort_key)
+		VALUES (:id, :worksheet_uuid, :type, :bundle_uuid, :subworksheet_uuid, :value, :sort_key)`, rows)
 	return rowError(err, "add items to worksheet "+worksheetUUID)
 }

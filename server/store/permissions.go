@@ -125,9 +125,10 @@ func setPermission(ctx context.Context, tx *sqlx.Tx, kind Shared, p Permission) 
 
 // inherited is the place where bundles are created, and what groups may do there.
 type inherited struct {
-	worksheet codalab.Named
-	public    int
-	granted   []codalab.Granted
+	worksheet   codalab.Named
+	public      int
+	permissions []Permission
+	granted     []codalab.Granted // the same, for people
 }
 
 // details are those of the creation of a bundle.
@@ -166,24 +167,10 @@ func readInherited(ctx context.Context, tx *sqlx.Tx, worksheetUUID string) (inhe
 		if *row.GroupUUID == PublicGroup {
 			from.public = *row.Permission
 		}
+		from.permissions = append(from.permissions, Permission{GroupUUID: *row.GroupUUID, GroupName: *row.GroupName, Permission: *row.Permission})
 		from.granted = append(from.granted, codalab.Granted{
 			Group: codalab.Named{ID: *row.GroupUUID, Name: *row.GroupName}, Permission: codalab.PermissionSpec(*row.Permission),
 		})
 	}
 	return from, rowError(err, "read permissions of worksheet "+worksheetUUID)
-}
-
-// inheritPermissions gives a new bundle the permissions of its worksheet
-// (codalab/rest/bundles.py: _create_bundles).
-func inheritPermissions(ctx context.Context, tx *sqlx.Tx, from inherited, bundleUUID string) error {
-	if len(from.granted) == 0 {
-		return nil
-	}
-	_, err := tx.ExecContext(ctx, tx.Rebind(`
-		INSERT INTO bundle_permissions (bundle_uuid, group_uuid, permission)
-		SELECT ?, group_uuid, permission FROM worksheet_permissions WHERE worksheet_uuid = ?`), bundleUUID, from.worksheet.ID)
-	if err == nil && from.public > 0 {
-		_, err = tx.ExecContext(ctx, tx.Rebind(`UPDATE bundles SET public = ? WHERE uuid = ?`), from.public, bundleUUID)
-	}
-	return rowError(err, "share bundle "+bundleUUID)
 }

@@ -144,18 +144,14 @@ func writeHistory(ctx context.Context, tx *sqlx.Tx, uuid string, events []Event)
 	}
 	var last int64
 	for _, e := range events {
-		details, err := json.Marshal(e.EventDetails)
+		row, err := r.historyRow(e)
 		if err != nil {
-			return fmt.Errorf("encode history of bundle %s: %w", uuid, err)
-		}
-		at, by := r.At, codalab.Named{ID: r.UserID, Name: r.UserName}
-		if e.Server {
-			at, by = e.at, codalab.Named{}
+			return err
 		}
 		err = tx.GetContext(ctx, &last, tx.Rebind(`
 			INSERT INTO bundle_history (bundle_uuid, number, at, user_id, user_name, action, details)
 			VALUES (?, (SELECT COALESCE(max(number), 0) + 1 FROM bundle_history WHERE bundle_uuid = ?), ?, ?, ?, ?, ?) RETURNING number`),
-			uuid, uuid, Time{at}, by.ID, by.Name, e.Action, string(details))
+			uuid, uuid, row.At, row.UserID, row.UserName, row.Action, row.Details)
 		if err != nil {
 			return rowError(err, "write history of bundle "+uuid)
 		}
@@ -167,16 +163,53 @@ func writeHistory(ctx context.Context, tx *sqlx.Tx, uuid string, events []Event)
 	return rowError(err, "write history of bundle "+uuid)
 }
 
+// beginHistories is writeHistory for new bundles, with one event of each.
+func beginHistories(ctx context.Context, tx *sqlx.Tx, events []Event) error {
+	r := recordOf(ctx)
+	if r == nil {
+		return nil
+	}
+	rows := make([]historyRow, 0, len(events))
+	for _, e := range events {
+		row, err := r.historyRow(e)
+		if err != nil {
+			return err
+		}
+		rows = append(rows, row)
+	}
+	err := insertRows(ctx, tx, `
+		INSERT INTO bundle_history (bundle_uuid, number, at, user_id, user_name, action, details)
+		VALUES (:bundle_uuid, 1, :at, :user_id, :user_name, :action, :details)`, rows)
+	return rowError(err, "write history of new bundles")
+}
+
+// historyRow is a row of the table bundle_history without its number.
+type historyRow struct {
+	BundleUUID string         `db:"bundle_uuid"`
+	At         Time           `db:"at"`
+	UserID     string         `db:"user_id"`
+	UserName   string         `db:"user_name"`
+	Action     codalab.Action `db:"action"`
+	Details    string         `db:"details"`
+}
+
+// historyRow returns the row of an event: with the Record's time and user, unless the server itself did it.
+func (r *Record) historyRow(e Event) (historyRow, error) {
+	details, err := json.Marshal(e.EventDetails)
+	if err != nil {
+		return historyRow{}, fmt.Errorf("encode history of bundle %s: %w", e.UUID, err)
+	}
+	row := historyRow{BundleUUID: e.UUID, At: Time{r.At}, UserID: r.UserID, UserName: r.UserName, Action: e.Action, Details: string(details)}
+	if e.Server {
+		row.At, row.UserID, row.UserName = Time{e.at}, "", ""
+	}
+	return row, nil
+}
+
 // History returns what users and the server did with a bundle, the oldest first. A bundle from before there were histories, or from
 // another server, lacks the beginning.
 func (s *Store) History(ctx context.Context, uuid string) ([]codalab.BundleEvent, error) {
-	var rows []struct {
-		At       Time           `db:"at"`
-		UserID   string         `db:"user_id"`
-		UserName string         `db:"user_name"`
-		Action   codalab.Action `db:"action"`
-		Details  string         `db:"details"`
-	}
+	var rows []historyRow
 	err := s.db.SelectContext(ctx, &rows, s.db.Rebind(`
 		SELECT at, user_id, user_name, action, details FROM bundle_history WHERE bundle_uuid = ? ORDER BY number`), uuid)
 	events := []codalab.BundleEvent{}

@@ -1,0 +1,234 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/jmoiron/sqlx"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// TakenError is the ErrExists of a new bundle whose uuid belongs to another bundle or to a deleted one.
+type TakenError struct{ UUID string }
+
+func (e *TakenError) Error() string { return "create bundle " + e.UUID + ": " + ErrExists.Error() }
+
+// Unwrap returns ErrExists.
+func (e *TakenError) Unwrap() error { return ErrExists }
+
+// CreateBundle is CreateBundles for one bundle at the end of a worksheet, or for one that is on none if
+// worksheetUUID is empty.
+func (s *Store) CreateBundle(ctx context.Context, b Bundle, worksheetUUID string) error {
+	_, err := s.CreateBundles(ctx, []Bundle{b}, Place{Worksheet: worksheetUUID})
+	return err
+}
+
+// createdAtOnce is the number of bundles that one transaction makes. A few statements make all of them, so other writers
+// wait for about a tenth of a second. A sweep of so many, which is one request of cl, is made whole or not at all.
+const createdAtOnce = 1000
+
+// CreateBundles adds bundles and their dependencies, createdAtOnce of them in each transaction. If the place is on a
+// worksheet, it gives groups the permissions that they have on the worksheet. It fails with a TakenError for the first
+// bundle whose uuid is taken, and with ErrNotFound if there is no such worksheet. It returns the created bundles, also
+// after an error.
+func (s *Store) CreateBundles(ctx context.Context, bundles []Bundle, at Place) (created []Bundle, err error) {
+	for part := range slices.Chunk(bundles, createdAtOnce) {
+		var events []Event
+		err := s.db.InTx(ctx, func(tx *sqlx.Tx) (err error) {
+			events, err = s.createBundles(ctx, tx, part, at)
+			return err
+		})
+		if err != nil {
+			return created, err
+		}
+		note(ctx, events...)
+		created = append(created, part...)
+	}
+	return created, nil
+}
+
+// createBundles creates bundles in a transaction, and returns the events of their creation.
+func (s *Store) createBundles(ctx context.Context, tx *sqlx.Tx, bundles []Bundle, at Place) ([]Event, error) {
+	from, err := readInherited(ctx, tx, at.Worksheet)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkUnused(ctx, tx, bundles); err != nil {
+		return nil, err
+	}
+	if err := insertBundles(ctx, tx, bundles, from); err != nil {
+		return nil, err
+	}
+	if err := insertDependencies(ctx, tx, bundles); err != nil {
+		return nil, err
+	}
+	if err := chargeNew(ctx, tx, bundles); err != nil {
+		return nil, err
+	}
+	if at.Worksheet != "" {
+		if err := s.addToWorksheet(ctx, tx, bundles, at); err != nil {
+			return nil, err
+		}
+	}
+	events := make([]Event, 0, len(bundles))
+	for _, b := range bundles {
+		events = append(events, b.event(codalab.ActionCreated, from.details()))
+	}
+	return events, beginHistories(ctx, tx, events)
+}
+
+// checkUnused fails with a TakenError for the first new bundle whose uuid is that of another one, also of a deleted one or
+// of a new one before it.
+func checkUnused(ctx context.Context, tx *sqlx.Tx, bundles []Bundle) error {
+	uuids := make([]string, 0, len(bundles))
+	for _, b := range bundles {
+		uuids = append(uuids, b.UUID)
+	}
+	taken := map[string]bool{}
+	for _, query := range []string{`SELECT uuid FROM bundles WHERE uuid IN (?)`, `SELECT uuid FROM deleted_bundles WHERE uuid IN (?)`} {
+		found, err := selectIn[string](ctx, tx, uuids, query)
+		if err != nil {
+			return fmt.Errorf("create bundles: %w", err)
+		}
+		for _, uuid := range found {
+			taken[uuid] = true
+		}
+	}
+	for _, uuid := range uuids {
+		if taken[uuid] {
+			return &TakenError{uuid}
+		}
+		taken[uuid] = true
+	}
+	return nil
+}
+
+// insertBundles inserts bundles with the permissions that they inherit.
+func insertBundles(ctx context.Context, tx *sqlx.Tx, bundles []Bundle, from inherited) error {
+	rows := make([]bundleRow, 0, len(bundles))
+	var shared []newPermission
+	for _, b := range bundles {
+		row, err := b.row()
+		if err != nil {
+			return err
+		}
+		row.Public = from.public
+		rows = append(rows, row)
+		for _, g := range from.permissions {
+			shared = append(shared, newPermission{BundleUUID: b.UUID, GroupUUID: g.GroupUUID, Permission: g.Permission})
+		}
+	}
+	err := insertRows(ctx, tx, `
+		INSERT INTO bundles (uuid, bundle_type, owner_id, command, state, frozen, is_anonymous, name, data_size, entries, metadata, created, tags, run_time, public)
+		VALUES (:uuid, :bundle_type, :owner_id, :command, :state, :frozen, CASE WHEN :is_anonymous THEN 1 ELSE 0 END, :name, :data_size, :entries, :metadata, :created, :tags, :run_time, :public)`, rows)
+	if err != nil {
+		return fmt.Errorf("create bundles: %w", err)
+	}
+	err = insertRows(ctx, tx, `INSERT INTO bundle_permissions (bundle_uuid, group_uuid, permission) VALUES (:bundle_uuid, :group_uuid, :permission)`, shared)
+	return rowError(err, "share new bundles")
+}
+
+// newPermission is a permission on a new bundle (codalab/rest/bundles.py: _create_bundles).
+type newPermission struct {
+	BundleUUID string `db:"bundle_uuid"`
+	GroupUUID  string `db:"group_uuid"`
+	Permission int    `db:"permission"`
+}
+
+// insertDependencies inserts the dependencies of new bundles.
+func insertDependencies(ctx context.Context, tx *sqlx.Tx, bundles []Bundle) error {
+	type placed struct {
+		dependencyRow
+		Position int `db:"position"`
+	}
+	var rows []placed
+	for _, b := range bundles {
+		for i, d := range b.Dependencies {
+			d.ChildUUID = b.UUID
+			rows = append(rows, placed{dependencyRow(d), i})
+		}
+	}
+	err := insertRows(ctx, tx, `
+		INSERT INTO dependencies (child_uuid, child_path, parent_uuid, parent_path, position)
+		VALUES (:child_uuid, :child_path, :parent_uuid, :parent_path, :position)`, rows)
+	return rowError(err, "create dependencies")
+}
+
+// chargeNew counts new bundles in their owners' disk use.
+func chargeNew(ctx context.Context, tx *sqlx.Tx, bundles []Bundle) error {
+	charges := map[string]codalab.Space{}
+	var owners []string
+	for _, b := range bundles {
+		if _, known := charges[b.OwnerID]; !known {
+			owners = append(owners, b.OwnerID)
+		}
+		charges[b.OwnerID] = charges[b.OwnerID].Plus(b.Charge())
+	}
+	for _, owner := range owners {
+		if err := addCharge(ctx, tx, owner, charges[owner]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addToWorksheet shows new bundles on a worksheet (codalab/model/bundle_model.py:
+// add_shadow_worksheet_items, which adds them to other worksheets too).
+func (s *Store) addToWorksheet(ctx context.Context, tx *sqlx.Tx, bundles []Bundle, at Place) error {
+	var atEnd []Item
+	for _, b := range bundles {
+		item := Item{Type: codalab.ItemBundle, BundleUUID: &b.UUID}
+		behind, err := s.addBehind(ctx, tx, item, at, b.Created)
+		switch {
+		case err != nil:
+			return err
+		case behind:
+			continue
+		}
+		items := []Item{item}
+		if at.Behind == "" && at.BlankBefore {
+			items = append([]Item{{Type: codalab.ItemMarkup}}, items...)
+		}
+		if at.After == nil {
+			atEnd = append(atEnd, items...)
+		} else if err := s.addItems(ctx, tx, at.Worksheet, items, at.After, 0, b.Created); err != nil {
+			return err
+		}
+	}
+	if len(atEnd) == 0 {
+		return nil
+	}
+	return s.addItems(ctx, tx, at.Worksheet, atEnd, nil, 0, bundles[len(bundles)-1].Created)
+}
+
+// addBehind adds an item wherever the worksheet has the bundle at.Behind, and returns whether it has it.
+func (s *Store) addBehind(ctx context.Context, tx *sqlx.Tx, item Item, at Place, now Time) (bool, error) {
+	if at.Behind == "" {
+		return false, nil
+	}
+	var keys []int64 // the last one first, since adding an item moves those behind it
+	err := tx.SelectContext(ctx, &keys, tx.Rebind(`
+		SELECT DISTINCT sort_key FROM worksheet_items WHERE worksheet_uuid = ? AND bundle_uuid = ? ORDER BY sort_key DESC`),
+		at.Worksheet, at.Behind)
+	if err != nil {
+		return false, fmt.Errorf("show bundle %s: %w", *item.BundleUUID, err)
+	}
+	for _, key := range keys {
+		if err := s.addItems(ctx, tx, at.Worksheet, []Item{item}, &key, 0, now); err != nil {
+			return false, err
+		}
+	}
+	return len(keys) > 0, nil
+}
+
+// insertRows inserts rows by a named statement for one row, many with each statement.
+func insertRows[T any](ctx context.Context, tx *sqlx.Tx, statement string, rows []T) error {
+	for part := range slices.Chunk(rows, inOneStatement) {
+		if _, err := tx.NamedExecContext(ctx, statement, part); err != nil {
+			return err //nolint:wrapcheck // the callers name what they insert
+		}
+	}
+	return nil
+}
