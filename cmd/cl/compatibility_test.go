@@ -30,7 +30,7 @@ func verbs() []verb {
 		{
 			"upload", "up", metadataOfAll + "contents/c follow-symlinks/L exclude-patterns/x git/g pack/p force-compression/z worksheet-spec/w ignore/i link/l " +
 				"use-azure-blob-beta/a license source-url link-url link-format store edit/e",
-			"`-` uploads standard input; an upload that fails or is interrupted leaves no bundle; cl's own directory with its tokens is left out",
+			"`-` uploads standard input; an upload that fails or is interrupted leaves no bundle; cl's own directory with its tokens is left out, and pipes, sockets and devices, which it names",
 		},
 		{"make", "", metadataOfAll + "allow-failed-dependencies store edit/e worksheet-spec/w", ""},
 		{

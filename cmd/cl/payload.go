@@ -178,6 +178,9 @@ func (u *upload) prepareArchive(p *payload, sources []string) error {
 	options := tarstream.PathOptions{Follow: u.follow, PackOptions: tarstream.PackOptions{Exclude: x.excludes}}
 	p.measure = func(ctx context.Context) error {
 		u.printOnTerminal("Preparing upload archive...")
+		var left leftOut
+		options := options
+		options.LeftOut = left.add
 		size, err := tarstream.MeasurePaths(ctx, inputs, options)
 		if err == nil {
 			err = x.failure
@@ -186,6 +189,7 @@ func (u *upload) prepareArchive(p *payload, sources []string) error {
 			return unlessEnded(ctx, err)
 		}
 		x.warn()
+		left.warn(u.cli)
 		p.size, p.need, p.files = size.Bytes, size.Bytes, size.Entries
 		if len(sources) == 1 {
 			p.files-- // the directory itself
@@ -211,6 +215,24 @@ func unlessEnded(ctx context.Context, err error) error {
 		return ctx.Err()
 	}
 	return refusef("%v", err)
+}
+
+// leftOut are the entries that no archive has: pipes, sockets and devices.
+type leftOut []string
+
+func (l *leftOut) add(path string) { *l = append(*l, path) }
+
+// warn names a few of the entries, and tells how many there are.
+func (l leftOut) warn(cli *cli) {
+	const most = 3
+	switch {
+	case len(l) == 1:
+		cli.warn("%s is left out: it is a pipe, a socket or a device, and no file.", l[0])
+	case len(l) > most:
+		cli.warn("%s and %d more are left out: they are pipes, sockets or devices, and no files.", strings.Join(l[:most], ", "), len(l)-most)
+	case len(l) > 0:
+		cli.warn("%s are left out: they are pipes, sockets or devices, and no files.", strings.Join(l, ", "))
+	}
 }
 
 // changes are the files that other processes changed while they were packed.

@@ -129,7 +129,7 @@ func (u *upload) checkCommandLine() error {
 	case u.isText && len(u.paths) > 0:
 		return refusef("Upload does not support mixing content strings and paths.")
 	case !u.isText && len(u.paths) == 0:
-		return refusef("Nothing to upload.")
+		return u.nothing()
 	case urls > 0 && urls < len(u.paths):
 		return refusef("URLs and local files cannot be uploaded in the same bundle.")
 	case urls > 1:
@@ -142,6 +142,20 @@ func (u *upload) checkCommandLine() error {
 		return refusef("Standard input (-) cannot be uploaded together with paths.")
 	}
 	return nil
+}
+
+// nothing refuses an upload without a path. -x takes all words up to the next flag, as in CodaLab's own cl, so the path may
+// be among them.
+func (u *upload) nothing() error {
+	n := len(u.exclude)
+	if n == 0 {
+		return refusef("Nothing to upload.")
+	}
+	example := "<path> -x " + codalab.JoinWords(u.exclude)
+	if n > 1 {
+		example = codalab.JoinWords(u.exclude[n-1:]) + " -x " + codalab.JoinWords(u.exclude[:n-1])
+	}
+	return refusef("Nothing to upload: -x takes all words after it as patterns. Name the path first: cl upload %s", example)
 }
 
 // isURL reports whether a path is a URL (codalab/lib/path_util.py: path_is_url).

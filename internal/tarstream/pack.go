@@ -23,13 +23,14 @@ type PackOptions struct {
 	// packed directory; an excluded directory is not entered. It may be nil.
 	Exclude func(path string, d fs.DirEntry) bool
 	// Skipped, if it is set, is called for each entry that Pack leaves out because it may not
-	// read it; if Skipped is nil, such an entry is an error. Pack leaves out sockets, pipes,
-	// devices and vanished entries silently.
+	// read it; if Skipped is nil, such an entry is an error.
 	Skipped func(path string, err error)
+	// LeftOut, if it is set, is called for each socket, pipe and device, which Pack always leaves out.
+	LeftOut func(path string)
 	// Changed, if it is set, is called for each file that another process removed (err is
 	// fs.ErrNotExist) or changed (ErrChanged) while it was packed.
 	Changed func(path string, err error)
-	// Read, if it is set, is called for n more bytes of files; Entry for each entry that begins.
+	// Read, if it is set, is called for n more bytes of files; Entry for each entry that begins and is not left out.
 	Read  func(n int64)
 	Entry func(path string)
 }
@@ -159,15 +160,15 @@ func (p *packer) entry(at location, below string, e fs.DirEntry) error {
 	if err := CheckPath(below); err != nil {
 		return err
 	}
-	if p.opts.Entry != nil {
-		p.opts.Entry(below)
-	}
 	if p.follow && e.Type() == fs.ModeSymlink {
 		info, err := os.Stat(at.path)
 		if err != nil {
 			return p.skip(at, below, e, err)
 		}
 		e = fs.FileInfoToDirEntry(info)
+	}
+	if kind := e.Type(); p.opts.Entry != nil && (kind.IsRegular() || kind.IsDir() || kind == fs.ModeSymlink) {
+		p.opts.Entry(below)
 	}
 	switch kind := e.Type(); {
 	case kind.IsRegular() && p.tw == nil:
@@ -194,6 +195,8 @@ func (p *packer) entry(at location, below string, e fs.DirEntry) error {
 			return p.skip(at, below, e, err)
 		}
 		return p.write(tar.TypeSymlink, below, link, info)
+	case p.opts.LeftOut != nil:
+		p.opts.LeftOut(below)
 	}
 	return nil
 }

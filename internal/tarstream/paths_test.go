@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -93,6 +94,37 @@ func TestPathsFromSeveralPlacesBecomeOneArchive(t *testing.T) {
 	size, err := tarstream.MeasurePaths(t.Context(), inputs, tarstream.PathOptions{Follow: true})
 	if want := (tarstream.Size{Bytes: int64(len("x" + "x" + "deep/y")), Entries: 4}); err != nil || size != want {
 		t.Errorf("measured %+v, %v, want %+v", size, err, want)
+	}
+}
+
+func TestEachPipeAndSocketThatIsLeftOutIsTold(t *testing.T) {
+	t.Parallel()
+	dir := newTree(t, "a", "d/b")
+	if err := syscall.Mkfifo(filepath.Join(dir, "d/pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, "sock")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	inputs := []tarstream.Input{{Name: ".", Path: dir}}
+	var left, begun []string
+	o := tarstream.PathOptions{PackOptions: tarstream.PackOptions{
+		LeftOut: func(path string) { left = append(left, path) },
+		Entry:   func(path string) { begun = append(begun, path) },
+	}}
+	if diff := cmp.Diff([]string{"./", "./a", "./d/", "./d/b"}, packPaths(t, inputs, o)); diff != "" {
+		t.Error(diff)
+	}
+	if _, err := tarstream.MeasurePaths(t.Context(), inputs, o); err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff([]string{"d/pipe", "sock", "d/pipe", "sock"}, left); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"a", "d", "d/b", "a", "d", "d/b"}, begun); diff != "" {
+		t.Error(diff)
 	}
 }
 

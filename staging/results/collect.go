@@ -164,7 +164,7 @@ func (c *Collector) upload(ctx context.Context, run codalab.RunBundle, root *os.
 		return "", failed(err, true)
 	}
 	visit := func(at place, info fs.FileInfo) error {
-		if u.total.add(info); u.total.bytes > most {
+		if u.add(at.below, info); u.total.bytes > most {
 			return fmt.Errorf("%w: with %s they have more than %s, the most that this bridge uploads; holes in files count as if they were full",
 				tarstream.ErrTooLarge, quoted(at.below), codalab.FormatSize(most))
 		}
@@ -174,9 +174,8 @@ func (c *Collector) upload(ctx context.Context, run codalab.RunBundle, root *os.
 		return "", fmt.Errorf("count results: %w", err)
 	}
 	const every = 250 * time.Millisecond
-	sentence := func(p transfer.Progress) string { return "Uploading results: " + p.Amount() + "." }
-	progress(sentence(transfer.Progress{Total: u.total.bytes}))
-	return u.total.String(), transfer.Tell(every, every, progress, func(now time.Time) string { return sentence(u.progress(now)) }, func() error {
+	progress("Uploading results: " + transfer.Progress{Total: u.total.bytes}.Amount() + ".")
+	return u.details(), transfer.Tell(every, every, progress, u.sentence, func() error {
 		return c.send(ctx, run.UUID, root, u, excludes)
 	})
 }
@@ -199,15 +198,7 @@ func (c *Collector) send(ctx context.Context, bundle string, root *os.Root, u *u
 	r, w := io.Pipe()
 	var packing errgroup.Group
 	packing.Go(func() error {
-		err := tarstream.Pack(ctx, w, root, ".", tarstream.PackOptions{
-			Exclude: func(below string, d fs.DirEntry) bool {
-				if excludes(below, d) {
-					return true
-				}
-				u.pack(d)
-				return false
-			},
-		})
+		err := tarstream.Pack(ctx, w, root, ".", tarstream.PackOptions{Exclude: excludes, Read: u.pack})
 		return errors.Join(err, w.CloseWithError(err))
 	})
 	// codalab/worker/bundle_service_client.py: update_bundle_contents

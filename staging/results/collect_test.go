@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -249,12 +250,16 @@ func TestGoneWorkingDirectoryIsFinalWhereTheDiskIsThere(t *testing.T) {
 }
 
 // slowServer reads an upload at a megabyte a second.
-type slowServer struct{ *directoryServer }
+type slowServer struct {
+	*directoryServer
 
-func (slowServer) UploadContents(_ context.Context, _ string, _ client.UploadOptions, body io.Reader) error {
-	for buf := make([]byte, 1<<16); ; {
+	rate int // bytes in a second
+}
+
+func (s slowServer) UploadContents(_ context.Context, _ string, _ client.UploadOptions, body io.Reader) error {
+	for buf := make([]byte, max(1, s.rate/16)); ; {
 		n, err := body.Read(buf)
-		time.Sleep(time.Duration(n) * time.Second >> 20)
+		time.Sleep(time.Duration(n) * time.Second / time.Duration(s.rate))
 		if errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
@@ -279,7 +284,7 @@ func uploadTells(t *testing.T) {
 	r := left(t, map[string]string{"a": noise(4 << 20), "b": noise(12 << 20), "b.tmp": noise(1 << 20)})
 	must(t, os.Link(filepath.Join(r.runDir, "a"), filepath.Join(r.runDir, "a2")))
 	r.run.Metadata = codalab.Metadata{"exclude_patterns": []any{"*.tmp"}}
-	r.collector.Contents = slowServer{r.server}
+	r.collector.Contents = slowServer{r.server, 1 << 20}
 	if said := r.mustCollect(spool.ResultsUpload); said != "16m in 3 entries" {
 		t.Errorf("delivered %q", said)
 	}
@@ -299,8 +304,40 @@ func uploadTells(t *testing.T) {
 		}
 		before = done
 	}
-	if last := r.said[len(r.said)-1]; before < 15<<20 || !strings.Contains(last, " at 1") || !strings.HasSuffix(last, "m/s.") && !strings.HasSuffix(last, "k/s.") {
+	if last := r.said[len(r.said)-1]; before < 15<<20 || !strings.Contains(last, " at ") {
 		t.Errorf("said %q at the end", last)
+	}
+}
+
+// The sent bytes of these results are a thousandth of them.
+func TestProgressOfAnUploadIsInBytesOfFilesHoweverWellTheyCompress(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := left(t, map[string]string{"zeros": ""})
+		must(t, os.Truncate(filepath.Join(r.runDir, "zeros"), 256<<20))
+		r.collector.Contents = slowServer{r.server, 1 << 14}
+		r.mustCollect(spool.ResultsUpload)
+		halfway := slices.IndexFunc(r.said, func(said string) bool { return strings.HasPrefix(said, "Uploading results: 1") })
+		if len(r.said) < 20 || halfway < 0 {
+			t.Fatalf("said %q", r.said)
+		}
+		if said := r.said[halfway]; !strings.Contains(said, "m of 256m at ") || !strings.HasSuffix(said, "s left.") {
+			t.Errorf("said %q", said)
+		}
+		if last := r.said[len(r.said)-1]; !strings.HasPrefix(last, "Uploading results: 256m of 256m at ") || strings.Contains(last, "left") {
+			t.Errorf("said %q at the end", last)
+		}
+	})
+}
+
+func TestPipesAndSocketsAmongResultsAreToldAndNotCounted(t *testing.T) {
+	t.Parallel()
+	r := left(t, map[string]string{"stdout": "out"})
+	for _, name := range []string{"p1", "p2", "p3", "p4"} {
+		must(t, syscall.Mkfifo(filepath.Join(r.runDir, name), 0o600))
+	}
+	if said := r.mustCollect(spool.ResultsUpload); said != "3 bytes in 1 entry; 4 pipes or sockets left out: p1, p2, p3, …" {
+		t.Errorf("delivered %q", said)
 	}
 }
 

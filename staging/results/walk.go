@@ -115,15 +115,15 @@ type tally struct {
 
 type inode struct{ dev, ino uint64 }
 
-func (t *tally) add(info fs.FileInfo) int64 {
+func (t *tally) add(info fs.FileInfo) {
 	t.entries++
 	if !info.Mode().IsRegular() {
-		return 0
+		return
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Nlink > 1 {
 		id := inode{st.Dev, st.Ino}
 		if t.linked[id] {
-			return 0
+			return
 		}
 		if t.linked == nil {
 			t.linked = map[inode]bool{}
@@ -131,7 +131,6 @@ func (t *tally) add(info fs.FileInfo) int64 {
 		t.linked[id] = true
 	}
 	t.bytes += info.Size()
-	return info.Size()
 }
 
 // extent returns the least that a server counts for the entries.

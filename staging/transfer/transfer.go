@@ -1,6 +1,8 @@
 package transfer
 
 import (
+	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -48,6 +50,19 @@ func (p Progress) Amount() string {
 		text += " at " + codalab.FormatSize(p.Rate) + "/s"
 	}
 	return text
+}
+
+// TimeLeft returns ", 40s left" for the rest at this rate; empty if it is not known or nothing is left.
+func (p Progress) TimeLeft() string {
+	if p.Rate <= 0 || p.Done >= p.Total {
+		return ""
+	}
+	const most = 100 * 24 * time.Hour // so that no slow start overflows
+	left := min(float64(p.Total-p.Done)/float64(p.Rate), most.Seconds())
+	if left < 60 {
+		return fmt.Sprintf(", %ds left", int(math.Ceil(left)))
+	}
+	return ", " + codalab.FormatDuration(time.Duration(left)*time.Second) + " left"
 }
 
 // Transfer is one thing that is moved. All bundles that wait for it share the same Transfer. The
