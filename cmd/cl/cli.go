@@ -156,7 +156,7 @@ type group struct {
 func (c *cli) commandGroups() []group {
 	return []group{
 		{"Commands for bundles", []*cobra.Command{
-			c.uploadCommand(), c.makeCommand(), c.runCommand(), c.sweepCommand(), c.editCommand(), c.detachCommand(), c.rmCommand(), c.duCommand(), c.searchCommand(), c.bestCommand(), c.diffCommand(),
+			c.uploadCommand(), c.makeCommand(), c.runCommand(), c.sweepCommand(), c.editCommand(), c.detachCommand(), c.rmCommand(), c.duCommand(), c.searchCommand(), c.bestCommand(), c.diffCommand(), c.plotCommand(),
 			c.lsCommand(), c.infoCommand(), c.catCommand(), c.waitCommand(), c.topCommand(), c.downloadCommand(), c.mimicCommand(), c.macroCommand(),
 			c.killCommand(), c.writeCommand(), c.netcatCommand(), c.storeCommand(), c.secretCommand(),
 		}},

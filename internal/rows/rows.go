@@ -106,56 +106,100 @@ func csvRow(names []string, line string) map[string]any {
 
 // Each calls do for each row of a stream, in their order. The error is that of the stream.
 func Each(in io.Reader, kind Kind, do func(row map[string]any)) error {
+	_, err := (&Reader{Kind: kind}).Read(in, true, do)
+	return err
+}
+
+// Reader reads the rows of a file, one part after another as the file grows.
+type Reader struct {
+	Kind Kind
+	// Skipped is the number of lines that are no rows.
+	Skipped int
+
+	// names are those of the columns of a table, once begun is set.
+	names []string
+	begun bool
+}
+
+// Read calls do for each row of the next part of the file. whole is the number of bytes of lines that have ended: the next
+// part begins after them. A line without an end is read only if it is the last one of the file.
+func (r *Reader) Read(in io.Reader, last bool, do func(row map[string]any)) (whole int64, err error) {
 	lines := bufio.NewReaderSize(in, MaxLine)
-	var names []string
-	begun := false
 	for {
 		line, err := lines.ReadSlice('\n')
+		size, long := int64(len(line)), false
 		if errors.Is(err, bufio.ErrBufferFull) {
-			line, err = nil, skipLine(lines)
+			var more int64
+			more, err = skipLine(lines)
+			size, long = size+more, true
 		}
-		text := strings.TrimRight(string(line), "\r\n")
+		atEnd := errors.Is(err, io.EOF)
 		switch {
-		case text == "":
-		case kind == CSV && !begun:
-			names, begun = csvRecord(text), true
-		case kind == CSV:
-			if row := csvRow(names, text); row != nil {
-				do(row)
-			}
+		case err != nil && !atEnd:
+			return whole, fmt.Errorf("read rows: %w", err)
+		case atEnd && !last:
+			return whole, nil
+		case long:
+			r.long()
 		default:
-			if row := jsonRow([]byte(text)); row != nil {
-				do(row)
+			r.line(strings.TrimRight(string(line), "\r\n"), do)
+		}
+		if whole += size; atEnd {
+			return whole, nil
+		}
+	}
+}
+
+// long leaves out a line that is too long. As the first one of a table it leaves all columns without a name.
+func (r *Reader) long() {
+	r.Skipped++
+	r.begun = true
+}
+
+// line reads a line.
+func (r *Reader) line(text string, do func(row map[string]any)) {
+	var row map[string]any
+	switch {
+	case text == "":
+		return
+	case r.Kind == CSV && !r.begun:
+		r.names, r.begun = csvRecord(text), true
+		return
+	case r.Kind == CSV:
+		row = csvRow(r.names, text)
+	default:
+		row = jsonRow([]byte(text))
+	}
+	if row == nil {
+		r.Skipped++
+		return
+	}
+	do(row)
+}
+
+// skipLine reads the rest of a line, and returns its size.
+func skipLine(lines *bufio.Reader) (size int64, err error) {
+	for {
+		part, err := lines.ReadSlice('\n')
+		size += int64(len(part))
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return size, err
+		}
+	}
+}
+
+// Value returns the value of a row at a path of keys, separated by slashes; nil if there is none. A key may have slashes of
+// its own, as in train/loss.
+func Value(row map[string]any, at string) any {
+	if value, ok := row[at]; ok {
+		return value
+	}
+	for i, c := range at {
+		if inside, ok := row[at[:i]].(map[string]any); ok && c == '/' {
+			if value := Value(inside, at[i+1:]); value != nil {
+				return value
 			}
 		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("read rows: %w", err)
-		}
 	}
-}
-
-// skipLine reads the rest of a line.
-func skipLine(lines *bufio.Reader) error {
-	for {
-		_, err := lines.ReadSlice('\n')
-		if !errors.Is(err, bufio.ErrBufferFull) {
-			return err
-		}
-	}
-}
-
-// Value returns the value of a row at a path of keys, separated by slashes; nil if there is none.
-func Value(row map[string]any, at string) any {
-	var value any = row
-	for key := range strings.SplitSeq(at, "/") {
-		dict, ok := value.(map[string]any)
-		if !ok {
-			return nil
-		}
-		value = dict[key]
-	}
-	return value
+	return nil
 }

@@ -41,10 +41,36 @@ func TestRowsThatCannotBeReadAreLeftOut(t *testing.T) {
 	}
 }
 
+// A file that grows is read in parts, each row once, and no row before its line has ended.
+func TestGrowingFileIsReadInParts(t *testing.T) {
+	t.Parallel()
+	const text = "step,loss\n1,2\n\n" + "x\n3,4\n5,6"
+	for _, ends := range [][]int{{len(text)}, {3, 12, 13, 14, 20, len(text)}, {15, 19, len(text)}} {
+		r := rows.Reader{Kind: rows.CSV}
+		var got []string
+		from := int64(0)
+		for i, end := range ends {
+			whole, err := r.Read(strings.NewReader(text[from:end]), i == len(ends)-1, func(row map[string]any) { got = append(got, fmt.Sprint(row)) })
+			if err != nil {
+				t.Fatal(err)
+			}
+			from += whole
+		}
+		if want := "map[loss:2 step:1] map[loss:4 step:3] map[loss:6 step:5]"; strings.Join(got, " ") != want || r.Skipped != 1 || from != int64(len(text)) {
+			t.Errorf("parts to %v: %s, %d lines skipped, %d bytes", ends, got, r.Skipped, from)
+		}
+	}
+	long := rows.Reader{Kind: rows.JSON}
+	whole, err := long.Read(strings.NewReader(strings.Repeat("x", 3*rows.MaxLine)+"\n{\"a\": 1}\n{\"a\""), false, func(map[string]any) {})
+	if err != nil || long.Skipped != 1 || whole != 3*rows.MaxLine+1+9 {
+		t.Errorf("%v: %d lines skipped, %d bytes", err, long.Skipped, whole)
+	}
+}
+
 func TestValueOfARow(t *testing.T) {
 	t.Parallel()
-	row := map[string]any{"a": map[string]any{"b": 1}, "c": 2}
-	for at, want := range map[string]string{"c": "2", "a/b": "1", "a/x": "<nil>", "c/x": "<nil>", "": "<nil>"} {
+	row := map[string]any{"a": map[string]any{"b": 1, "c/d": 4}, "c": 2, "train/loss": 3, "a/b/x": 5}
+	for at, want := range map[string]string{"c": "2", "a/b": "1", "a/x": "<nil>", "c/x": "<nil>", "": "<nil>", "train/loss": "3", "a/c/d": "4", "a/b/x": "5", "train": "<nil>"} {
 		if got := fmt.Sprint(rows.Value(row, at)); got != want {
 			t.Errorf("%q is %s, want %s", at, got, want)
 		}

@@ -1,0 +1,158 @@
+package plot_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cl-slurm/cl-slurm/cmd/internal/columns"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/plot"
+)
+
+func points(ys ...float64) (list []plot.Point) {
+	for i, y := range ys {
+		list = append(list, plot.Point{X: float64(i + 1), Y: y})
+	}
+	return list
+}
+
+func TestThinnedSeriesKeepsItsPeaksAndItsEnds(t *testing.T) {
+	t.Parallel()
+	var s plot.Thinned
+	for i := range 300_000 {
+		y := 1.0
+		switch {
+		case i == 123_456:
+			y = 7
+		case i == 234_567:
+			y = -7
+		case i >= 100_000 && i < 110_000:
+			y = math.NaN()
+		}
+		s.Add(plot.Point{X: float64(i), Y: y})
+	}
+	got := s.Points()
+	if len(got) > 5000 || !s.IsThin() {
+		t.Errorf("%d points are kept", len(got))
+	}
+	at := map[float64]float64{}
+	gaps := 0
+	for i, p := range got {
+		if i > 0 && p.X < got[i-1].X {
+			t.Fatal("the points are in no order")
+		}
+		if at[p.X] = p.Y; math.IsNaN(p.Y) {
+			gaps++
+		}
+	}
+	if at[123_456] != 7 || at[234_567] != -7 || got[0].X != 0 || got[len(got)-1].X != 299_999 {
+		t.Errorf("a peak or an end is lost: %v, %v, %v", at[123_456], at[234_567], got[len(got)-1])
+	}
+	if gaps == 0 {
+		t.Error("the gap is lost")
+	}
+}
+
+func TestFewPointsStayAsTheyAre(t *testing.T) {
+	t.Parallel()
+	var s plot.Thinned
+	for _, p := range []plot.Point{{3, 1}, {1, 2}, {2, math.NaN()}, {1, 4}} {
+		s.Add(p)
+	}
+	if got := s.Points(); got[0] != (plot.Point{X: 1, Y: 2}) || got[1] != (plot.Point{X: 1, Y: 4}) || got[3] != (plot.Point{X: 3, Y: 1}) || s.IsThin() || !s.HasNumber() {
+		t.Errorf("%v", got)
+	}
+	var none plot.Thinned
+	if none.Add(plot.Gap(1)); none.HasNumber() {
+		t.Error("a gap is a number")
+	}
+}
+
+func TestChartIsDrawnAsItShouldBe(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		chart plot.Chart
+		want  string
+	}{
+		"a gap in ASCII": {plot.Chart{Title: "loss", Series: []plot.Series{{Name: "a", Points: points(1, 2, 3, math.NaN(), 5, 4)}}, Width: 30, Height: 8, Plain: true}, `
+loss
+  5|                   ---+
+  4|                      +--
+  3|       +---
+  2|  +----+
+  1|--+
+   ++------------------------+
+    1                        6`},
+		"several in ASCII": {plot.Chart{Title: "loss", Series: []plot.Series{{Name: "a", Points: points(0, 1)}, {Name: "b", Points: points(1, 0)}}, Width: 20, Height: 9, Plain: true}, `
+loss
+     1 |++      ***
+ 0.667 | +++++***
+ 0.333 | ****++++
+     0 |**      +++
+       ++----------+
+        1          2
+  * a
+  + b`},
+		"a number alone": {plot.Chart{Title: "loss", Series: []plot.Series{{Name: "a", Points: points(3)}}, Width: 20, Height: 6}, `
+loss
+  4┤
+  3┤      ╶╴
+  2┤
+   └┬──────────────┬
+    0              2`},
+		"a logarithm": {plot.Chart{Title: "loss", Series: []plot.Series{{Name: "a", Points: points(100, 0, 1)}}, Width: 20, Height: 6, Log: true}, `
+loss
+ 100 ┼╴
+  10 ┤
+   1 ┤           ╶╴
+     └┬────────────┬
+      1            3`},
+		"no number": {plot.Chart{Series: []plot.Series{{Points: points(math.NaN())}}, Width: 20, Height: 6}, "\n"},
+	} {
+		got := "\n" + strings.Join(test.chart.Lines(), "\n")
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s\n%s", name, diff, got)
+		}
+	}
+}
+
+// A drawing is never wider than its terminal, and no number breaks it.
+func TestEveryChartFitsItsTerminal(t *testing.T) {
+	t.Parallel()
+	shapes := map[string][]plot.Point{
+		"huge": points(-math.MaxFloat64, math.MaxFloat64, 0), "tiny": points(5e-324, 1e-323, 0), "constant": points(1e300, 1e300), "close": points(1e9, 1e9+1e-6),
+		"infinite": points(math.Inf(1), 1, math.Inf(-1)), "one": points(0), "far": {{X: -math.MaxFloat64, Y: 1}, {X: math.MaxFloat64, Y: 2}},
+		"near": {{X: 1, Y: 1}, {X: 1 + 1e-15, Y: 2}}, "vertical": {{X: 1, Y: 1}, {X: 1, Y: 2}},
+	}
+	for name, list := range shapes {
+		for width := 1; width < 90; width += 3 {
+			for _, height := range []int{1, 5, 24} {
+				c := plot.Chart{Title: "a title that is long", Series: []plot.Series{{Name: "学習率", Points: list}, {Name: "b", Points: points(1, 2)}}, Width: width, Height: height, Colour: width%2 == 0, Log: height == 5}
+				lines := c.Lines()
+				for _, line := range lines {
+					if columns.Width(line) > width {
+						t.Fatalf("%s: a line of %d columns on %d: %q", name, columns.Width(line), width, line)
+					}
+				}
+				if len(lines) > max(height, 7) {
+					t.Errorf("%s: %d lines on %d", name, len(lines), height)
+				}
+			}
+		}
+	}
+}
+
+func FuzzChart(f *testing.F) {
+	f.Add(1.0, 2.0, 3.0, 4.0, 30, 8)
+	f.Fuzz(func(_ *testing.T, x1, y1, x2, y2 float64, width, height int) {
+		if math.IsNaN(x1+x2) || math.IsInf(x1, 0) || math.IsInf(x2, 0) {
+			return
+		}
+		var s plot.Thinned
+		s.Add(plot.Point{X: x1, Y: y1})
+		s.Add(plot.Point{X: x2, Y: y2})
+		_ = plot.Chart{Series: []plot.Series{{Points: s.Points()}}, Width: width % 200, Height: height % 100}.Lines()
+	})
+}
