@@ -156,28 +156,49 @@ func (a Access) Writable(ctx context.Context, u store.User, uuid string) (store.
 	return a.permitted(ctx, u, uuid, store.PermissionAll)
 }
 
-// permitted returns a bundle on which the user has at least the permission need. One that does not exist is refused like
-// one on which the user has none, with the same questions to the store, as CodaLab's own server refuses it: a refusal
-// does not tell that a bundle exists. Root and worker accounts are told that it does not.
+// AllWritable returns bundles that the user may change, in the order of their uuids. It refuses the first other one.
+func (a Access) AllWritable(ctx context.Context, u store.User, uuids []string) ([]store.Bundle, error) {
+	return a.allPermitted(ctx, u, uuids, store.PermissionAll)
+}
+
+// permitted is allPermitted for one bundle.
 func (a Access) permitted(ctx context.Context, u store.User, uuid string, need int) (store.Bundle, error) {
-	b, err := a.Store.Bundle(ctx, uuid)
-	missing := errors.Is(err, store.ErrNotFound)
-	switch {
-	case missing && (u.Root() || u.IsWorker):
-		return store.Bundle{}, rest.Refuse(http.StatusNotFound, "Could not find bundle with uuid %s", uuid)
-	case missing:
-		b = nobodys(uuid)
-	case err != nil:
-		return store.Bundle{}, err
-	}
-	permissions, err := a.BundlePermissions(ctx, u, b)
+	bundles, err := a.allPermitted(ctx, u, []string{uuid}, need)
 	if err != nil {
 		return store.Bundle{}, err
 	}
-	if have := permissions[uuid]; have < need {
-		return store.Bundle{}, Forbidden(u, "bundle", uuid, have, need)
+	return bundles[0], nil
+}
+
+// allPermitted returns bundles on which the user has at least the permission need, in the order of their uuids. One that
+// does not exist is refused like one on which the user has none, with the same questions to the store, as CodaLab's own
+// server refuses it: a refusal does not tell that a bundle exists. Root and worker accounts are told that it does not.
+func (a Access) allPermitted(ctx context.Context, u store.User, uuids []string, need int) ([]store.Bundle, error) {
+	found, err := a.Store.Bundles(ctx, uuids)
+	if err != nil {
+		return nil, err
 	}
-	return b, nil
+	bundles := make([]store.Bundle, 0, len(uuids))
+	for _, uuid := range uuids {
+		b, ok := found[uuid]
+		if !ok {
+			b = nobodys(uuid)
+		}
+		bundles = append(bundles, b)
+	}
+	permissions, err := a.BundlePermissions(ctx, u, bundles...)
+	if err != nil {
+		return nil, err
+	}
+	for _, uuid := range uuids {
+		if _, ok := found[uuid]; !ok && (u.Root() || u.IsWorker) {
+			return nil, rest.Refuse(http.StatusNotFound, "Could not find bundle with uuid %s", uuid)
+		}
+		if have := permissions[uuid]; have < need {
+			return nil, Forbidden(u, "bundle", uuid, have, need)
+		}
+	}
+	return bundles, nil
 }
 
 // nobodys is a bundle on which nobody has permissions.

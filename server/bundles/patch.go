@@ -49,11 +49,9 @@ func (s *Bundles) patchBundles(w http.ResponseWriter, r *http.Request, u store.U
 	if err != nil {
 		return err
 	}
-	edits := make([]edit, len(objects))
-	for i, o := range objects { // check all before changing any
-		if err := s.readEdit(r.Context(), u, o, &edits[i]); err != nil {
-			return err
-		}
+	edits, err := s.readEdits(r.Context(), u, objects) // all are checked before any change
+	if err != nil {
+		return err
 	}
 	if err := s.checkOffers(r.Context(), edits); err != nil {
 		return err
@@ -72,38 +70,78 @@ func (s *Bundles) patchBundles(w http.ResponseWriter, r *http.Request, u store.U
 	return s.writeBundles(w, r, u, uuids, shown)
 }
 
-// readEdit reads an edit, and refuses one that the user may not make.
-func (s *Bundles) readEdit(ctx context.Context, u store.User, o codalab.Object, e *edit) error {
-	if o.Decode(e) != nil {
-		return rest.Refuse(http.StatusBadRequest, "A bundle's attributes have the wrong types")
+// readEdits reads edits, and refuses those that the user may not make.
+func (s *Bundles) readEdits(ctx context.Context, u store.User, objects []codalab.Object) ([]edit, error) {
+	edits := make([]edit, len(objects))
+	owners := map[string]string{} // by their specs
+	for i, o := range objects {
+		e := &edits[i]
+		if o.Decode(e) != nil {
+			return nil, rest.Refuse(http.StatusBadRequest, "A bundle's attributes have the wrong types")
+		}
+		e.giving = access.Giving{Kind: store.SharedBundle, By: u, Now: s.config.Now()}
+		spec := string(o.Relationships["owner"].Data)
+		owner, known := owners[spec]
+		if !known {
+			var err error
+			if owner, err = s.config.Access.NewOwner(ctx, o); err != nil {
+				return nil, err
+			}
+			owners[spec] = owner
+		}
+		e.giving.To = owner
 	}
-	e.giving = access.Giving{Kind: store.SharedBundle, By: u, Now: s.config.Now()}
-	var err error
-	if e.giving.To, err = s.config.Access.NewOwner(ctx, o); err != nil {
-		return err
-	}
-	b, err := s.editable(ctx, u, o.ID, e)
+	bundles, err := s.editable(ctx, u, objects, edits)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	before := b.Offer
-	if err := e.apply(&b); err != nil {
-		return err
+	for i, b := range bundles {
+		e := &edits[i]
+		b.Metadata = maps.Clone(b.Metadata) // another edit may be of the same bundle
+		before := b.Offer
+		if err := e.apply(&b); err != nil {
+			return nil, err
+		}
+		e.checked, e.charge = true, b.Charge()
+		e.more = e.gift == plan.GiftOffered && before.To != b.Offer.To
 	}
-	e.checked, e.charge = true, b.Charge()
-	e.more = e.gift == plan.GiftOffered && before.To != b.Offer.To
-	return nil
+	return edits, nil
 }
 
-// editable returns a bundle that the user may change, or to an offer of which the edit is an answer.
-func (s *Bundles) editable(ctx context.Context, u store.User, uuid string, e *edit) (store.Bundle, error) {
-	if e.giving.To != "" {
-		b, err := s.config.Store.Bundle(ctx, uuid)
-		if err == nil && e.answers(b) {
-			return b, nil
+// editable returns the bundles of edits: those that the user may change, and those to whose offers the edits are answers.
+func (s *Bundles) editable(ctx context.Context, u store.User, objects []codalab.Object, edits []edit) ([]store.Bundle, error) {
+	var given, others []string
+	for i, o := range objects {
+		if edits[i].giving.To != "" {
+			given = append(given, o.ID)
 		}
 	}
-	return s.config.Access.Writable(ctx, u, uuid)
+	offered, err := s.config.Store.Bundles(ctx, given)
+	if err != nil {
+		return nil, err
+	}
+	answered := func(i int) (store.Bundle, bool) {
+		b, ok := offered[objects[i].ID]
+		return b, ok && edits[i].giving.To != "" && edits[i].answers(b)
+	}
+	for i, o := range objects {
+		if _, ok := answered(i); !ok {
+			others = append(others, o.ID)
+		}
+	}
+	writable, err := s.config.Access.AllWritable(ctx, u, others)
+	if err != nil {
+		return nil, err
+	}
+	bundles := make([]store.Bundle, len(objects))
+	for i := range objects {
+		b, ok := answered(i)
+		if !ok {
+			b, writable = writable[0], writable[1:]
+		}
+		bundles[i] = b
+	}
+	return bundles, nil
 }
 
 // checkOffers refuses edits that make too many offers.
@@ -120,17 +158,20 @@ func (s *Bundles) checkOffers(ctx context.Context, edits []edit) error {
 // change makes edits. What the user accepts has to fit into the rest of the user's disk quota.
 func (s *Bundles) change(ctx context.Context, u store.User, uuids []string, edits []edit) error {
 	all := func() error {
+		var others []store.BundleChange
 		for i, uuid := range uuids {
-			change := s.config.Store.Change
-			if edits[i].accepts() {
-				change = s.config.Store.AcceptBundle
+			if !edits[i].accepts() {
+				others = append(others, store.BundleChange{UUID: uuid, Decide: edits[i].apply})
+				continue
 			}
-			if _, err := change(ctx, uuid, edits[i].apply); err != nil {
+			if _, err := s.config.Store.AcceptBundle(ctx, uuid, edits[i].apply); err != nil {
 				return err
 			}
 			s.config.Changed(uuid)
 		}
-		return nil
+		changed, err := s.config.Store.ChangeEach(ctx, others)
+		s.config.Changed(slices.Collect(maps.Keys(changed))...)
+		return err
 	}
 	var accepted codalab.Space
 	some := false
@@ -161,12 +202,14 @@ func tooLarge(accepted, left codalab.Space) error {
 
 // setPermissions sets the permissions of groups on bundles (codalab/rest/bundles.py: set_bundle_permissions).
 func (s *Bundles) setPermissions(w http.ResponseWriter, r *http.Request, u store.User) error {
-	return sharing.Set(w, r, s.config.Access, u, store.SharedBundle, func(uuid string) error {
-		b, err := s.config.Access.Writable(r.Context(), u, uuid)
-		if err != nil {
-			return err
+	return sharing.Set(w, r, s.config.Access, u, store.SharedBundle, func(uuids []string) error {
+		bundles, err := s.config.Access.AllWritable(r.Context(), u, uuids)
+		for _, b := range bundles {
+			if err == nil {
+				err = access.BundleNotFrozen(b)
+			}
 		}
-		return access.BundleNotFrozen(b)
+		return err
 	})
 }
 

@@ -11,34 +11,38 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// Set sets permissions of groups on objects of a kind for a user, after check has accepted each
-// object.
-func Set(w http.ResponseWriter, r *http.Request, a access.Access, u store.User, kind store.Shared, check func(uuid string) error) error {
+// Set sets permissions of groups on objects of a kind for a user, after check has accepted all of the objects.
+func Set(w http.ResponseWriter, r *http.Request, a access.Access, u store.User, kind store.Shared, check func(uuids []string) error) error {
 	objects, err := rest.ReadObjects(w, r)
 	if err != nil {
 		return err
 	}
-	var wanted []store.Permission
-	for _, o := range objects { // check all before setting any
-		p, err := requestedPermission(o, kind)
-		if err == nil {
-			err = check(p.Object)
-		}
-		if err != nil {
+	wanted, uuids := make([]store.Permission, len(objects)), make([]string, len(objects))
+	for i, o := range objects { // check all before setting any
+		if wanted[i], err = requestedPermission(o, kind); err != nil {
 			return err
 		}
-		group, err := a.Group(r.Context(), u, p.GroupUUID)
-		if err != nil {
-			return err
+		uuids[i] = wanted[i].Object
+	}
+	if err := check(uuids); err != nil {
+		return err
+	}
+	groups := map[string]store.Group{} // by their specs
+	for i, p := range wanted {
+		group, known := groups[p.GroupUUID]
+		if !known {
+			if group, err = a.Group(r.Context(), u, p.GroupUUID); err != nil {
+				return err
+			}
+			groups[p.GroupUUID] = group
 		}
-		p.GroupUUID, p.GroupName = group.UUID, group.Name
-		wanted = append(wanted, p)
+		wanted[i].GroupUUID, wanted[i].GroupName = group.UUID, group.Name
+	}
+	if err := a.Store.SetPermissions(r.Context(), kind, wanted...); err != nil {
+		return err
 	}
 	answer := []codalab.Object{}
 	for _, p := range wanted {
-		if err := a.Store.SetPermission(r.Context(), kind, p); err != nil {
-			return err
-		}
 		answer = append(answer, present.PermissionObject(kind, p))
 	}
 	return rest.WriteDocument(w, answer, nil)

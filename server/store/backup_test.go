@@ -89,7 +89,7 @@ func populate(t *testing.T, s *store.Store) store.Bundle {
 	must(t, s.AddWorksheets(ctx, store.DefaultPublic, store.Worksheet{UUID: "0xw", Name: "w", OwnerID: me, Title: &title, Created: store.Time{Time: now}}))
 	must(t, s.AddGroups(ctx, store.Group{UUID: "0xg", Name: "g", OwnerID: &me}))
 	must(t, s.SetScopes(ctx, me, []store.Scope{{OwnerID: me}}))
-	must(t, s.SetPermission(ctx, store.SharedWorksheet, store.Permission{Object: "0xw", GroupUUID: "0xg", Permission: 2}))
+	must(t, s.SetPermissions(ctx, store.SharedWorksheet, store.Permission{Object: "0xw", GroupUUID: "0xg", Permission: 2}))
 	_, err := s.BeginSession(ctx, store.SignIn{
 		Session: store.Session{ID: "s", UserID: me}, Grant: store.Grant{Access: "a", Refresh: "r", AccessExpires: store.Time{Time: now}}, Marks: []string{"m"},
 	}, now)

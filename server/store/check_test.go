@@ -123,7 +123,7 @@ func TestCheckFindsRowsWithoutTheirOther(t *testing.T) {
 	onEach(t, func(t *testing.T, at place) {
 		s := open(t, at)
 		b := stored(t, s, "x")
-		must(t, s.SetPermission(t.Context(), store.SharedBundle, store.Permission{Object: b.UUID, GroupUUID: store.PublicGroup, Permission: 1}))
+		must(t, s.SetPermissions(t.Context(), store.SharedBundle, store.Permission{Object: b.UUID, GroupUUID: store.PublicGroup, Permission: 1}))
 		raw := openRaw(t, at)
 		if at.url != "" {
 			_, err := raw.ExecContext(t.Context(), `ALTER TABLE bundle_permissions DROP CONSTRAINT bundle_permissions_bundle_uuid_fkey`)

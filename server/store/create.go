@@ -64,7 +64,11 @@ func (s *Store) createBundles(ctx context.Context, tx *sqlx.Tx, bundles []Bundle
 	if err := insertDependencies(ctx, tx, bundles); err != nil {
 		return nil, err
 	}
-	if err := chargeNew(ctx, tx, bundles); err != nil {
+	used := charges{}
+	for _, b := range bundles {
+		used.add(b.OwnerID, b.Charge())
+	}
+	if err := used.write(ctx, tx); err != nil {
 		return nil, err
 	}
 	if at.Worksheet != "" {
@@ -76,7 +80,7 @@ func (s *Store) createBundles(ctx context.Context, tx *sqlx.Tx, bundles []Bundle
 	for _, b := range bundles {
 		events = append(events, b.event(codalab.ActionCreated, from.details()))
 	}
-	return events, beginHistories(ctx, tx, events)
+	return events, writeHistories(ctx, tx, events)
 }
 
 // checkUnused fails with a TakenError for the first new bundle whose uuid is that of another one, also of a deleted one or
@@ -154,24 +158,6 @@ func insertDependencies(ctx context.Context, tx *sqlx.Tx, bundles []Bundle) erro
 		INSERT INTO dependencies (child_uuid, child_path, parent_uuid, parent_path, position)
 		VALUES (:child_uuid, :child_path, :parent_uuid, :parent_path, :position)`, rows)
 	return rowError(err, "create dependencies")
-}
-
-// chargeNew counts new bundles in their owners' disk use.
-func chargeNew(ctx context.Context, tx *sqlx.Tx, bundles []Bundle) error {
-	charges := map[string]codalab.Space{}
-	var owners []string
-	for _, b := range bundles {
-		if _, known := charges[b.OwnerID]; !known {
-			owners = append(owners, b.OwnerID)
-		}
-		charges[b.OwnerID] = charges[b.OwnerID].Plus(b.Charge())
-	}
-	for _, owner := range owners {
-		if err := addCharge(ctx, tx, owner, charges[owner]); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // addToWorksheet shows new bundles on a worksheet (codalab/model/bundle_model.py:

@@ -54,7 +54,7 @@ func create(t *testing.T, at place, list []store.Bundle, where store.Place, toge
 	must(t, s.AddWorksheets(t.Context(), store.DefaultPublic, store.Worksheet{UUID: "0xw", Name: "w", OwnerID: "0xme"}))
 	owner := "0xme"
 	must(t, s.AddGroups(t.Context(), store.Group{UUID: "0xlab", Name: "lab", OwnerID: &owner}))
-	must(t, s.SetPermission(t.Context(), store.SharedWorksheet, store.Permission{Object: "0xw", GroupUUID: "0xlab", Permission: store.PermissionAll}))
+	must(t, s.SetPermissions(t.Context(), store.SharedWorksheet, store.Permission{Object: "0xw", GroupUUID: "0xlab", Permission: store.PermissionAll}))
 	parent := "0xparent"
 	must(t, s.AddItems(t.Context(), "0xw", []store.Item{
 		{Type: codalab.ItemMarkup, Value: "first"}, {Type: codalab.ItemBundle, BundleUUID: &parent}, {Type: codalab.ItemMarkup, Value: "last"},

@@ -22,15 +22,12 @@ func (s *Store) DeleteBundles(ctx context.Context, uuids []string, now Time, che
 			if gone, err = getBundles(ctx, tx, part); err != nil {
 				return err
 			}
-			for _, b := range gone {
-				if err := check(b); err != nil {
-					return err
-				}
-				if err := deleteBundle(ctx, tx, b, now); err != nil {
+			for _, uuid := range slices.Sorted(maps.Keys(gone)) {
+				if err := check(gone[uuid]); err != nil {
 					return err
 				}
 			}
-			return nil
+			return deleteRows(ctx, tx, gone, now)
 		})
 		if err != nil {
 			return err
@@ -46,20 +43,34 @@ func (s *Store) DeleteBundles(ctx context.Context, uuids []string, now Time, che
 	return nil
 }
 
-func deleteBundle(ctx context.Context, tx *sqlx.Tx, b Bundle, now Time) error {
-	for _, statement := range []struct {
-		query string
-		args  []any
-	}{
-		{`DELETE FROM worksheet_items WHERE bundle_uuid = ?`, []any{b.UUID}},
-		{`DELETE FROM bundles WHERE uuid = ?`, []any{b.UUID}},
-		{`INSERT INTO deleted_bundles (uuid, deleted) VALUES (?, ?)`, []any{b.UUID, now}},
-	} {
-		if _, err := tx.ExecContext(ctx, tx.Rebind(statement.query), statement.args...); err != nil {
-			return fmt.Errorf("delete bundle %s: %w", b.UUID, err)
+// deleteRows deletes bundles in a transaction.
+func deleteRows(ctx context.Context, tx *sqlx.Tx, gone map[string]Bundle, now Time) error {
+	type deleted struct {
+		UUID    string `db:"uuid"`
+		Deleted Time   `db:"deleted"`
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	var rows []deleted
+	used := charges{}
+	for uuid, b := range gone {
+		rows = append(rows, deleted{uuid, now})
+		used.add(b.OwnerID, codalab.Space{}.Minus(b.Charge()))
+	}
+	for _, statement := range []string{`DELETE FROM worksheet_items WHERE bundle_uuid IN (?)`, `DELETE FROM bundles WHERE uuid IN (?)`} {
+		query, args, err := sqlx.In(statement, slices.Collect(maps.Keys(gone)))
+		if err == nil {
+			_, err = tx.ExecContext(ctx, tx.Rebind(query), args...)
+		}
+		if err != nil {
+			return fmt.Errorf("delete bundles: %w", err)
 		}
 	}
-	return addCharge(ctx, tx, b.OwnerID, codalab.Space{}.Minus(b.Charge()))
+	if err := insertRows(ctx, tx, `INSERT INTO deleted_bundles (uuid, deleted) VALUES (:uuid, :deleted)`, rows); err != nil {
+		return fmt.Errorf("delete bundles: %w", err)
+	}
+	return used.write(ctx, tx)
 }
 
 // mostUsed bounds a user's counters, far below an int64's end, after which SQLite would count with

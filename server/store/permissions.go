@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"database/sql"
+	"fmt"
+	"slices"
 
 	"github.com/jmoiron/sqlx"
 
@@ -74,32 +76,65 @@ func (s *Store) Permissions(ctx context.Context, kind Shared, uuids []string) (m
 	return byObject, rowError(err, "list permissions")
 }
 
-// SetPermission sets a group's permission on an object. It notes nothing if the group has it already.
-func (s *Store) SetPermission(ctx context.Context, kind Shared, p Permission) error {
-	var shared []Event
-	err := s.db.InTx(ctx, func(tx *sqlx.Tx) error {
-		shared = nil
-		changed, err := setPermission(ctx, tx, kind, p)
-		if err != nil || !changed {
+// SetPermissions sets permissions of groups on objects of a kind, changedAtOnce of them in each transaction. It notes nothing
+// of those that groups have already.
+func (s *Store) SetPermissions(ctx context.Context, kind Shared, list ...Permission) error {
+	for part := range slices.Chunk(list, changedAtOnce) {
+		var shared []Event
+		err := s.db.InTx(ctx, func(tx *sqlx.Tx) error {
+			shared = nil
+			for _, p := range part {
+				changed, err := setPermission(ctx, tx, kind, p)
+				if err != nil {
+					return err
+				}
+				if changed {
+					shared = append(shared, sharedEvent(kind, p))
+				}
+			}
+			if err := nameShared(ctx, tx, kind, shared); err != nil || kind != SharedBundle {
+				return err
+			}
+			return writeHistories(ctx, tx, shared)
+		})
+		if err := noteUnless(ctx, err, shared...); err != nil {
 			return err
 		}
-		name, err := kind.nameOf(ctx, tx, p.Object)
+	}
+	return nil
+}
+
+// sharedEvent is the event of a changed permission, without names.
+func sharedEvent(kind Shared, p Permission) Event {
+	return Event{Action: codalab.ActionShared, Kind: string(kind), UUID: p.Object, EventDetails: codalab.EventDetails{
+		Groups: []codalab.Granted{{Group: codalab.Named{ID: p.GroupUUID}, Permission: codalab.PermissionSpec(p.Permission)}},
+	}}
+}
+
+// nameShared names the objects and the groups of events of one kind. An object or a group that is gone has no name.
+func nameShared(ctx context.Context, tx *sqlx.Tx, kind Shared, events []Event) error {
+	var objects, groups []string
+	for _, e := range events {
+		objects, groups = append(objects, e.UUID), append(groups, e.Groups[0].Group.ID)
+	}
+	nameOf := map[string]string{}
+	for _, of := range []struct {
+		table string
+		uuids []string
+	}{{string(kind) + "s", objects}, {"groups", groups}} {
+		found, err := selectIn[struct{ UUID, Name string }](ctx, tx, of.uuids, `SELECT uuid, name FROM `+of.table+` WHERE uuid IN (?)`)
 		if err != nil {
-			return err
+			return fmt.Errorf("get names of shared objects: %w", err)
 		}
-		group, err := describeGroup(ctx, tx, p.GroupUUID)
-		if err != nil {
-			return err
+		for _, row := range found {
+			nameOf[row.UUID] = row.Name
 		}
-		shared = []Event{{Action: codalab.ActionShared, Kind: string(kind), UUID: p.Object, Name: name, EventDetails: codalab.EventDetails{
-			Groups: []codalab.Granted{{Group: *group, Permission: codalab.PermissionSpec(p.Permission)}},
-		}}}
-		if kind != SharedBundle {
-			return nil
-		}
-		return writeHistory(ctx, tx, p.Object, shared)
-	})
-	return noteUnless(ctx, err, shared...)
+	}
+	for i := range events {
+		events[i].Name = nameOf[events[i].UUID]
+		events[i].Groups[0].Group.Name = nameOf[events[i].Groups[0].Group.ID]
+	}
+	return nil
 }
 
 // setPermission sets a permission, and returns whether the group had another one.

@@ -132,78 +132,67 @@ func (b *Bundle) event(action codalab.Action, d codalab.EventDetails) Event {
 // mostHistory is the number of entries in a bundle's history. Older ones than these are removed, except the first.
 const mostHistory = 1000
 
-// writeHistory adds events of a bundle to its history: those of the server, and if the context has a Record, its user's.
-func writeHistory(ctx context.Context, tx *sqlx.Tx, uuid string, events []Event) error {
-	r := recordOf(ctx)
-	if r == nil {
-		r = &Record{}
-		events = slices.DeleteFunc(slices.Clone(events), func(e Event) bool { return !e.Server })
+// writeHistories adds events of bundles to their histories: those of the server, and if the context has a Record, its user's.
+func writeHistories(ctx context.Context, tx *sqlx.Tx, events []Event) error {
+	rows, uuids, err := historyRows(ctx, events)
+	if err != nil || len(rows) == 0 {
+		return err
 	}
-	if len(events) == 0 {
-		return nil
+	lasts, err := selectIn[historyRow](ctx, tx, uuids, `
+		SELECT bundle_uuid, max(number) AS number FROM bundle_history WHERE bundle_uuid IN (?) GROUP BY bundle_uuid`)
+	if err != nil {
+		return fmt.Errorf("read histories: %w", err)
 	}
-	var last int64
-	for _, e := range events {
-		row, err := r.historyRow(e)
-		if err != nil {
-			return err
-		}
-		err = tx.GetContext(ctx, &last, tx.Rebind(`
-			INSERT INTO bundle_history (bundle_uuid, number, at, user_id, user_name, action, details)
-			VALUES (?, (SELECT COALESCE(max(number), 0) + 1 FROM bundle_history WHERE bundle_uuid = ?), ?, ?, ?, ?, ?) RETURNING number`),
-			uuid, uuid, row.At, row.UserID, row.UserName, row.Action, row.Details)
-		if err != nil {
-			return rowError(err, "write history of bundle "+uuid)
-		}
+	last := map[string]int64{}
+	for _, row := range lasts {
+		last[row.BundleUUID] = row.Number
 	}
-	if last <= mostHistory {
-		return nil
+	for i, row := range rows {
+		last[row.BundleUUID]++
+		rows[i].Number = last[row.BundleUUID]
 	}
-	_, err := tx.ExecContext(ctx, tx.Rebind(`DELETE FROM bundle_history WHERE bundle_uuid = ? AND number > 1 AND number <= ?`), uuid, last-mostHistory+1)
-	return rowError(err, "write history of bundle "+uuid)
-}
-
-// beginHistories is writeHistory for new bundles, with one event of each.
-func beginHistories(ctx context.Context, tx *sqlx.Tx, events []Event) error {
-	r := recordOf(ctx)
-	if r == nil {
-		return nil
-	}
-	rows := make([]historyRow, 0, len(events))
-	for _, e := range events {
-		row, err := r.historyRow(e)
-		if err != nil {
-			return err
-		}
-		rows = append(rows, row)
-	}
-	err := insertRows(ctx, tx, `
+	err = insertRows(ctx, tx, `
 		INSERT INTO bundle_history (bundle_uuid, number, at, user_id, user_name, action, details)
-		VALUES (:bundle_uuid, 1, :at, :user_id, :user_name, :action, :details)`, rows)
-	return rowError(err, "write history of new bundles")
+		VALUES (:bundle_uuid, :number, :at, :user_id, :user_name, :action, :details)`, rows)
+	for uuid, number := range last {
+		if err == nil && number > mostHistory {
+			_, err = tx.ExecContext(ctx, tx.Rebind(`DELETE FROM bundle_history WHERE bundle_uuid = ? AND number > 1 AND number <= ?`), uuid, number-mostHistory+1)
+		}
+	}
+	return rowError(err, "write histories")
 }
 
-// historyRow is a row of the table bundle_history without its number.
+// historyRows returns the rows of events in histories, and the uuids of their bundles.
+func historyRows(ctx context.Context, events []Event) (rows []historyRow, uuids []string, err error) {
+	r := recordOf(ctx)
+	for _, e := range events {
+		if r == nil && !e.Server {
+			continue
+		}
+		details, err := json.Marshal(e.EventDetails)
+		if err != nil {
+			return nil, nil, fmt.Errorf("encode history of bundle %s: %w", e.UUID, err)
+		}
+		row := historyRow{BundleUUID: e.UUID, Action: e.Action, Details: string(details)}
+		if e.Server {
+			row.At = Time{e.at}
+		} else {
+			row.At, row.UserID, row.UserName = Time{r.At}, r.UserID, r.UserName
+		}
+		rows, uuids = append(rows, row), append(uuids, e.UUID)
+	}
+	return rows, uuids, nil
+}
+
+// historyRow is a row of the table bundle_history.
 type historyRow struct {
 	BundleUUID string         `db:"bundle_uuid"`
+	Number     int64          `db:"number"`
 	At         Time           `db:"at"`
 	UserID     string         `db:"user_id"`
 	UserName   string         `db:"user_name"`
 	Action     codalab.Action `db:"action"`
 	Details    string         `db:"details"`
-}
-
-// historyRow returns the row of an event: with the Record's time and user, unless the server itself did it.
-func (r *Record) historyRow(e Event) (historyRow, error) {
-	details, err := json.Marshal(e.EventDetails)
-	if err != nil {
-		return historyRow{}, fmt.Errorf("encode history of bundle %s: %w", e.UUID, err)
-	}
-	row := historyRow{BundleUUID: e.UUID, At: Time{r.At}, UserID: r.UserID, UserName: r.UserName, Action: e.Action, Details: string(details)}
-	if e.Server {
-		row.At, row.UserID, row.UserName = Time{e.at}, "", ""
-	}
-	return row, nil
 }
 
 // History returns what users and the server did with a bundle, the oldest first. A bundle from before there were histories, or from

@@ -42,7 +42,7 @@ func newLibrary(t *testing.T, at place) library {
 	for i, name := range []string{"open", "closed"} {
 		must(t, s.AddWorksheets(ctx, store.DefaultPublic, store.Worksheet{UUID: fmt.Sprint("0xw", i), Name: name, OwnerID: "0xother"}))
 	}
-	must(t, s.SetPermission(ctx, store.SharedWorksheet, store.Permission{Object: "0xw1", GroupUUID: store.PublicGroup, Permission: store.PermissionNone}))
+	must(t, s.SetPermissions(ctx, store.SharedWorksheet, store.Permission{Object: "0xw1", GroupUUID: store.PublicGroup, Permission: store.PermissionNone}))
 	l := library{t, s}
 	l.add("a", "0xme", "0xw0", codalab.Metadata{"tags": []string{"Red", "b_ue"}, "time": 9.5, "exitcode": 0})
 	l.add("b", "0xme", "", codalab.Metadata{"tags": []string{"green\nred"}, "time": 10.0, "exitcode": 1, "request_network": true})
@@ -50,7 +50,7 @@ func newLibrary(t *testing.T, at place) library {
 	l.add("d", "0xother", "0xw1", codalab.Metadata{"description": "secret", "time": 100.0})
 	l.add("e", "0xother", "0xw0", codalab.Metadata{"description": "null \x00 character"})
 	l.add("f", "0xother", "", codalab.Metadata{"exitcode": 2})
-	must(t, s.SetPermission(ctx, store.SharedBundle, store.Permission{Object: uuidOf("f"), GroupUUID: lab, Permission: store.PermissionRead}))
+	must(t, s.SetPermissions(ctx, store.SharedBundle, store.Permission{Object: uuidOf("f"), GroupUUID: lab, Permission: store.PermissionRead}))
 	_, err := s.Change(ctx, uuidOf("e"), func(b *store.Bundle) error {
 		b.IsAnonymous, b.State = true, codalab.StateFailed
 		return nil
@@ -204,7 +204,7 @@ func TestSearchesFollowPermissions(t *testing.T) {
 			{store.PermissionNone, lab, "acde"},
 			{store.PermissionNone, store.PublicGroup, "ace"},
 		} {
-			must(t, l.SetPermission(t.Context(), store.SharedBundle, store.Permission{Object: uuidOf("d"), GroupUUID: step.group, Permission: step.permission}))
+			must(t, l.SetPermissions(t.Context(), store.SharedBundle, store.Permission{Object: uuidOf("d"), GroupUUID: step.group, Permission: step.permission}))
 			if got := l.find("0xguest", ""); got != step.found {
 				t.Errorf("%+v: %s", step, got)
 			}

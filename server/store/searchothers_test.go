@@ -33,7 +33,7 @@ func TestWorksheetsAreFound(t *testing.T) {
 		must(t, err)
 		sub, at := "0xw0", store.Time{Time: now.Add(10 * time.Hour)}
 		must(t, l.ReplaceItems(ctx, "0xm1", []store.Item{{Type: codalab.ItemWorksheet, Subworksheet: &sub}, {Type: codalab.ItemMarkup, Value: "Some words"}}, at))
-		must(t, l.SetPermission(ctx, store.SharedWorksheet, store.Permission{Object: "0xw1", GroupUUID: lab, Permission: store.PermissionRead}))
+		must(t, l.SetPermissions(ctx, store.SharedWorksheet, store.Permission{Object: "0xw1", GroupUUID: lab, Permission: store.PermissionRead}))
 		for _, test := range []struct{ user, search, want string }{
 			{"0xme", "", "mine1 mine2 hidden open closed"},
 			{"0xguest", "", "mine1 hidden mine2 open"},

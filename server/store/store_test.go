@@ -245,7 +245,7 @@ func TestNamesWithWildcards(t *testing.T) {
 		for _, name := range []string{"a_b", "axb", "a_b"} {
 			b := bundle(name)
 			must(t, s.CreateBundle(ctx, b, "0xw"))
-			must(t, s.SetPermission(ctx, store.SharedBundle, store.Permission{Object: b.UUID, GroupUUID: store.PublicGroup}))
+			must(t, s.SetPermissions(ctx, store.SharedBundle, store.Permission{Object: b.UUID, GroupUUID: store.PublicGroup}))
 			uuids[name] = b.UUID
 		}
 		for name, want := range map[string]int{"": 3, "a_b": 2, "a%": 3, "a_%": 2, "%b": 3, "b": 0} {

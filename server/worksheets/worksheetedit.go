@@ -126,9 +126,13 @@ func (s *Worksheets) checkOffers(ctx context.Context, edits []worksheetEdit) err
 // setPermissions sets the permissions of groups on worksheets (codalab/rest/worksheets.py:
 // set_worksheet_permissions).
 func (s *Worksheets) setPermissions(w http.ResponseWriter, r *http.Request, u store.User) error {
-	return sharing.Set(w, r, s.config.Access, u, store.SharedWorksheet, func(uuid string) error {
-		_, err := s.config.Access.Changeable(r.Context(), u, uuid)
-		return err
+	return sharing.Set(w, r, s.config.Access, u, store.SharedWorksheet, func(uuids []string) error {
+		for _, uuid := range uuids {
+			if _, err := s.config.Access.Changeable(r.Context(), u, uuid); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }
 
