@@ -90,12 +90,39 @@ func (c *cli) addBundles(ctx context.Context, to *workspace, uuid string, specs 
 		}
 		places, targets = append(places, from), append(targets, target)
 	}
+	var here []string // the last ones that are on this server
 	for i, target := range targets {
+		if places[i].Address() == to.Address() && !dependencies {
+			here = append(here, target.BundleUUID)
+			continue
+		}
+		if err := c.addBundlesOf(ctx, to, uuid, here); err != nil {
+			return err
+		}
+		here = nil
 		if err := c.copyBundle(ctx, places[i], target.BundleUUID, to, uuid, copyOptions{dependencies: dependencies, add: true}); err != nil {
 			return err
 		}
 	}
+	if err := c.addBundlesOf(ctx, to, uuid, here); err != nil {
+		return err
+	}
 	return c.added(uuid, len(specs))
+}
+
+// addBundlesOf adds bundles of a server to a worksheet there; there may be none.
+func (c *cli) addBundlesOf(ctx context.Context, to *workspace, worksheet string, uuids []string) error {
+	if len(uuids) == 0 {
+		return nil
+	}
+	if _, err := to.Bundles(ctx, worksheet, uuids); err != nil {
+		return err
+	}
+	items := make([]client.Item, 0, len(uuids))
+	for _, uuid := range uuids {
+		items = append(items, bundleItem(uuid))
+	}
+	return to.AddItems(ctx, worksheet, items, false)
 }
 
 func (c *cli) addWorksheets(ctx context.Context, to *workspace, uuid string, specs []string) error {

@@ -129,7 +129,11 @@ func (v *sweepVerbs) run(ctx context.Context, args []string) error {
 	case "edit":
 		return v.edit(ctx, s)
 	case "kill":
-		return v.killBundles(ctx, s.Address()+"::", s.unfinished())
+		going := map[string]bool{}
+		for _, uuid := range s.unfinished() {
+			going[uuid] = true
+		}
+		return v.killAll(ctx, s.workspace, s.unfinished(), going)
 	}
 	return v.remove(ctx, s)
 }

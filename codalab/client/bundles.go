@@ -58,14 +58,17 @@ func (c *Client) specified(ctx context.Context, specs []string, query url.Values
 }
 
 // inAddresses splits a list of specs, which go into the address of a call, so that no address is too long:
-// CodaLab's own server takes 4,094 bytes (gunicorn's limit_request_line).
+// CodaLab's own server takes 4,094 bytes (gunicorn's limit_request_line). Some are left for the rest of the address.
 func inAddresses(specs []string) iter.Seq[[]string] {
-	const most = 2000
+	const most = 3500
 	return func(yield func([]string) bool) {
 		for len(specs) > 0 {
 			n, size := 0, 0
-			for n < len(specs) && (n == 0 || size < most) {
+			for n < len(specs) {
 				size += len("&specs=") + len(url.QueryEscape(specs[n]))
+				if n > 0 && size > most {
+					break
+				}
 				n++
 			}
 			if !yield(specs[:n]) {
