@@ -179,7 +179,7 @@ func New(c Config) *Server {
 	})
 	c.Store.Own = s.auditOwn
 	c.Store.Failed = func(err error) {
-		c.Log.Error("failed", slog.String("doing", "remove contents that no bundle names"), slog.String("error", err.Error()))
+		c.Log.Error("failed", slog.String("doing", "save room of contents"), slog.String("error", err.Error()))
 	}
 	return s
 }

@@ -46,18 +46,9 @@ func (p place) failed(doing string, err error) error {
 type copier struct {
 	ctx    context.Context //nolint:containedctx // of one call
 	link   bool
-	clones *clones     // of Clone; nil for Copy
-	levels []copiedDir // the copies of the directories in which the walk is
-	closed int         // the first so many levels are closed
+	clones *clones // of Clone; nil for Copy
+	companion
 }
-
-// copiedDir is a directory of the copy.
-type copiedDir struct {
-	fd int // -1 if it is closed
-	id [2]uint64
-}
-
-func (c *copier) last() int { return c.levels[len(c.levels)-1].fd }
 
 // tree copies a directory. The walk in the copy follows the one in the original.
 func (c *copier) tree(from, to string) error {
@@ -81,7 +72,7 @@ func (c *copier) tree(from, to string) error {
 			}
 			return fd, nil
 		},
-		Leave: func(int, string) (again bool, err error) { return false, c.leave() },
+		Leave: func(int, string) (again bool, err error) { return false, c.pop() },
 	})
 }
 
@@ -100,49 +91,10 @@ func (c *copier) enter(original int, at place) error {
 	if err != nil {
 		return at.failed("open directory", err)
 	}
-	c.levels = append(c.levels, copiedDir{fd: fd})
-	if err := unix.Fchmod(fd, mode); err != nil { // the umask may have taken some
-		return at.failed("set mode", err)
-	}
-	if c.levels[len(c.levels)-1].id, err = identify(fd); err != nil {
+	if err := c.push(fd); err != nil {
 		return at.failed("open directory", err)
 	}
-	if len(c.levels)-c.closed > treewalk.MaxOpen {
-		_ = unix.Close(c.levels[c.closed].fd) // only its entries were written
-		c.levels[c.closed].fd = -1
-		c.closed++
-	}
-	return nil
-}
-
-func identify(fd int) (id [2]uint64, err error) {
-	var st unix.Stat_t
-	err = unix.Fstat(fd, &st)
-	return [2]uint64{uint64(st.Dev), st.Ino}, err //nolint:unconvert // of another size on some architectures
-}
-
-// leave leaves the last directory, and opens the one above if that is closed.
-func (c *copier) leave() error {
-	var err error
-	if above := len(c.levels) - 2; above >= 0 && above < c.closed {
-		l := &c.levels[above]
-		if l.fd, err = treewalk.OpenDir(c.last(), ".."); err != nil {
-			return &fs.PathError{Op: "open the directory above", Path: "..", Err: err}
-		}
-		c.closed--
-		if now, err := identify(l.fd); err != nil || now != l.id {
-			return errors.Join(errors.New("the copy was moved while it was made"), err)
-		}
-	}
-	_ = unix.Close(c.last()) // only its entries were written
-	c.levels = c.levels[:len(c.levels)-1]
-	return nil
-}
-
-func (c *copier) close() {
-	for _, l := range c.levels[c.closed:] {
-		_ = unix.Close(l.fd) // after a failure
-	}
+	return at.failed("set mode", unix.Fchmod(fd, mode)) // the umask may have taken some
 }
 
 // entry copies an entry, unless it is a directory.

@@ -22,5 +22,6 @@
 //   - Bytes from a bundle do not run in a browser, and a part is never taken for the whole: a stream that
 //     breaks off breaks the connection.
 //   - An upload by URL reaches no address of the site's own network, unless Config.FetchPrivate names it.
+//   - Equal contents of one owner take room on the disk once, count in full, and depend on no other bundle.
 //   - One owner's uploads of archives and repositories, or bundles to make, do not hold up another's.
 package contents

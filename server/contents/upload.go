@@ -207,7 +207,7 @@ func (s *Uploads) storeContents(ctx context.Context, b store.Bundle,
 	}
 	var extent codalab.Extent
 	if err = fill(in, room); err == nil {
-		extent, err = in.Flush()
+		extent, err = s.store.CompleteUpload(ctx, in, b)
 	}
 	if err == nil {
 		err = room.settle(extent, func() error {

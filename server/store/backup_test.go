@@ -114,7 +114,7 @@ func populate(t *testing.T, s *store.Store) store.Bundle {
 	must(t, out.WriteHeader(&tar.Header{Name: "link", Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"}))
 	must(t, out.Close())
 	must(t, tree.Archive(ctx, strings.NewReader(archive.String()), tarstream.Limits{Bytes: 1000, Entries: 10}))
-	extent, err := tree.Flush()
+	extent, err := s.CompleteUpload(ctx, tree, child)
 	must(t, errors.Join(err, tree.Close()))
 	child, err = s.Change(ctx, child.UUID, func(b *store.Bundle) error {
 		b.State, b.Contents, b.IsAnonymous = codalab.StateReady, tree.Name, true
@@ -142,7 +142,7 @@ func TestLongestPathIsStoredBackedUpAndRestored(t *testing.T) {
 	}
 	must(t, out.Close())
 	must(t, up.Archive(t.Context(), strings.NewReader(archive.String()), tarstream.Limits{}))
-	extent, err := up.Flush()
+	extent, err := s.CompleteUpload(t.Context(), up, b)
 	must(t, errors.Join(err, up.Close()))
 	_, err = s.Change(t.Context(), b.UUID, func(b *store.Bundle) error {
 		b.Contents, b.Entries, b.DataSize, b.Metadata["data_size"] = up.Name, extent.Entries, extent.Bytes, extent.Bytes

@@ -24,7 +24,7 @@ func stored(t *testing.T, s *store.Store, text string) store.Bundle {
 	up, err := s.NewUpload(b.UUID)
 	must(t, err)
 	must(t, up.File(strings.NewReader(text)))
-	extent, err := up.Flush()
+	extent, err := s.CompleteUpload(t.Context(), up, b)
 	must(t, errors.Join(err, up.Close()))
 	b, err = s.Change(t.Context(), b.UUID, func(b *store.Bundle) error {
 		b.State, b.Contents, b.Entries = codalab.StateReady, up.Name, extent.Entries

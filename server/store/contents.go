@@ -154,7 +154,10 @@ func (s *Store) FlushLocation(b Bundle) (codalab.Extent, error) {
 	if err != nil {
 		return codalab.Extent{}, fmt.Errorf("flush results of bundle %s: %w", b.UUID, err)
 	}
-	extent, err := up.Flush()
+	extent, err := up.measure()
+	if err == nil {
+		err = up.flush()
+	}
 	return extent, errors.Join(err, up.Close())
 }
 

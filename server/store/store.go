@@ -16,7 +16,7 @@
 // New contents are written to a new directory below bundles/ and flushed. They become the
 // bundle's when a transaction writes the directory's name into the bundle's row. So a bundle
 // has all of its contents or none, and new contents replace old ones at once. Sweep removes
-// directories that no row names.
+// directories that no row names. Equal files of one owner's bundles are hard links: see CompleteUpload.
 //
 // Only Change and ChangeAll change a bundle. They read it, call the caller's function on it,
 // and write it back, in one transaction. A change that Change has returned survives a crash.
@@ -69,7 +69,7 @@ var (
 // Store is an open data directory. It is safe for concurrent use, also by several programs, of
 // which one serves (see Lock).
 type Store struct {
-	// Failed receives errors of removals in the background; nil drops them. Set it before the store is
+	// Failed receives errors of what callers do not wait for: removals, and searches for equal contents; nil drops them. Set it before the store is
 	// used.
 	Failed func(error)
 	// Own receives the changes of bundles that the server has made by itself, after their commit; nil drops them. Set it
@@ -81,6 +81,7 @@ type Store struct {
 	url      string // of a database in PostgreSQL; empty for the SQLite file in dir
 	items    itemIDs
 	removals removals
+	uploads  openUploads
 }
 
 // Open opens the data directory dir with its SQLite database, and creates them if they are

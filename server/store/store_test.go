@@ -277,7 +277,7 @@ func TestSweepRemovesWhatNoBundleNames(t *testing.T) {
 		kept, err := s.NewUpload(b.UUID)
 		must(t, err)
 		must(t, kept.File(strings.NewReader("kept")))
-		extent, err := kept.Flush()
+		extent, err := s.CompleteUpload(ctx, kept, b)
 		must(t, err)
 		if extent.Bytes != 4 {
 			t.Errorf("%+v", extent)

@@ -27,10 +27,14 @@ type Upload struct {
 	Name string
 	dir  string
 	root *os.Root
+	// alone means that the contents are a file, whose time is that of its arrival.
+	alone bool
+	// ended ends what CompleteUpload has begun; nil before it.
+	ended func()
 }
 
 // NewUpload creates a directory for a bundle's new contents. The caller fills it by one of File,
-// Archive and Zip, or through Root, flushes it, writes its Name into the bundle, and closes it; or removes it.
+// Archive and Zip, or through Root, calls CompleteUpload, writes its Name into the bundle, and closes it; or removes it.
 func (s *Store) NewUpload(uuid string) (*Upload, error) {
 	suffix := make([]byte, 4)
 	_, _ = rand.Read(suffix) // never fails
@@ -47,7 +51,10 @@ func (s *Store) NewUpload(uuid string) (*Upload, error) {
 }
 
 // File stores r as a file.
-func (u *Upload) File(r io.Reader) error { return u.write(ContentsPath, r) }
+func (u *Upload) File(r io.Reader) error {
+	u.alone = true
+	return u.write(ContentsPath, r)
+}
 
 func (u *Upload) write(name string, r io.Reader) error {
 	f, err := u.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
@@ -93,7 +100,7 @@ func (u *Upload) Zip(ctx context.Context, r io.Reader, limits tarstream.Limits, 
 }
 
 // Spool makes a directory for data that is needed until the contents are complete, and returns its path. The
-// caller removes it before Flush.
+// caller removes it before CompleteUpload.
 func (u *Upload) Spool() (string, error) {
 	if err := u.root.Mkdir(spoolPath, 0o700); err != nil {
 		return "", fmt.Errorf("spool upload: %w", err)
@@ -116,23 +123,35 @@ func (u *Upload) tree(fill func(*os.Root) error) error {
 	return errors.Join(fill(sub), sub.Close())
 }
 
-// Flush flushes the contents to the disk and returns their extent.
-func (u *Upload) Flush() (codalab.Extent, error) {
+// path is the path of the contents.
+func (u *Upload) path() string { return filepath.Join(u.dir, ContentsPath) }
+
+// measure returns the extent of the contents.
+func (u *Upload) measure() (codalab.Extent, error) {
 	extent, err := contents.Measure(u.root, ContentsPath)
-	if err == nil {
-		err = atomicfile.SyncTree(u.dir)
-	}
-	if err == nil {
-		err = atomicfile.SyncDir(filepath.Dir(u.dir))
-	}
 	if err != nil {
-		return codalab.Extent{}, fmt.Errorf("flush contents: %w", err)
+		return codalab.Extent{}, fmt.Errorf("measure contents: %w", err)
 	}
 	return extent, nil
 }
 
+// flush flushes the contents to the disk.
+func (u *Upload) flush() error {
+	err := atomicfile.SyncTree(u.dir)
+	if err == nil {
+		err = atomicfile.SyncDir(filepath.Dir(u.dir))
+	}
+	if err != nil {
+		return fmt.Errorf("flush contents: %w", err)
+	}
+	return nil
+}
+
 // Close ends the upload and keeps the contents.
 func (u *Upload) Close() error {
+	if u.ended != nil {
+		u.ended()
+	}
 	if err := u.root.Close(); err != nil {
 		return fmt.Errorf("close upload: %w", err)
 	}
