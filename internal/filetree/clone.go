@@ -40,21 +40,13 @@ func Clone(ctx context.Context, from, to string, files func(copied int)) error {
 }
 
 func clone(ctx context.Context, from, to string, files func(copied int)) (err error) {
-	// The first names of files that have several. The directory is next to the copy, because a path within the copy
-	// may be longer than the system accepts.
-	names := to + ".names"
-	if err := errors.Join(Remove(names), os.Mkdir(names, 0o700)); err != nil {
-		return fmt.Errorf("copy %s: %w", from, err)
-	}
-	defer func() { err = errors.Join(err, Remove(names)) }()
-	dir, err := os.Open(names)
-	if err != nil {
-		return fmt.Errorf("copy %s: %w", from, err)
-	}
-	defer func() { _ = dir.Close() }() // only used for its entries
-	c := copier{ctx: ctx, clones: &clones{names: int(dir.Fd()), files: files}}
+	c := copier{ctx: ctx, clones: &clones{files: files}, several: several{dir: to + ".names"}}
 	defer c.close()
-	if err := c.tree(from, to); err != nil {
+	err = c.several.open()
+	if err == nil {
+		err = c.tree(from, to)
+	}
+	if err := errors.Join(err, c.several.remove()); err != nil {
 		return fmt.Errorf("copy %s: %w", from, err)
 	}
 	return nil
@@ -62,26 +54,49 @@ func clone(ctx context.Context, from, to string, files func(copied int)) (err er
 
 // clones is the state of one Clone.
 type clones struct {
-	names  int // an open directory with one name of each copied file that has several
 	files  func(copied int)
 	copied int
 }
 
-// file copies a file, unless it has been copied under another name. Then the copy gets one more name.
-func (l *clones) file(c *copier, from, to place, st *unix.Stat_t) error {
-	first := strconv.FormatUint(uint64(st.Dev), 36) + "-" + strconv.FormatUint(st.Ino, 36) //nolint:unconvert // of another size on some architectures
-	if st.Nlink > 1 && unix.Linkat(l.names, first, to.dir, to.name, 0) == nil {
-		return l.count()
+// several are the copies of files that have several names, so that these are names of one copy. They have names in a
+// directory next to the copy, because a path within the copy may be longer than the system accepts.
+type several struct {
+	dir  string
+	file *os.File // the directory; nil if it is not open
+}
+
+func (l *several) open() error {
+	err := errors.Join(Remove(l.dir), os.Mkdir(l.dir, 0o700))
+	if err == nil {
+		l.file, err = os.Open(l.dir)
 	}
-	if err := c.file(from, to, st); err != nil {
-		return err
+	return err
+}
+
+func (l *several) remove() error {
+	if l.file == nil {
+		return nil
 	}
-	if st.Nlink > 1 {
-		// A failure only makes the copy larger: the disk has no links, or allows no more of the file.
-		_ = unix.Unlinkat(l.names, first, 0)
-		_ = unix.Linkat(to.dir, to.name, l.names, first, 0)
+	return errors.Join(l.file.Close(), Remove(l.dir))
+}
+
+// name is the name of a file's copy in the directory.
+func (l *several) name(st *unix.Stat_t) string {
+	return strconv.FormatUint(uint64(st.Dev), 36) + "-" + strconv.FormatUint(st.Ino, 36) //nolint:unconvert // of another size on some architectures
+}
+
+// copied makes to one more name of a file's copy, and returns false if it cannot.
+func (l *several) copied(to place, st *unix.Stat_t) bool {
+	return st.Nlink > 1 && l.file != nil && unix.Linkat(int(l.file.Fd()), l.name(st), to.dir, to.name, 0) == nil
+}
+
+// keep keeps the copy of a file for copied. A failure only makes the copy larger: the disk has no links, or allows no more of
+// the file.
+func (l *several) keep(to place, st *unix.Stat_t) {
+	if st.Nlink > 1 && l.file != nil {
+		_ = unix.Unlinkat(int(l.file.Fd()), l.name(st), 0)
+		_ = unix.Linkat(to.dir, to.name, int(l.file.Fd()), l.name(st), 0)
 	}
-	return l.count()
 }
 
 func (l *clones) count() error {

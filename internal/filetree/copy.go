@@ -13,17 +13,18 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/treewalk"
 )
 
-// Copy copies a file or a directory. With link, files are hard links if the file system allows that. Copy follows no
+// Copy copies a file or a directory. With link, files are hard links if the file system allows that; else files that have
+// several names in the original are one file with these names in the copy, and the original must not change. Copy follows no
 // symbolic link, and leaves out pipes, sockets and devices. The owner may read everything in the copy, and change its
 // directories. A tree may have any depth.
 func Copy(ctx context.Context, from, to string, link bool) error {
-	c := copier{ctx: ctx, link: link}
+	c := copier{ctx: ctx, link: link, several: several{dir: to + ".names"}}
 	defer c.close()
 	isDir, err := c.entry(place{unix.AT_FDCWD, from}, place{unix.AT_FDCWD, to})
 	if err == nil && isDir {
 		err = c.tree(from, to)
 	}
-	if err != nil {
+	if err := errors.Join(err, c.several.remove()); err != nil {
 		return fmt.Errorf("copy %s: %w", from, err)
 	}
 	return nil
@@ -47,6 +48,8 @@ type copier struct {
 	ctx    context.Context //nolint:containedctx // of one call
 	link   bool
 	clones *clones // of Clone; nil for Copy
+	// several is open if the copy of a file with several names gets them, too.
+	several several
 	companion
 }
 
@@ -120,12 +123,28 @@ func (c *copier) entry(from, to place) (isDir bool, err error) {
 			// Else the files are on two disks, or the disk or the file's owner (proc(5): protected_hardlinks)
 			// allows no more links.
 		}
-		if c.clones != nil {
-			return false, c.clones.file(c, from, to, &st)
-		}
-		return false, c.file(from, to, &st)
+		return false, c.regular(from, to, &st)
 	}
 	return false, nil
+}
+
+// regular copies a regular file, unless it has been copied under another name.
+func (c *copier) regular(from, to place, st *unix.Stat_t) error {
+	if c.link && st.Nlink > 1 && c.several.file == nil {
+		if err := c.several.open(); err != nil {
+			return err
+		}
+	}
+	if !c.several.copied(to, st) {
+		if err := c.file(from, to, st); err != nil {
+			return err
+		}
+		c.several.keep(to, st)
+	}
+	if c.clones != nil {
+		return c.clones.count()
+	}
+	return nil
 }
 
 func copySymlink(from, to place, size int64) error {

@@ -145,6 +145,10 @@ func (s *Store) backUpOnce(ctx context.Context, copied *Store, made *Backup) (do
 	if err := copied.db.GetContext(ctx, &made.Bundles, `SELECT count(*) FROM bundles`); err != nil {
 		return false, fmt.Errorf("count bundles: %w", err)
 	}
+	equals, err := s.equalsIn(ctx, copied)
+	if err != nil {
+		return false, err
+	}
 	var linked []string
 	for _, name := range names {
 		if err := ctx.Err(); err != nil {
@@ -152,6 +156,7 @@ func (s *Store) backUpOnce(ctx context.Context, copied *Store, made *Backup) (do
 		}
 		to := filepath.Join(copied.dir, "bundles", name)
 		if _, err := os.Lstat(to); err == nil {
+			equals.add(name)
 			continue // linked after an earlier copy of the database
 		}
 		linked = append(linked, name)
@@ -159,6 +164,8 @@ func (s *Store) backUpOnce(ctx context.Context, copied *Store, made *Backup) (do
 		if errors.Is(err, fs.ErrNotExist) {
 			made.Missing = append(made.Missing, name)
 			err = filetree.Remove(to)
+		} else if err == nil {
+			err = equals.share(ctx, name)
 		}
 		if err != nil {
 			return false, err

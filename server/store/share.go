@@ -2,10 +2,13 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"sync"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
@@ -112,4 +115,57 @@ func (o *openUploads) end(key uploadKey, name string) {
 	if o.names[key] = left; len(left) == 0 {
 		delete(o.names, key)
 	}
+}
+
+// equals are the contents of a backup on another disk than the store. So that equal ones take their room once there, too,
+// each shares its files with equal ones as soon as it is copied.
+type equals struct {
+	dir  string
+	keys map[string]uploadKey   // of all contents that may have equals, by their names
+	done map[uploadKey][]string // the names of those that are copied
+}
+
+// equalsIn returns the equals of a backup: none on the store's disk, where the copies are hard links.
+func (s *Store) equalsIn(ctx context.Context, backup *Store) (*equals, error) {
+	e := &equals{dir: filepath.Join(backup.dir, "bundles"), keys: map[string]uploadKey{}, done: map[uploadKey][]string{}}
+	var here, there unix.Stat_t
+	if err := errors.Join(unix.Stat(s.dir, &here), unix.Stat(backup.dir, &there)); err != nil {
+		return nil, fmt.Errorf("compare disks: %w", err)
+	}
+	if here.Dev == there.Dev {
+		return e, nil
+	}
+	var all []Bundle
+	err := backup.db.SelectContext(ctx, &all, fmt.Sprintf(`
+		SELECT owner_id, data_size, entries, contents FROM bundles WHERE contents <> '' AND data_size >= %d`, leastShared))
+	if err != nil {
+		return nil, rowError(err, "find equal contents")
+	}
+	for _, b := range all {
+		e.keys[b.Contents] = uploadKey{b.OwnerID, b.Extent()}
+	}
+	return e, nil
+}
+
+// add adds contents that are copied.
+func (e *equals) add(name string) {
+	if key, ok := e.keys[name]; ok {
+		e.done[key] = append(e.done[key], name)
+	}
+}
+
+// share makes copied contents share their files with equal ones, and adds them.
+func (e *equals) share(ctx context.Context, name string) error {
+	others := e.done[e.keys[name]]
+	for _, other := range others[max(0, len(others)-mostCompared):] {
+		equal, err := filetree.Share(ctx, filepath.Join(e.dir, name, ContentsPath), filepath.Join(e.dir, other, ContentsPath), true)
+		if err != nil {
+			return err
+		}
+		if equal {
+			break
+		}
+	}
+	e.add(name)
+	return nil
 }

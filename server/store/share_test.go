@@ -15,6 +15,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -255,26 +256,37 @@ func TestResultsOfAWorkerOnTheDiskAreNotShared(t *testing.T) {
 	})
 }
 
-func TestBackupHasBothOfEqualContents(t *testing.T) {
+func TestBackupOfEqualContentsTakesTheirRoomOnce(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, at place) {
-		s := open(t, at)
-		first, second := uploaded(t, s, "0xme"), uploaded(t, s, "0xme")
-		dest := filepath.Join(t.TempDir(), "backup")
-		_, err := s.Backup(t.Context(), dest, now)
-		must(t, err)
-		if got := storedBytes(t, dest+"/bundles"); got != int64(len(weights)) {
-			t.Errorf("the backup has %d bytes", got)
+		for disk, dest := range map[string]string{"the same": t.TempDir(), "another": t.TempDir()} {
+			if disk == "another" {
+				testenv.SmallDisk(t, dest, "size=16m")
+			}
+			s := open(t, place{filepath.Join(t.TempDir(), "data"), ""})
+			if at.url != "" {
+				s = open(t, place{filepath.Join(t.TempDir(), "data"), testenv.Postgres(t)})
+			}
+			first, second := uploaded(t, s, "0xme"), uploaded(t, s, "0xme")
+			dest = filepath.Join(dest, "backup")
+			_, err := s.Backup(t.Context(), dest, now)
+			must(t, err)
+			if got := storedBytes(t, filepath.Join(dest, "bundles")); got != int64(len(weights)) {
+				t.Errorf("%s disk: the backup has %d bytes", disk, got)
+			}
+			removeAll(t, s, first, second)
+			restored := place{dir: filepath.Join(t.TempDir(), "restored")}
+			must(t, store.Restore(t.Context(), dest, restored.dir, ""))
+			r := open2(t, restored)
+			if !os.SameFile(weightsOf(t, r, first), weightsOf(t, r, second)) {
+				t.Errorf("%s disk: the restored are two files", disk)
+			}
+			removeAll(t, r, second)
+			weightsOf(t, r, first)
+			if left, err := filepath.Glob(filepath.Join(restored.dir, "*names*")); len(left) > 0 || err != nil {
+				t.Errorf("%q, %v are left", left, err)
+			}
 		}
-		removeAll(t, s, first, second)
-		restored := place{dir: filepath.Join(t.TempDir(), "restored")}
-		must(t, store.Restore(t.Context(), dest, restored.dir, ""))
-		r := open2(t, restored)
-		if !os.SameFile(weightsOf(t, r, first), weightsOf(t, r, second)) {
-			t.Error("the restored are two files")
-		}
-		removeAll(t, r, second)
-		weightsOf(t, r, first)
 	})
 }
 
