@@ -43,9 +43,10 @@ func (s *site) megabytesOnDisk() int {
 	return n
 }
 
-// takes checks the room of all contents, which has directories in it, and blocks that are not full.
-func (s *site) takesOnDisk(megabytes int) {
+// takesOnDisk checks the room of the contents of so many bundles, which has directories in it, and blocks that are not full.
+func (s *site) takesOnDisk(bundles, megabytes int) {
 	s.t.Helper()
+	s.awaitContents(bundles) // replaced contents are removed a little later
 	if got := s.megabytesOnDisk(); got < megabytes || got > megabytes+1 {
 		s.t.Errorf("the contents take %d MB on the disk, not %d", got, megabytes)
 	}
@@ -70,9 +71,9 @@ func TestDirectoryThatIsUploadedTwiceTakesItsRoomOnce(t *testing.T) {
 	s := newSite(t)
 	s.setQuota(1<<40, 1<<40)
 	set, twins := dataSet(t, 61), []string{s.dataset("first"), s.dataset("second")}
-	for _, uuid := range twins {
+	for i, uuid := range twins {
 		s.put(uuid, "filename=set.tar.gz&unpack=1", set).ok()
-		s.takesOnDisk(61)
+		s.takesOnDisk(i+1, 61)
 	}
 	first, second := s.bundle("alice", twins[0]), s.bundle("alice", twins[1])
 	if size := int64(61<<20 + 10 + 2*4096); first.Metadata.Int("data_size") != size || second.Metadata.Int("data_size") != size || s.diskUsed() < 2*size {
@@ -80,7 +81,7 @@ func TestDirectoryThatIsUploadedTwiceTakesItsRoomOnce(t *testing.T) {
 	}
 	s.removes("", twins[0])
 	s.hasDataSet("alice", twins[1])
-	s.takesOnDisk(61)
+	s.takesOnDisk(1, 61)
 	s.removes("data-only=1", twins[1])
 	s.awaitContents(0)
 	s.isSound()
@@ -101,15 +102,15 @@ func TestEqualResultsAndBundlesThatAreGivenAwayShareFiles(t *testing.T) {
 	s.put(run, "filename=bundle.tar.gz&finalize_on_success=0", set).ok()
 	s.put(run, "filename=bundle.tar.gz&finalize_on_success=0", set).ok() // replaces equal ones
 	w.told(codalab.MessageMarkFinalized, reportOf(run, codalab.StateFinalizing))
-	s.takesOnDisk(61)
+	s.takesOnDisk(2, 61)
 	s.chown("alice", "bundles", bobsID, data).ok()
 	s.chown("bob", "bundles", bobsID, data).ok()
 	s.removes("", run)
 	s.hasDataSet("bob", data)
-	s.takesOnDisk(61)
+	s.takesOnDisk(1, 61)
 	// What bob has is no reason to keep alice's once.
 	s.put(s.dataset("again"), "filename=set.tar.gz&unpack=1", set).ok()
-	s.takesOnDisk(122)
+	s.takesOnDisk(2, 122)
 	s.isSound()
 }
 
@@ -120,12 +121,12 @@ func TestFileThatIsUploadedTwiceTakesItsRoomOnce(t *testing.T) {
 	s.setQuota(1<<40, 1<<40)
 	text := strings.Repeat("a", 4<<20)
 	first, second := s.upload("a", text), s.upload("b", text)
-	s.takesOnDisk(4)
+	s.takesOnDisk(2, 4)
 	s.removes("", first)
 	if a := s.get("alice", "/bundles/"+second+"/contents/blob/").ok(); a.body != text {
 		t.Errorf("%d bytes", len(a.body))
 	}
 	s.upload("c", text[1:]+"b")
-	s.takesOnDisk(8)
+	s.takesOnDisk(2, 8)
 	s.isSound()
 }
