@@ -72,7 +72,7 @@ func TestEqualTreesShareTheirFiles(t *testing.T) {
 	t.Parallel()
 	tree, other := makeTwins(t)
 	for range 2 { // the second time they have the same files already
-		equal, err := filetree.Share(t.Context(), tree, other, true)
+		equal, err := filetree.Share(t.Context(), tree, other, filetree.Sharing{Times: true})
 		if !equal || err != nil {
 			t.Fatalf("equal %v, %v", equal, err)
 		}
@@ -118,12 +118,17 @@ func TestFilesThatDifferAreNotShared(t *testing.T) {
 			} else if err != nil {
 				t.Fatal(err)
 			}
-			equal, err := filetree.Share(t.Context(), tree, other, true)
+			equal, err := filetree.Share(t.Context(), tree, other, filetree.Sharing{Times: true})
 			if equal || err != nil {
 				t.Errorf("equal %v, %v", equal, err)
 			}
 			if _, err := os.Lstat(filepath.Join(other, "sub/large")); err == nil && same(t, tree, other, "sub/large") {
 				t.Error("it is shared")
+			}
+			isWhole(t, tree)
+			equal, err = filetree.Share(t.Context(), tree, other, filetree.Sharing{Times: true, Partly: true})
+			if equal || err != nil || !same(t, tree, other, "run.sh") {
+				t.Errorf("partly: equal %v, %v, and %v for a file that is equal", equal, err, same(t, tree, other, "run.sh"))
 			}
 			isWhole(t, tree)
 		})
@@ -137,17 +142,37 @@ func TestTimesCountOnlyIfTheCallerSaysSo(t *testing.T) {
 	tree, other := filepath.Join(dir, "tree"), filepath.Join(dir, "other")
 	testenv.Must(t, errors.Join(os.WriteFile(tree, []byte("text"), 0o644), os.WriteFile(other, []byte("text"), 0o644), os.Chtimes(other, made, made)))
 	for _, times := range []bool{true, false} {
-		equal, err := filetree.Share(t.Context(), tree, other, times)
+		equal, err := filetree.Share(t.Context(), tree, other, filetree.Sharing{Times: times})
 		if equal == times || equal != same(t, tree, other, "") || err != nil {
 			t.Errorf("with times %v: equal %v, %v", times, equal, err)
 		}
 	}
 }
 
+// An owner of many large files that differ in their last bytes must not keep the disk busy.
+func TestFewBytesAreReadInVain(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	tree, other := filepath.Join(dir, "tree"), filepath.Join(dir, "other")
+	testenv.Must(t, errors.Join(os.WriteFile(tree, []byte(large+"a"), 0o644), os.WriteFile(other, []byte(large+"b"), 0o644)))
+	vain := int64(len(large) + 1)
+	for range 2 {
+		equal, err := filetree.Share(t.Context(), tree, other, filetree.Sharing{Vain: &vain})
+		if equal || err != nil || vain != 0 {
+			t.Errorf("equal %v, %v, and %d bytes left", equal, err, vain)
+		}
+	}
+	testenv.Must(t, os.WriteFile(other, []byte(large+"a"), 0o644))
+	vain = 1
+	if equal, err := filetree.Share(t.Context(), tree, other, filetree.Sharing{Vain: &vain}); !equal || err != nil || vain != 1 {
+		t.Errorf("bytes that are equal are not in vain: %v, %v, %d", equal, err, vain)
+	}
+}
+
 func TestFilesOfAnyDepthAreShared(t *testing.T) {
 	t.Parallel()
 	tree, other := makeDeep(t, 2000), makeDeep(t, 2000)
-	equal, err := filetree.Share(t.Context(), tree, other, false)
+	equal, err := filetree.Share(t.Context(), tree, other, filetree.Sharing{})
 	if !equal || err != nil {
 		t.Errorf("equal %v, %v", equal, err)
 	}
@@ -160,7 +185,7 @@ func TestTreeOnAnotherDiskKeepsItsFiles(t *testing.T) {
 	testenv.SmallDisk(t, disk, "size=8m")
 	other := filepath.Join(disk, "other")
 	makeTree(t, other)
-	equal, err := filetree.Share(t.Context(), tree, other, true)
+	equal, err := filetree.Share(t.Context(), tree, other, filetree.Sharing{Times: true})
 	if equal || err != nil {
 		t.Errorf("equal %v, %v", equal, err)
 	}
@@ -186,7 +211,7 @@ func TestTreeIsWholeWhereverSharingEnds(t *testing.T) {
 	for steps := 0; ; steps++ {
 		tree, other := makeTwins(t)
 		left := steps
-		equal, err := filetree.Share(endsAfter{t.Context(), &left}, tree, other, true)
+		equal, err := filetree.Share(endsAfter{t.Context(), &left}, tree, other, filetree.Sharing{Times: true})
 		isWhole(t, tree)
 		isWhole(t, other)
 		if equal {
@@ -210,11 +235,11 @@ func TestTreeIsWholeWhileTheOtherChanges(t *testing.T) {
 		makeTree(t, third)
 		var all errgroup.Group
 		all.Go(func() error {
-			_, err := filetree.Share(t.Context(), tree, other, true)
+			_, err := filetree.Share(t.Context(), tree, other, filetree.Sharing{Times: true})
 			return err
 		})
 		all.Go(func() error {
-			_, err := filetree.Share(t.Context(), other, third, true)
+			_, err := filetree.Share(t.Context(), other, third, filetree.Sharing{Times: true})
 			return errors.Join(err, filetree.Remove(other))
 		})
 		testenv.Must(t, all.Wait())

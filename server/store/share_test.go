@@ -309,3 +309,42 @@ func TestContentsOfTheSameSizeThatDifferStayApart(t *testing.T) {
 		t.Errorf("%d bytes are stored", got)
 	}
 }
+
+// Someone who changes one file of a directory and uploads it again needs room for that file.
+func TestUnchangedFilesOfADirectoryAreStoredOnce(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, at place) {
+		s := open(t, at)
+		for i := range 3 {
+			b := bundle("code")
+			must(t, s.CreateBundle(t.Context(), b, ""))
+			up, err := s.NewUpload(b.UUID)
+			must(t, err)
+			var archive strings.Builder
+			out := tar.NewWriter(&archive)
+			for name, text := range map[string]string{"train.py": fmt.Sprint("lr = ", i), "lib/data": weights} {
+				must(t, out.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(text)), ModTime: now}))
+				_, err := out.Write([]byte(text))
+				must(t, err)
+			}
+			for range i { // another number of entries and another size
+				must(t, out.WriteHeader(&tar.Header{Name: fmt.Sprint("new", i), Mode: 0o644, Size: 4, ModTime: now}))
+				_, err := out.Write([]byte("more"))
+				must(t, err)
+			}
+			must(t, errors.Join(out.Close(), up.Archive(t.Context(), strings.NewReader(archive.String()), tarstream.Limits{})))
+			b, err = finish(t, s, b, up)
+			must(t, err)
+			text, err := os.ReadFile(filepath.Join(s.ContentsFile(b), "train.py"))
+			if want := fmt.Sprint("lr = ", i); err != nil || string(text) != want {
+				t.Errorf("%q, %v", text, err)
+			}
+		}
+		if got := storedBytes(t, filepath.Join(at.dir, "bundles")); got > int64(len(weights))+100 {
+			t.Errorf("%d bytes are stored", got)
+		}
+		if lines, _ := check(t, s, false); len(lines) > 0 {
+			t.Errorf("found %q", lines)
+		}
+	})
+}
