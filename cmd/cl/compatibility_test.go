@@ -35,7 +35,7 @@ func verbs() []verb {
 		{"make", "", metadataOfAll + "allow-failed-dependencies store edit/e worksheet-spec/w", ""},
 		{
 			"run", "", metadataOfAll + requestsOfRun + "worksheet-spec/w after_sort_key/a memoize/m interactive/i edit/e wait/W tail/t verbose/v",
-			"with `-W` and `-t` it fails if the run does; it warns of a time below a minute and of memory below 4 MiB, and refuses a time, memory or disk of 0; `--interactive` is refused; `--secret` gives it secrets of its owner; `--resume N` gives it the tag `resume=N`, by which a bridge lets it go on after an interruption; `--each` and `--each-line` make many runs with different settings (`cl sweep`), whose tags tell them, `--max-parallel` on `cl-server` alone; on `cl-server` it warns of a queue that is not there, and refuses what its queue can never run; `--like RUN` makes a run like another one, and `--sub` changes its command",
+			"with `-W` and `-t` it fails if the run does; it warns of a time below a minute and of memory below 4 MiB, and refuses a time, memory or disk of 0; `--interactive` is refused; `--secret` gives it secrets of its owner; `--resume N` gives it the tag `resume=N`, by which a bridge lets it go on after an interruption; `--each` and `--each-line` make many runs with different settings (`cl sweep`), whose tags tell them, `--max-parallel` on `cl-server` alone; on `cl-server` it warns of a queue that is not there, and refuses what its queue can never run; `--like RUN` makes a run like another one, and `--sub` changes its command; `--upload DIR` sends a directory, once for each state of its files",
 		},
 		{
 			"edit", "e", "name/n tags/T description/d freeze unfreeze anonymous not-anonymous worksheet-spec/w field/f",

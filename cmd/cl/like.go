@@ -82,7 +82,17 @@ func (c *cli) createLike(
 	if err := c.checkNew(ctx, codalab.TypeRun, m, o.edit); err != nil {
 		return err
 	}
+	src, err := c.readSource(ctx, o.upload)
+	if err != nil {
+		return err
+	}
+	if src != nil {
+		old.Dependencies = at.withoutUploads(ctx, old.Dependencies)
+	}
 	deps, err := c.replaced(ctx, at, old.Bundle, targets)
+	if err == nil {
+		err = src.checkKeys(keysOf(deps))
+	}
 	if err != nil {
 		return err
 	}
@@ -90,9 +100,15 @@ func (c *cli) createLike(
 	if err != nil {
 		return err
 	}
+	sent, err := src.sent(ctx, at, sheet)
+	if err != nil {
+		return err
+	}
+	withTags(m, sent.tags)
 	return c.startRun(ctx, at, client.NewBundle{
-		Worksheet: sheet, Type: codalab.TypeRun, AfterSortKey: o.afterSortKey, Command: command, Metadata: m, Dependencies: deps,
-	}, o)
+		Worksheet: sheet, Type: codalab.TypeRun, AfterSortKey: o.afterSortKey, Command: command, Metadata: m,
+		Dependencies: append(deps, sent.deps...),
+	}, o, sent.uuid)
 }
 
 // runLike returns the run that --like names, and its server.

@@ -32,6 +32,17 @@ func metadataFlags(flags *pflag.FlagSet, bundleType string) func() codalab.Metad
 	}
 }
 
+// defaultMetadata returns the metadata of a bundle whose user sets none.
+func defaultMetadata(bundleType string) codalab.Metadata {
+	m := codalab.Metadata{}
+	for _, k := range codalab.MetadataKeys(bundleType) {
+		if !k.Generated {
+			m[k.Key] = k.Default
+		}
+	}
+	return m
+}
+
 // metadataOverrides is metadataFlags for metadata that replaces older metadata: the function returns
 // only values that the user has given.
 func metadataOverrides(flags *pflag.FlagSet, bundleType string) func() codalab.Metadata {

@@ -48,7 +48,7 @@ func (c *cli) runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [[<key>]:<bundle>[/<path>]]... <command>",
 		Short: "Run a command on bundles",
-		Long:  runHelp,
+		Long:  runHelp + "\n" + runUploadHelp,
 	}
 	var o runOptions
 	worksheet := c.worksheetFlag(cmd)
@@ -62,6 +62,8 @@ func (c *cli) runCommand() *cobra.Command {
 	_ = cmd.Flags().MarkHidden("after_sort_key") // for web pages
 	_ = cmd.Flags().MarkHidden("interactive")
 	o.addWaitFlags(cmd.Flags())
+	cmd.Flags().StringVar(&o.upload, "upload", "", "send the files of this `directory`, and run the command among them")
+	_ = cmd.MarkFlagDirname("upload")
 	members := gridFlags(cmd.Flags())
 	cmd.Flags().StringVar(&members.name, "sweep", "", "name of the sweep that --each makes")
 	c.completeQueueFlag(cmd)
@@ -108,6 +110,8 @@ type runOptions struct {
 	wait, tail, verbose        bool
 	memoize, edit, interactive bool
 	afterSortKey               string
+	// upload is a directory to send; empty for none.
+	upload string
 }
 
 // addWaitFlags adds the flags of commands that make runs (bundle_cli.py: WAIT_ARGUMENTS).
@@ -135,6 +139,13 @@ func (c *cli) createRun(ctx context.Context, worksheet string, specs []string, c
 	if m.String("name") == "" {
 		m["name"] = defaultName(codalab.TypeRun, command)
 	}
+	src, err := c.readSource(ctx, o.upload)
+	if err == nil {
+		err = src.checkKeys(targets)
+	}
+	if err != nil {
+		return err
+	}
 	if err := c.checkNew(ctx, codalab.TypeRun, m, o.edit); err != nil {
 		return err
 	}
@@ -146,17 +157,22 @@ func (c *cli) createRun(ctx context.Context, worksheet string, specs []string, c
 	if err != nil {
 		return orPercentHint(err, typed)
 	}
+	sent, err := src.sent(ctx, at, uuid)
+	if err != nil {
+		return err
+	}
+	withTags(m, sent.tags)
 	return c.startRun(ctx, at, client.NewBundle{
 		Worksheet: uuid, Type: codalab.TypeRun, AfterSortKey: o.afterSortKey,
-		Command: command, Metadata: m, Dependencies: deps,
-	}, o)
+		Command: command, Metadata: m, Dependencies: append(deps, sent.deps...),
+	}, o, sent.uuid)
 }
 
 // startRun makes a run, or finds the same one if --memoize asks for that, prints its uuid, and waits for it if -W or -t
-// asks for that.
-func (c *cli) startRun(ctx context.Context, at *workspace, b client.NewBundle, o runOptions) error {
+// asks for that. uploaded is the bundle of the run's directory, if it has one.
+func (c *cli) startRun(ctx context.Context, at *workspace, b client.NewBundle, o runOptions, uploaded string) error {
 	if o.memoize {
-		if done, err := c.memoized(ctx, at, b.Worksheet, b.Command, b.Dependencies); done || err != nil {
+		if done, err := c.memoized(ctx, at, b, uploaded); done || err != nil {
 			return err
 		}
 	}
@@ -165,25 +181,33 @@ func (c *cli) startRun(ctx context.Context, at *workspace, b client.NewBundle, o
 		return err
 	}
 	if !c.asJSON || !o.wait && !o.tail {
-		if err := c.printUUID(run); err != nil {
+		if err := c.printRun(run, uploaded); err != nil {
 			return err
 		}
 	}
 	return c.waitForRun(ctx, at, run, o)
 }
 
+// printRun prints the uuid of a run, in JSON with that of its uploaded directory.
+func (c *cli) printRun(run, uploaded string) error {
+	return c.printResult(struct {
+		UUID   string `json:"uuid"`
+		Upload string `json:"upload,omitempty"`
+	}{run, uploaded}, "%s", run)
+}
+
 // memoized shows the newest run of the same command on the same dependencies on the worksheet, and
 // reports whether there is one.
-func (c *cli) memoized(ctx context.Context, at *workspace, worksheet, command string, deps []codalab.Dependency) (bool, error) {
-	same, err := at.SameRuns(ctx, command, deps)
+func (c *cli) memoized(ctx context.Context, at *workspace, b client.NewBundle, uploaded string) (bool, error) {
+	same, err := at.SameRuns(ctx, b.Command, b.Dependencies)
 	if err != nil || len(same) == 0 {
 		return false, err
 	}
 	newest := same[len(same)-1].UUID
-	if err := c.printUUID(newest); err != nil {
+	if err := c.printRun(newest, uploaded); err != nil {
 		return true, err
 	}
-	return true, at.AddItems(ctx, worksheet, []client.Item{bundleItem(newest)}, false)
+	return true, at.AddItems(ctx, b.Worksheet, []client.Item{bundleItem(newest)}, false)
 }
 
 // waitForRun waits for a new run if -W or -t asks for it (bundle_cli.py: wait). Unlike

@@ -212,7 +212,7 @@ func (v *sweepVerbs) add(ctx context.Context, s *sweep) error {
 	if err != nil {
 		return v.unfinishedSweep(ctx, s, false, err)
 	}
-	return v.printSweepMade(s, made, len(members))
+	return v.printSweepMade(s, made, len(members), "")
 }
 
 // extend adds a grid to the definition of a sweep, and returns its members. Settings that the flags do not name have all

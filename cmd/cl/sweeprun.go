@@ -42,21 +42,16 @@ func (c *cli) createSweep(ctx context.Context, worksheet string, specs []string,
 	if err != nil {
 		return err
 	}
-	members, err := definition.members()
+	src, err := c.readSource(ctx, o.upload)
+	if err == nil {
+		err = src.checkKeys(targets)
+	}
 	if err != nil {
 		return err
 	}
-	for i, member := range members { // all are checked before anything is made
-		run, err := definition.run(member)
-		if err != nil {
-			return err
-		}
-		if err := checkRequests(run.Metadata); err != nil {
-			return err
-		}
-		if i == 0 {
-			c.warnOfSmallRequests(run.Metadata)
-		}
+	members, err := c.checkedMembers(definition)
+	if err != nil {
+		return err
 	}
 	at, sheet, err := c.openWorksheet(ctx, worksheet)
 	if err != nil {
@@ -75,6 +70,12 @@ func (c *cli) createSweep(ctx context.Context, worksheet string, specs []string,
 	if definition.Dependencies, err = at.dependencies(ctx, targets); err != nil {
 		return err
 	}
+	sent, err := src.sent(ctx, at, sheet)
+	if err != nil {
+		return err
+	}
+	withTags(definition.Metadata, sent.tags)
+	definition.Dependencies = append(definition.Dependencies, sent.deps...)
 	s, created, err := c.beginSweep(ctx, at, parent, definition, f)
 	if err != nil {
 		return err
@@ -88,12 +89,33 @@ func (c *cli) createSweep(ctx context.Context, worksheet string, specs []string,
 	}
 	c.noteSweepReaders(ctx, s, made)
 	if !c.asJSON || !o.wait { // the end of the wait is one value of JSON
-		err = c.printSweepMade(s, made, len(members))
+		err = c.printSweepMade(s, made, len(members), sent.uuid)
 	}
 	if err != nil || !o.wait {
 		return err
 	}
 	return c.waitForSweep(ctx, s)
+}
+
+// checkedMembers returns the members of a new sweep, after checking the run of each.
+func (c *cli) checkedMembers(d sweepDefinition) ([]grid.Member, error) {
+	members, err := d.members()
+	if err != nil {
+		return nil, err
+	}
+	for i, member := range members {
+		run, err := d.run(member)
+		if err != nil {
+			return nil, err
+		}
+		if err := checkRequests(run.Metadata); err != nil {
+			return nil, err
+		}
+		if i == 0 {
+			c.warnOfSmallRequests(run.Metadata)
+		}
+	}
+	return members, nil
 }
 
 // defineSweep reads a sweep's definition from the command line, without its dependencies, which it returns by name.
@@ -311,11 +333,13 @@ type sweepMade struct {
 	Made  []string `json:"made"`
 	// Members is the number of members that were wanted. The others had runs already.
 	Members int `json:"members"`
+	// Upload is the bundle of the runs' directory, if they have one.
+	Upload string `json:"upload,omitempty"`
 }
 
 // printSweepMade prints the name of a sweep, and on a terminal what was made.
-func (c *cli) printSweepMade(s *sweep, made []client.BundleInfo, members int) error {
-	result := sweepMade{Sweep: s.sheet.Name, UUID: s.sheet.UUID, Made: []string{}, Members: members}
+func (c *cli) printSweepMade(s *sweep, made []client.BundleInfo, members int, uploaded string) error {
+	result := sweepMade{Sweep: s.sheet.Name, UUID: s.sheet.UUID, Made: []string{}, Members: members, Upload: uploaded}
 	for _, b := range made {
 		result.Made = append(result.Made, b.UUID)
 	}
