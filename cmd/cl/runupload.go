@@ -198,7 +198,6 @@ func (s *source) difference() string {
 
 func (s *source) digest(ctx context.Context) (string, error) {
 	p := s.progress("Read", s.tree.Bytes())
-	p.files = int64(len(s.tree.Files))
 	defer p.end()
 	digest, err := s.tree.Digest(ctx, s.difference(), p.add)
 	if err != nil {
