@@ -226,6 +226,9 @@ func routeRows() []row {
 		{"POST /worksheets/{uuid}/raw", [5]int{login, no, no, none, none}, func(s subject) (string, any) { return "/worksheets/" + s.sheet + "/raw", "x" }},
 		{"PUT /worksheets/{uuid}/raw", [5]int{login, no, no, none, none}, func(s subject) (string, any) { return "/worksheets/" + s.sheet + "/raw", "x" }},
 
+		{"GET /notices", users, at("/notices", nil)},
+		{"POST /notices", [5]int{login, no, no, no, no}, func(s subject) (string, any) { return "/notices", notice(s.run) }}, // see TestMail…
+		{"DELETE /notices", [5]int{login, missing, missing, missing, missing}, at("/notices", deletion("notices", "0x1"))},
 		{"GET /secrets", users, at("/secrets", nil)},
 		{"POST /secrets", users, at("/secrets", setSecret("x", "A"))},
 		{"DELETE /secrets", [5]int{login, missing, missing, missing, missing}, at("/secrets", deletion("secrets", "B"))},                                             // see TestSecret…

@@ -14,7 +14,7 @@ import (
 func (s *Server) routes() []rest.Route {
 	var all []rest.Route
 	for _, some := range [][]rest.Route{
-		s.accounts.Routes(), s.worksheets.Routes(), s.bundles.Routes(), s.contents.Routes(), s.checkIns.Routes(), s.signIns.Routes(), s.secrets.Routes(), s.queues.Routes(), s.workerCodeRoutes(),
+		s.accounts.Routes(), s.worksheets.Routes(), s.bundles.Routes(), s.contents.Routes(), s.checkIns.Routes(), s.signIns.Routes(), s.secrets.Routes(), s.queues.Routes(), s.notices.Routes(), s.workerCodeRoutes(),
 	} {
 		all = append(all, some...)
 	}

@@ -20,6 +20,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/contents"
 	"github.com/cl-slurm/cl-slurm/server/failures"
 	"github.com/cl-slurm/cl-slurm/server/hub"
+	"github.com/cl-slurm/cl-slurm/server/mail"
+	"github.com/cl-slurm/cl-slurm/server/notices"
 	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/queues"
 	"github.com/cl-slurm/cl-slurm/server/rest"
@@ -81,6 +83,8 @@ type Config struct {
 	// SecretsKey is the path of the file with the key of users' secrets, which the first secret makes. Default: a file
 	// in the store's directory.
 	SecretsKey string
+	// Mail is the SMTP server by which users are told that bundles have ended; the zero value for none.
+	Mail mail.Options
 }
 
 func (c Config) withDefaults() Config {
@@ -111,6 +115,7 @@ type Server struct {
 	signIns    *signin.SignIns
 	secrets    *secrets.Secrets
 	queues     *queues.Queues
+	notices    *notices.Notices
 	sso        *sso.SSO // nil without a provider
 	scheduler  *schedule.Scheduler
 	values     *values.Indexer
@@ -167,6 +172,7 @@ func New(c Config) *Server {
 	})
 	s.secrets = secrets.New(secrets.Config{Now: c.Now, Store: c.Store, Vault: &vault.Vault{Path: c.SecretsKey}})
 	s.queues = queues.New(queues.Config{Log: c.Log, Now: c.Now, Store: c.Store, Hub: h, Site: c.Site})
+	s.notices = notices.New(notices.Config{Log: c.Log, Now: c.Now, Store: c.Store, Access: permitted, Mail: c.Mail})
 	s.bundles = bundles.New(bundles.Config{
 		Now: c.Now, Store: c.Store, Access: permitted, Contents: s.contents, Changed: changes.Add, TakeTurn: s.takeTurn,
 		CheckSecrets: s.secrets.Check, Outlook: s.queues.Outlook,
@@ -197,6 +203,7 @@ func (s *Server) Run(ctx context.Context) error {
 	g.Go(func() error { return s.scheduler.Run(within) })
 	g.Go(func() error { return s.queues.Run(within) })
 	g.Go(func() error { return s.values.Run(within) })
+	g.Go(func() error { return s.notices.Run(within) })
 	g.Go(func() error { s.countEntries(within); return nil })
 	err := g.Wait()
 	if ctx.Err() != nil { // PostgreSQL's error for a statement that ends with ctx is another one

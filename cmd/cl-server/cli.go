@@ -37,9 +37,9 @@ func run(ctx context.Context, p program.Process) error {
 	}
 	users.AddCommand(
 		userAddCommand(ctx, p), userListCommand(ctx, p), userPasswordCommand(ctx, p), userResetCommand(ctx, p), userSessionsCommand(ctx, p),
-		userQuotaCommand(ctx, p), userScopeCommand(ctx, p), userLinkCommand(ctx, p), userUnlinkCommand(ctx), userRemoveCommand(ctx, p),
+		userQuotaCommand(ctx, p), userEmailCommand(ctx, p), userScopeCommand(ctx, p), userLinkCommand(ctx, p), userUnlinkCommand(ctx), userRemoveCommand(ctx, p),
 	)
-	root.AddCommand(runCommand(ctx, p), users, tokenCommand(ctx, p), fsckCommand(ctx, p), backupCommand(ctx, p), restoreCommand(ctx, p), importCommand(ctx, p), secretsCommand(ctx, p))
+	root.AddCommand(runCommand(ctx, p), users, tokenCommand(ctx, p), fsckCommand(ctx, p), backupCommand(ctx, p), restoreCommand(ctx, p), importCommand(ctx, p), secretsCommand(ctx, p), mailCommand(ctx, p))
 	return root.ExecuteContext(ctx) //nolint:wrapcheck // the commands add the context
 }
 

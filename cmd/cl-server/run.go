@@ -25,6 +25,7 @@ type running struct {
 	at       dataLocation
 	web      web
 	provider provider
+	mail     mailFlags
 	limits   limitFlags
 	audit    auditFlags
 	format   *program.LogFormat
@@ -49,7 +50,10 @@ GET /metrics for Prometheus on an address of its own, without a login.
 
 With --oidc-issuer, users may sign in by a provider of OpenID Connect (cl login
 --sso). The provider has to know the address PUBLIC-URL/rest/sso/callback. Passwords
-stay possible.`,
+stay possible.
+
+With --mail-server, users may ask for a mail when their runs have ended (cl wait
+--notify mail). "cl-server mail" checks the server and its password.`,
 		RunE: func(*cobra.Command, []string) error {
 			if err := r.check(p); err != nil {
 				return program.Usage(err)
@@ -69,6 +73,7 @@ stay possible.`,
 	r.audit.flags(cmd)
 	r.limits.flags(cmd.Flags())
 	r.provider.flags(cmd)
+	r.mail.flags(cmd.Flags())
 	siteFlags(cmd.Flags(), &r.config)
 	f := cmd.Flags()
 	r.format = program.LogFormatFlag(f)
@@ -83,9 +88,13 @@ func (r *running) check(p program.Process) (err error) {
 	err = cmp.Or(r.web.check(), r.at.checkOwn(p), checkFlagFiles(p, map[string]string{
 		"--secrets-key": r.config.SecretsKey, "--audit-file": r.audit.file,
 		"--tls-cert": r.web.cert, "--tls-key": r.web.key, "--oidc-client-secret-file": r.provider.secretFile,
+		"--mail-password-file": r.mail.passwordFile,
 	}))
 	if err == nil {
 		r.config.SSO, err = r.provider.options()
+	}
+	if err == nil {
+		r.config.Mail, err = r.mail.options()
 	}
 	return err
 }

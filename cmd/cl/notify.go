@@ -26,9 +26,15 @@ import (
 const (
 	byTerminal = "terminal"
 	byWebhook  = "webhook"
+	byMail     = "mail"
 )
 
-func waysToNotify() []string { return []string{byTerminal, byWebhook} }
+func waysToNotify() []string { return []string{byTerminal, byWebhook, byMail} }
+
+// inWords is a list of alternatives.
+func inWords(list []string) string {
+	return strings.Join(list[:len(list)-1], ", ") + " or " + list[len(list)-1]
+}
 
 const notifyHelp = `--notify tells you when the wait is over, besides what cl prints. It may be repeated:
 
@@ -36,11 +42,13 @@ const notifyHelp = `--notify tells you when the wait is over, besides what cl pr
                       the sequence OSC 9 or 777; in tmux with allow-passthrough on
   --notify webhook    a message {"text": …} to a Slack, Mattermost or Discord (URL/slack).
                       The URL is a secret: cl reads it from CL_NOTIFY_WEBHOOK, or from the
-                      file notify-webhook in ~/.codalab, which only you may read`
+                      file notify-webhook in ~/.codalab, which only you may read
+  --notify mail       a mail from the server when all have ended, also if your computer
+                      is off by then; see cl help notify`
 
 // notifyFlag adds --notify.
 func notifyFlag(cmd *cobra.Command, to *[]string) {
-	cmd.Flags().StringSliceVar(to, "notify", nil, "tell you at the end, `HOW`: "+strings.Join(waysToNotify(), " or "))
+	cmd.Flags().StringSliceVar(to, "notify", nil, "tell you at the end, `HOW`: "+inWords(waysToNotify()))
 	_ = cmd.RegisterFlagCompletionFunc("notify", completeWords(waysToNotify()...)) // the flag is there
 }
 
@@ -50,6 +58,8 @@ type notifier struct {
 	waited string
 	screen io.Writer
 	hook   *notify.Webhook
+	// mail lets the server send a mail.
+	mail bool
 }
 
 // notifier returns the one for some ways. It fails before the wait for what cannot work.
@@ -68,8 +78,10 @@ func (c *cli) notifier(ways, specs []string) (n notifier, err error) {
 			if n.hook, err = c.webhook(); err != nil {
 				return n, err
 			}
+		case byMail:
+			n.mail = true
 		default:
-			return n, refusef("--notify %s: want %s%s", termtext.OneLine(way), strings.Join(waysToNotify(), " or "),
+			return n, refusef("--notify %s: want %s%s", termtext.OneLine(way), inWords(waysToNotify()),
 				argparse.DidYouMean("", argparse.Nearest(way, waysToNotify())))
 		}
 	}

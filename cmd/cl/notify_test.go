@@ -106,7 +106,7 @@ func TestFailureToNotifyIsSaidAndKeepsTheExitCode(t *testing.T) {
 
 func TestWhatCannotNotifyIsRefusedBeforeTheWait(t *testing.T) {
 	t.Parallel()
-	refused(t, []string{"wait", "a", "--notify", "fax"}, "--notify fax: want terminal or webhook")
+	refused(t, []string{"wait", "a", "--notify", "fax"}, "--notify fax: want terminal, webhook or mail")
 	refused(t, []string{"wait", "a", "--notify", "webhok"}, ": did you mean webhook?")
 	refused(t, []string{"wait", "a", "--notify", "terminal"}, "--notify terminal needs a terminal")
 	refused(t, []string{"wait", "a", "--notify", "terminal,webhook"}, "--notify terminal needs a terminal")

@@ -37,7 +37,7 @@ type transferSite struct {
 }
 
 // newTransferSite serves a user with this disk quota.
-func newTransferSite(t *testing.T, quota int64) *transferSite {
+func newTransferSite(t *testing.T, quota int64, change ...func(*server.Config)) *transferSite {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	data, err := store.Open(ctx, t.TempDir())
@@ -53,9 +53,13 @@ func newTransferSite(t *testing.T, quota int64) *transferSite {
 		t.Fatal(err)
 	}
 	s := &transferSite{dir: t.TempDir(), now: time.Now}
-	product := server.New(server.Config{
+	config := server.Config{
 		Store: data, Now: time.Now, PasswordCost: cost, FetchPrivate: outbound.Places{Hosts: []string{"127.0.0.1"}},
-	})
+	}
+	for _, c := range change {
+		c(&config)
+	}
+	product := server.New(config)
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = product.Run(ctx) }()
 	next := product.Handler()

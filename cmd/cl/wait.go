@@ -80,6 +80,9 @@ func (c *cli) waitCommand() *cobra.Command {
 		if o.notify, err = c.notifier(ways, args); err != nil {
 			return err
 		}
+		if o.notify.mail && (o.any || o.firstFailure) {
+			return refusef("the mail comes when all bundles have ended: leave out --any and --first-failure, or use --notify webhook")
+		}
 		return c.waitFor(cmd.Context(), *worksheet, specs, o)
 	}
 	cmd.ValidArgsFunction = c.completeBundles
@@ -94,6 +97,9 @@ func (c *cli) waitFor(ctx context.Context, worksheet string, specs []string, o w
 	}
 	if !o.tail && one.subpath == "" || len(specs) > 1 {
 		at, uuids, err := c.bundlesAndSweeps(ctx, worksheet, specs, anyRun)
+		if err == nil {
+			err = c.registerMail(ctx, at, o, uuids)
+		}
 		switch {
 		case err != nil:
 			return err
@@ -103,6 +109,9 @@ func (c *cli) waitFor(ctx context.Context, worksheet string, specs []string, o w
 		return c.waitForOne(ctx, at, codalab.Target{BundleUUID: uuids[0]}, o)
 	}
 	at, target, err := c.target(ctx, worksheet, specs[0])
+	if err == nil {
+		err = c.registerMail(ctx, at, o, []string{target.BundleUUID})
+	}
 	if err != nil {
 		return err
 	}

@@ -60,6 +60,8 @@ func (s *scene) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(map[string]any{"access_token": "t", "expires_in": 3600, "token_type": "Bearer"})
 	case "/rest/worksheets":
 		answer(map[string]any{"data": []any{map[string]any{"type": "worksheets", "id": someUUID, "attributes": map[string]any{"uuid": someUUID, "name": "home-anna"}}}})
+	case "/rest/notices":
+		http.Error(w, "Not found: '/notices'", http.StatusNotFound)
 	case "/rest/bundles":
 		defer func() { s.calls++ }()
 		specs := r.URL.Query()["specs"]

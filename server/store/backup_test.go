@@ -104,6 +104,8 @@ func populate(t *testing.T, s *store.Store) store.Bundle {
 	child.Dependencies = []codalab.Dependency{{ChildUUID: child.UUID, ChildPath: "in", ParentUUID: parent.UUID}}
 	by := store.WithRecord(ctx, &store.Record{UserID: me, UserName: "me", At: now})
 	must(t, s.CreateBundle(by, child, "0xw"))
+	_, err = s.AddNotice(ctx, store.Notice{ID: "n", UserID: me, Made: store.Time{Time: now}}, []string{child.UUID}, store.NoticeBounds{Waiting: 1, InTime: 1})
+	must(t, err)
 	must(t, s.DeleteBundles(ctx, []string{gone.UUID}, store.Time{Time: now}, func(store.Bundle) error { return nil }))
 	tree, err := s.NewUpload(child.UUID)
 	must(t, err)
