@@ -75,20 +75,25 @@ func (c *cli) onTerminal(t table, bundles []client.BundleInfo) table {
 
 // printPainted prints the lines of cl info, with the colour of a bundle's state.
 func (c *cli) printPainted(lines []string, state codalab.State) error {
-	text := strings.Join(lines, "\n")
 	p := c.palette(c.Stdout)
 	if !p {
-		return c.print(text)
+		return c.print(strings.Join(lines, "\n"))
 	}
-	const heading = ": "
-	for i, line := range lines {
-		lines[i] = termtext.Escape(line)
-		if before, after, ok := strings.Cut(lines[i], heading); ok && strings.TrimSpace(before) == "state" {
-			lines[i] = before + heading + p.State(state, after)
-		}
-	}
-	if _, err := io.WriteString(termtext.Raw(c.Stdout), strings.Join(lines, "\n")+"\n"); err != nil {
+	if _, err := io.WriteString(termtext.Raw(c.Stdout), strings.Join(painted(lines, state, p), "\n")+"\n"); err != nil {
 		return fmt.Errorf("write output: %w", err)
 	}
 	return nil
+}
+
+// painted escapes the lines of cl info, and paints the state of the bundle.
+func painted(lines []string, state codalab.State, p colour.Palette) []string {
+	const heading = ": "
+	out := make([]string, len(lines))
+	for i, line := range lines {
+		out[i] = termtext.Escape(line)
+		if before, after, ok := strings.Cut(out[i], heading); ok && strings.TrimSpace(before) == "state" {
+			out[i] = before + heading + p.State(state, after)
+		}
+	}
+	return out
 }

@@ -21,6 +21,10 @@ With -f, print the values of these fields, separated by tabs, on a line for
 each bundle. A field that begins with a slash is a file, or a value in it:
   cl info -f state,exitcode,failure_message ^
   cl info -f name,/stats.json:test/error ^1-5
+
+With --watch, show it anew on the terminal until Ctrl-C. Without a terminal, or with
+--json, print each change.
+
 cl help fields lists the fields.`
 
 // infoCommand is bundle_cli.py: do_info_command.
@@ -39,6 +43,7 @@ func (c *cli) infoCommand() *cobra.Command {
 	_ = cmd.RegisterFlagCompletionFunc("field", completeFields) // the flag is there
 	cmd.Flags().BoolVarP(&o.raw, "raw", "r", false, "print numbers and times unformatted, and also empty fields")
 	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "also print children, worksheets, permissions and contents")
+	cmd.Flags().BoolVar(&o.watch, "watch", false, "show it anew on the terminal until Ctrl-C; elsewhere print each change")
 	cmd.Flags().BoolVar(&o.history, "history", false, "print who made, shared, changed and killed the bundles, if you may change them")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return c.showBundles(cmd.Context(), *worksheet, args, o)
@@ -51,15 +56,19 @@ type infoOptions struct {
 	fields       string
 	raw, verbose bool
 	history      bool
+	watch        bool
 }
 
 // showBundles shows the bundles that specs name.
 func (c *cli) showBundles(ctx context.Context, worksheet string, specs []string, o infoOptions) error {
 	if o.history {
-		if o.fields != "" || o.raw || o.verbose {
-			return refusef("--history is printed alone: leave out -f, -r and -v")
+		if o.fields != "" || o.raw || o.verbose || o.watch {
+			return refusef("--history is printed alone: leave out -f, -r, -v and --watch")
 		}
 		return c.showHistories(ctx, worksheet, specs)
+	}
+	if o.watch && o.verbose {
+		return refusef("--watch shows how bundles change, and not their contents: leave out -v")
 	}
 	if o.fields != "" {
 		if _, err := readFields(o.fields); err != nil {
@@ -82,6 +91,9 @@ func (c *cli) showBundles(ctx context.Context, worksheet string, specs []string,
 		if at, specs, err = c.bundleUUIDs(ctx, worksheet, specs); err != nil {
 			return orFileHint(err, typed)
 		}
+	}
+	if o.watch {
+		return c.watchInfo(ctx, at, specs, o)
 	}
 	return c.printBundles(ctx, at, specs, o)
 }
@@ -110,21 +122,9 @@ func twoSlashes(spec string) string {
 }
 
 func (c *cli) printBundles(ctx context.Context, at *workspace, specs []string, o infoOptions) error {
-	include := []string{client.IncludeOwner}
-	if o.fields == "" {
-		include = append(include, client.IncludePermissions)
-	}
-	var fields []string
-	var err error
-	if o.fields != "" {
-		if fields, err = readFields(o.fields); err != nil {
-			return err
-		}
-	}
-	for _, more := range []string{client.IncludeChildren, client.IncludePermissions, client.IncludeWorksheets} {
-		if (o.verbose || c.asJSON || slices.Contains(fields, more)) && !slices.Contains(include, more) {
-			include = append(include, more)
-		}
+	fields, include, err := c.infoFields(o)
+	if err != nil {
+		return err
 	}
 	sheet, err := at.worksheetUUID(ctx)
 	if err != nil {
@@ -156,6 +156,25 @@ func (c *cli) printBundles(ctx context.Context, at *workspace, specs []string, o
 	return nil
 }
 
+// infoFields returns the fields that the options name, if they do, and what else the server has to send for them.
+func (c *cli) infoFields(o infoOptions) (fields, include []string, err error) {
+	include = []string{client.IncludeOwner}
+	if o.fields == "" {
+		include = append(include, client.IncludePermissions)
+	}
+	if o.fields != "" {
+		if fields, err = readFields(o.fields); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, more := range []string{client.IncludeChildren, client.IncludePermissions, client.IncludeWorksheets} {
+		if (o.verbose || c.asJSON || slices.Contains(fields, more)) && !slices.Contains(include, more) {
+			include = append(include, more)
+		}
+	}
+	return fields, include, nil
+}
+
 func (c *cli) printFields(ctx context.Context, at *workspace, bundles []client.BundleInfo, fields []string) error {
 	values, err := at.fileValues(ctx, bundles, fields)
 	if err != nil {
@@ -165,19 +184,24 @@ func (c *cli) printFields(ctx context.Context, at *workspace, bundles []client.B
 		return c.printJSON(viewFields(bundles, fields, values))
 	}
 	for _, b := range bundles {
-		var line []string
-		for _, f := range fields {
-			if isFile(f) {
-				line = append(line, fileText(values[fileField{b.UUID, f}]))
-			} else {
-				line = append(line, formatTyped(f, codalab.Metadata{f: fieldOf(b, f)}))
-			}
-		}
-		if err := c.print(strings.Join(line, "\t")); err != nil {
+		if err := c.print(fieldLine(b, fields, values)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// fieldLine has the values of some fields of a bundle.
+func fieldLine(b client.BundleInfo, fields []string, values map[fileField]any) string {
+	var line []string
+	for _, f := range fields {
+		if isFile(f) {
+			line = append(line, fileText(values[fileField{b.UUID, f}]))
+		} else {
+			line = append(line, formatTyped(f, codalab.Metadata{f: fieldOf(b, f)}))
+		}
+	}
+	return strings.Join(line, "\t")
 }
 
 // printInfo prints a bundle (bundle_cli.py: print_basic_info), and more of it with -v.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -166,9 +167,9 @@ func (p *plotter) watch(ctx context.Context) error {
 	if !ok {
 		return refusef("--watch draws on a terminal, and this is none")
 	}
-	w := &watch{cli: p.cli, screen: t.Screen()}
-	err := p.redraw(ctx, w)
-	if e := w.screen.Close(); err == nil {
+	screen := t.Screen()
+	err := p.redraw(ctx, screen)
+	if e := screen.Close(); err == nil {
 		err = e
 	}
 	if err != nil {
@@ -177,35 +178,20 @@ func (p *plotter) watch(ctx context.Context) error {
 	return p.print()
 }
 
-func (p *plotter) redraw(ctx context.Context, w *watch) error {
-	server := outage{answered: p.Now()}
-	for failures := 0; ; {
-		asked := p.Now()
-		err := p.refresh(ctx)
-		now := p.Now()
-		switch {
-		case server.ends(err, now) && (ctx.Err() != nil || !server.known || !transient(err)):
-			return err
-		case err != nil:
-			failures++
-		default:
-			failures = 0
+func (p *plotter) redraw(ctx context.Context, screen *repaint.Screen) error {
+	err := p.watchLoop(ctx, screen, p.refresh, func(m moment) error {
+		width, height := screen.Size()
+		status := watchStatus(p.bundles, m, p.palette(p.Stdout).Faint)
+		err := screen.Show(append([]string{status}, p.chart(width, height-1, false).Lines()...))
+		if err == nil && !m.away && p.ended() {
+			return errWatched
 		}
-		show := func() error {
-			width, height := w.screen.Size()
-			status := watchStatus(p.bundles, p.Now(), server.answered, failures > 0, p.palette(p.Stdout).Faint)
-			return w.screen.Show(append([]string{status}, p.chart(width, height-1, false).Lines()...))
-		}
-		if err := show(); err != nil {
-			return err
-		}
-		if failures == 0 && p.ended() {
-			return nil
-		}
-		if err := w.rest(ctx, watchPause(now.Sub(asked), failures), show); err != nil {
-			return err
-		}
+		return err
+	})
+	if errors.Is(err, errWatched) {
+		return nil
 	}
+	return err
 }
 
 // refresh asks for the states of the bundles, and then reads what is new in their files. So a file is read to its end after

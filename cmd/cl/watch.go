@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -63,27 +64,46 @@ func (c *cli) watchBundles(ctx context.Context, l *listing, fields []string, loo
 }
 
 func (w *watch) run(ctx context.Context) error {
-	server := outage{answered: w.Now()}
 	var last listed
 	var t table
-	for {
-		asked := w.Now()
+	look := func(ctx context.Context) error {
 		found, fresh, err := w.ask(ctx)
-		now := w.Now()
-		switch {
-		case server.ends(err, now) && (ctx.Err() != nil || w.screen == nil || !server.known || !transient(err)):
-			return err
-		case err == nil:
+		if err == nil {
 			last, t = found, fresh
 		}
-		if w.screen == nil {
-			server.say(w.cli, err)
+		return err
+	}
+	return w.watchLoop(ctx, w.screen, look, func(m moment) error { return w.show(ctx, last, t, m) })
+}
+
+// moment is the state of a watch: the time, the time of the last answer, and whether the server is away since.
+type moment struct {
+	now, answered time.Time
+	away          bool
+}
+
+// errWatched ends a watch that has shown everything.
+var errWatched = errors.New("nothing more changes")
+
+// watchLoop looks again and again, and shows what the last look has found, until ctx ends or show fails. screen is nil where
+// there is no terminal.
+func (c *cli) watchLoop(ctx context.Context, screen *repaint.Screen, look func(context.Context) error, show func(moment) error) error {
+	server := outage{answered: c.Now()}
+	for {
+		asked := c.Now()
+		failure := look(ctx)
+		now := c.Now()
+		if server.ends(failure, now) && (ctx.Err() != nil || screen == nil || !server.known || !transient(failure)) {
+			return failure
 		}
-		draw := func() error { return w.show(ctx, last, t, w.Now(), server.answered, err != nil) }
+		if screen == nil {
+			server.say(c, failure)
+		}
+		draw := func() error { return show(moment{c.Now(), server.answered, failure != nil}) }
 		if err := draw(); err != nil {
 			return err
 		}
-		if err := w.rest(ctx, watchPause(now.Sub(asked), server.failures), draw); err != nil {
+		if err := rest(ctx, screen, watchPause(now.Sub(asked), server.failures), draw); err != nil {
 			return err
 		}
 	}
@@ -103,15 +123,15 @@ func (w *watch) ask(ctx context.Context) (listed, table, error) {
 const resizeEvery = 250 * time.Millisecond
 
 // rest pauses, and draws anew when the terminal has another size.
-func (w *watch) rest(ctx context.Context, d time.Duration, draw func() error) error {
-	if w.screen == nil {
+func rest(ctx context.Context, screen *repaint.Screen, d time.Duration, draw func() error) error {
+	if screen == nil {
 		return pause.For(ctx, d)
 	}
 	for ; d > 0; d -= resizeEvery {
 		if err := pause.For(ctx, min(d, resizeEvery)); err != nil {
 			return err
 		}
-		if w.screen.Resized() {
+		if screen.Resized() {
 			if err := draw(); err != nil {
 				return err
 			}
@@ -121,13 +141,13 @@ func (w *watch) rest(ctx context.Context, d time.Duration, draw func() error) er
 }
 
 // show shows the last answer of the server.
-func (w *watch) show(ctx context.Context, found listed, t table, now, answered time.Time, away bool) error {
+func (w *watch) show(ctx context.Context, found listed, t table, m moment) error {
 	switch {
 	case w.screen != nil:
-		status := watchStatus(found.bundles, now, answered, away, w.palette(w.Stdout).Faint)
+		status := watchStatus(found.bundles, m, w.palette(w.Stdout).Faint)
 		_, height := w.screen.Size()
 		return w.screen.Show(fitted(status, w.onTerminal(t, found.bundles), found.refs != nil, height))
-	case away:
+	case m.away:
 		return nil
 	case w.asJSON:
 		return w.printObjects(ctx, found)
@@ -136,14 +156,14 @@ func (w *watch) show(ctx context.Context, found listed, t table, now, answered t
 }
 
 // watchStatus is the line above a list that is watched.
-func watchStatus(bundles []client.BundleInfo, now, answered time.Time, away bool, faint func(string) string) string {
+func watchStatus(bundles []client.BundleInfo, m moment, faint func(string) string) string {
 	var t tally.Tally
 	for _, b := range bundles {
 		t.Add(b.State)
 	}
-	text := answered.Local().Format(time.TimeOnly) + "  " + t.String()
-	if away {
-		text = "The server has not answered for " + wholeSeconds(now.Sub(answered)) + ". At " + text
+	text := m.answered.Local().Format(time.TimeOnly) + "  " + t.String()
+	if m.away {
+		text = "The server has not answered for " + wholeSeconds(m.now.Sub(m.answered)) + ". At " + text
 	}
 	return faint(text)
 }
