@@ -327,18 +327,14 @@ func readBundle(r related, o codalab.Object) (BundleInfo, error) {
 	if info.UUID == "" {
 		info.UUID = o.ID
 	}
-	if owner, ok := o.Relationships["owner"].Link(); ok {
-		info.OwnerID = owner.ID
-		info.Owner = &codalab.User{ID: owner.ID}
-	}
-	if owner, ok := r.linked(o, "owner"); ok {
-		u, err := readUser(r, owner)
+	var err, err2, err3 error
+	if link, ok := o.Relationships["owner"].Link(); ok {
+		owner, err := r.user(link)
 		if err != nil {
 			return info, err
 		}
-		info.Owner = &u
+		info.OwnerID, info.Owner = link.ID, &owner
 	}
-	var err, err2, err3 error
 	info.Children, err = readAll(r, r.linkedList(o, IncludeChildren), readPlainBundle)
 	info.HostWorksheets, err2 = readAll(r, r.linkedList(o, IncludeWorksheets), readWorksheetName)
 	if _, told := o.Relationships[IncludePermissions]; told {

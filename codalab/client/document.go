@@ -77,7 +77,35 @@ func removal(kind string, ids []string) []codalab.Object {
 }
 
 // related holds the objects that a document includes.
-type related map[codalab.Link]codalab.Object
+type related struct {
+	objects map[codalab.Link]codalab.Object
+	// known are the users that were read already: thousands of bundles have a few owners.
+	known map[string]codalab.User
+}
+
+// newRelated returns the included objects of a document by their links.
+func newRelated(included []codalab.Object) related {
+	r := related{make(map[codalab.Link]codalab.Object, len(included)), map[string]codalab.User{}}
+	for _, o := range included {
+		r.objects[codalab.Link{Type: o.Type, ID: o.ID}] = o
+	}
+	return r
+}
+
+// user returns a linked user; only its id is set if the user is not included.
+func (r related) user(link codalab.Link) (codalab.User, error) {
+	u, known := r.known[link.ID]
+	if known {
+		return u, nil
+	}
+	u.ID = link.ID
+	var err error
+	if included, ok := r.objects[link]; ok {
+		u, err = readUser(r, included)
+	}
+	r.known[link.ID] = u
+	return u, err
+}
 
 // linked returns the included object that o's relationship links to, if there is one.
 func (r related) linked(o codalab.Object, relationship string) (codalab.Object, bool) {
@@ -85,7 +113,7 @@ func (r related) linked(o codalab.Object, relationship string) (codalab.Object, 
 	if !ok {
 		return codalab.Object{}, false
 	}
-	found, ok := r[link]
+	found, ok := r.objects[link]
 	return found, ok
 }
 
@@ -93,7 +121,7 @@ func (r related) linked(o codalab.Object, relationship string) (codalab.Object, 
 func (r related) linkedList(o codalab.Object, relationship string) []codalab.Object {
 	var list []codalab.Object
 	for _, link := range o.Relationships[relationship].Links() {
-		if found, ok := r[link]; ok {
+		if found, ok := r.objects[link]; ok {
 			list = append(list, found)
 		}
 	}
@@ -105,11 +133,7 @@ func decodeAll[T any](doc codalab.Document, read func(related, codalab.Object) (
 	if err != nil {
 		return nil, err
 	}
-	included := related{}
-	for _, o := range doc.Included {
-		included[codalab.Link{Type: o.Type, ID: o.ID}] = o
-	}
-	return readAll(included, objects, read)
+	return readAll(newRelated(doc.Included), objects, read)
 }
 
 func decodeOne[T any](doc codalab.Document, read func(related, codalab.Object) (T, error)) (T, error) {

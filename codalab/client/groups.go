@@ -76,10 +76,8 @@ func readGroup(r related, o codalab.Object) (Group, error) {
 	}
 	var err, err2, err3 error
 	if link, ok := o.Relationships["owner"].Link(); ok {
-		g.Owner = &codalab.User{ID: link.ID}
-		if owner, found := r.linked(o, "owner"); found {
-			*g.Owner, err = readUser(r, owner)
-		}
+		g.Owner = &codalab.User{}
+		*g.Owner, err = r.user(link)
 	}
 	g.Admins, err2 = r.users(o, "admins")
 	g.Members, err3 = r.users(o, "members")
@@ -91,12 +89,9 @@ func (r related) users(o codalab.Object, relationship string) ([]codalab.User, e
 	links := o.Relationships[relationship].Links()
 	users := make([]codalab.User, 0, len(links))
 	for _, link := range links {
-		u := codalab.User{ID: link.ID}
-		if found, ok := r[link]; ok {
-			var err error
-			if u, err = readUser(r, found); err != nil {
-				return nil, err
-			}
+		u, err := r.user(link)
+		if err != nil {
+			return nil, err
 		}
 		users = append(users, u)
 	}

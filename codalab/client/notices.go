@@ -21,7 +21,7 @@ func (c *Client) Notify(ctx context.Context, uuids ...string) (codalab.Notice, e
 	if err != nil || len(made) != 1 {
 		return codalab.Notice{}, errors.Join(err, errors.New("notify: the answer is no notice"))
 	}
-	return readNotice(nil, made[0])
+	return readNotice(related{}, made[0])
 }
 
 // Notices returns the user's notices whose mail was not sent yet, the oldest first.

@@ -22,11 +22,32 @@ const least = 8
 const gap = 2
 
 // Width returns the number of columns in which a terminal shows a text. The text may be painted.
-func Width(text string) int { return ansi.StringWidth(text) }
+func Width(text string) int {
+	if isPlain(text) {
+		return len(text)
+	}
+	return ansi.StringWidth(text)
+}
+
+// isPlain reports whether a text has printable ASCII characters alone, of which each has a column. Most texts do, and finding
+// the graphemes of others takes most of the time of a long table.
+func isPlain(text string) bool {
+	for i := range len(text) {
+		if text[i] < ' ' || text[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
 
 // Cut returns the beginning of a text that fits into width columns; an ellipsis is its end if something is left out.
 // Colours of a painted text end with it.
-func Cut(text string, width int) string { return ansi.Truncate(text, max(width, 0), "…") }
+func Cut(text string, width int) string {
+	if len(text) <= width && isPlain(text) {
+		return text
+	}
+	return ansi.Truncate(text, max(width, 0), "…")
+}
 
 // Column is a column of a table.
 type Column struct {
