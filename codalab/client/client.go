@@ -156,7 +156,9 @@ const idleFor = 1500 * time.Millisecond
 // streams.
 func newHTTP() *http.Client {
 	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}
+	const readSize = 128 << 10 // contents come with fewer reads than through the default of 4 KiB
 	return &http.Client{Transport: &http.Transport{
+		ReadBufferSize:        readSize,
 		Proxy:                 http.ProxyFromEnvironment,
 		DialContext:           dialer.DialContext,
 		ForceAttemptHTTP2:     true,
