@@ -20,7 +20,7 @@ type Unread struct {
 // null stands for none. It decodes each message by itself, so that a bad one does not spoil
 // the others. It fails only if the whole answer is not JSON as Python writes it.
 func ParseMessages(body []byte) ([]Message, []Unread, error) {
-	body = quoteNonNumbers(body)
+	body = QuoteNonNumbers(body)
 	var list []json.RawMessage
 	if err := json.Unmarshal(body, &list); err != nil {
 		var one json.RawMessage

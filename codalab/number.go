@@ -88,9 +88,9 @@ func readNumbers(fields ...field) error {
 	return nil
 }
 
-// quoteNonNumbers quotes NaN, Infinity and -Infinity. Python writes them for floats, but they
+// QuoteNonNumbers quotes NaN, Infinity and -Infinity. Python writes them for floats, but they
 // are not JSON, and encoding/json would refuse the whole answer.
-func quoteNonNumbers(body []byte) []byte {
+func QuoteNonNumbers(body []byte) []byte {
 	if json.Valid(body) {
 		return body
 	}

@@ -72,7 +72,7 @@ func DecodePython(data []byte) (any, error) {
 	if err == nil {
 		return value, nil
 	}
-	return DecodeExact(quoteNonNumbers(data))
+	return DecodeExact(QuoteNonNumbers(data))
 }
 
 // PythonStr returns Python's str() of a JSON value. Scripts compare CodaLab's output with these texts.

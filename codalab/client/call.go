@@ -75,7 +75,11 @@ func (c *Client) do(ctx context.Context, in call, out any) error {
 		*raw = body
 		return nil
 	}
-	if err := json.Unmarshal(body, out); err != nil {
+	err = json.Unmarshal(body, out)
+	if err != nil { // most often none
+		err = json.Unmarshal(codalab.QuoteNonNumbers(body), out)
+	}
+	if err != nil {
 		return c.noServer(in, resp.StatusCode, err)
 	}
 	return nil

@@ -347,3 +347,17 @@ func TestUnreadMessagesAreLoggedUnknownTypesOnce(t *testing.T) {
 		t.Errorf("the unreadable message was logged %d times:\n%s", n, &log)
 	}
 }
+
+// CodaLab's own server answers as Python's json module writes: a NaN in one file must not hide the values of all others.
+// The answer is one of a server 1.7.3.
+func TestAnswerWithNaNIsRead(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		say(w, "%s", `{"data": [NaN, null, 0.50, -Infinity, "NaN, too"], "meta": {"version": "1.7.3"}}`)
+	})
+	values, err := s.client(t, nil).FileValues(t.Context(), make([]codalab.FileQuery, 5))
+	if got := fmt.Sprintf("%v", values); err != nil || got != "[NaN <nil> 0.50 -Infinity NaN, too]" {
+		t.Errorf("%s, %v", got, err)
+	}
+}
