@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
 const bestHelp = `Print the ready bundles with the best value in a result file, uuid first.
@@ -87,6 +89,9 @@ func (c *cli) best(ctx context.Context, o bestOptions, specs []string, value str
 	if err != nil {
 		return err
 	}
+	if len(all) == 0 {
+		return refusef("There is no bundle to choose from")
+	}
 	ended := slices.DeleteFunc(slices.Clone(all), func(b client.BundleInfo) bool { return !o.all && b.State != codalab.StateReady })
 	values, err := at.fileValues(ctx, ended, []string{value})
 	if err != nil {
@@ -98,13 +103,13 @@ func (c *cli) best(ctx context.Context, o bestOptions, specs []string, value str
 		return number == nil
 	})
 	if len(found) == 0 {
-		return refusef("None of %d bundles, of which %d count, has a number at %s", len(all), len(ended), value)
+		return refusef("None of %s has a number at %s: %s", termtext.Count(int64(len(all)), "bundle"), value, uncounted(len(all)-len(ended), ended, of))
 	}
 	lowest := o.lowest(value)
 	sortBest(found, lowest, of)
 	c.noteBest(found, lowest, o, of)
 	if left := len(all) - len(found); left > 0 {
-		c.warn("%d of %d bundles are left out: they are not ready, or have no number there.", left, len(all))
+		c.warn("%d of %d bundles are left out: %s.", left, len(all), uncounted(len(all)-len(ended), ended, of))
 	}
 	shown := found[:min(o.top, len(found))]
 	if c.asJSON && !o.uuidOnly {
@@ -129,6 +134,32 @@ func (c *cli) best(ctx context.Context, o bestOptions, specs []string, value str
 		}
 	}
 	return t.print(c.Stdout)
+}
+
+// uncounted tells why bundles do not count: so many that are not ready, and those that have ended without a number.
+func uncounted(unready int, ended []client.BundleInfo, of func(client.BundleInfo) any) string {
+	missing, wrong, first := 0, 0, ""
+	for _, b := range ended {
+		text, number, ok := codalab.ScalarValue(of(b))
+		switch {
+		case of(b) == nil:
+			missing++
+		case number == nil:
+			if wrong++; wrong == 1 && ok {
+				first = fmt.Sprintf(" (%.40q)", text)
+			}
+		}
+	}
+	var reasons []string
+	add := func(n int, text string) {
+		if n > 0 {
+			reasons = append(reasons, fmt.Sprint(n, " ", text))
+		}
+	}
+	add(unready, "not ready")
+	add(missing, "without a value there")
+	add(wrong, "with one that is no finite number"+first)
+	return strings.Join(reasons, ", ")
 }
 
 // candidates returns the bundles and the runs of sweeps that specs name, or those that keywords find; of no specs, those of

@@ -33,6 +33,8 @@ type cli struct {
 	state  *stateFile
 	// quiet forbids prompts and warnings, as shell completion needs.
 	quiet bool
+	// drawing is set while a command draws on the whole terminal, so that no other line comes there.
+	drawing bool
 	// warned has the warnings of servers that cl has printed.
 	warned []string
 	// fallback is the server if the user has chosen none; cl sets unchosen when it uses fallback.

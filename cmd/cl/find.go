@@ -19,7 +19,7 @@ import (
 const mostFound = 10_000
 
 // mostRead is the most bundles whose files cl reads for a search by values on a server that does not know values.
-const mostRead = 1_000
+const mostRead = mostFound
 
 // everything returns keywords with the bound of all matches, unless they have one.
 func everything(keywords []string) []string {

@@ -6,17 +6,11 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"sync"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/rows"
 )
-
-// readAtOnce is the number of files that cl reads at a time.
-const readAtOnce = 8
 
 // rowField is a field of a file of rows, such as /log.jsonl:-1:loss.
 type rowField struct{ path, key string }
@@ -26,43 +20,6 @@ func parseRowField(field string) (rowField, bool) {
 	file, inside, _ := strings.Cut(field, ":")
 	key, ok := strings.CutPrefix(inside, "-1:")
 	return rowField{strings.TrimPrefix(file, "/"), key}, ok && rows.KindOf(file) != 0
-}
-
-// lastRows reads the last rows of files of bundles, and adds the fields in them to values. A bundle without the file has
-// no value.
-func (w *workspace) lastRows(ctx context.Context, bundles []client.BundleInfo, fields []string, values map[fileField]any) error {
-	type file struct{ uuid, path string }
-	wanted := map[file][]string{}
-	for _, b := range bundles {
-		for _, f := range fields {
-			if r, ok := parseRowField(f); ok {
-				at := file{b.UUID, r.path}
-				wanted[at] = append(wanted[at], f)
-			}
-		}
-	}
-	if len(wanted) > mostRead {
-		return refusef("Last rows are read of at most %d files, and these are %d: choose fewer bundles, with .limit", mostRead, len(wanted))
-	}
-	var mu sync.Mutex
-	g, within := errgroup.WithContext(ctx)
-	g.SetLimit(readAtOnce)
-	for at, names := range wanted {
-		g.Go(func() error {
-			row, err := w.lastRow(within, codalab.Target{BundleUUID: at.uuid, Subpath: at.path})
-			if err != nil {
-				return err
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			for _, name := range names {
-				r, _ := parseRowField(name)
-				values[fileField{at.uuid, name}] = rows.Value(row, r.key)
-			}
-			return nil
-		})
-	}
-	return g.Wait()
 }
 
 // lastRow reads the last row of a file; nil if there is none.

@@ -96,6 +96,9 @@ func (c *cli) listBundles(ctx context.Context, worksheet string, keywords []stri
 	if err := c.print(found.heading); err != nil {
 		return err
 	}
+	if found.left > 0 {
+		c.warn("%d of %d bundles are left out: they have no value at %s.", found.left, found.left+len(found.bundles), strings.Join(sortedBy(keywords), " and "))
+	}
 	t, err := found.table(ctx, fields)
 	if err != nil {
 		return err
@@ -110,6 +113,20 @@ type listed struct {
 	bundles []client.BundleInfo
 	// refs are their positions on the worksheet, nil for those that a search has found.
 	refs []string
+	// left is the number of bundles of a worksheet that are left out because they lack the value to sort by.
+	left int
+}
+
+// sortedBy returns the values in files by which keywords sort; nil if they do more than that.
+func sortedBy(keywords []string) (values []string) {
+	for _, word := range keywords {
+		key, order, _ := strings.Cut(word, "=")
+		if !isFile(key) || order != ".sort" && order != ".sort-" {
+			return nil
+		}
+		values = append(values, key)
+	}
+	return values
 }
 
 // listed returns the bundles of a worksheet, or those that match keywords, with some keys of metadata.
@@ -132,6 +149,9 @@ func (c *cli) listed(ctx context.Context, worksheet string, keywords, keys []str
 	found.refs = []string{}
 	for _, b := range found.bundles {
 		found.refs = append(found.refs, refs[b.UUID])
+	}
+	if len(sortedBy(keywords)) > 0 {
+		found.left = len(refs) - len(found.bundles)
 	}
 	return found, err
 }
@@ -184,30 +204,6 @@ func (w *workspace) table(ctx context.Context, bundles []client.BundleInfo, fiel
 		t.rows = append(t.rows, row)
 	}
 	return t, nil
-}
-
-// fileField is a field of a bundle that is in one of its files.
-type fileField struct{ uuid, field string }
-
-// fileValues asks for all fields of bundles that are in files, with one call.
-func (w *workspace) fileValues(ctx context.Context, bundles []client.BundleInfo, fields []string) (map[fileField]any, error) {
-	var queries []codalab.FileQuery
-	for _, b := range bundles {
-		for _, f := range fields {
-			if _, isRow := parseRowField(f); isFile(f) && !isRow {
-				queries = append(queries, codalab.FileQuery{BundleUUID: b.UUID, Genpath: f})
-			}
-		}
-	}
-	values := map[fileField]any{}
-	if err := w.lastRows(ctx, bundles, fields, values); err != nil || len(queries) == 0 {
-		return values, err
-	}
-	found, err := w.FileValues(ctx, queries)
-	for i, v := range found {
-		values[fileField{queries[i].BundleUUID, queries[i].Genpath}] = v
-	}
-	return values, err
 }
 
 // fileText formats a value from a file; a missing value is empty.

@@ -92,7 +92,7 @@ func TestPlotOfTooManySeriesIsRefused(t *testing.T) {
 		t.Error(err)
 	}
 	p := newPlotter(&cli{}, nil, plotOptions{}, []plotValue{{"", "a.csv", "x"}, {"", "b.csv", "x"}})
-	if err := p.add(make([]client.BundleInfo, mostRead/2+1)); err == nil || !strings.Contains(err.Error(), "at most 500 bundles, and these are 501") {
+	if err := p.add(make([]client.BundleInfo, plotFiles/2+1)); err == nil || !strings.Contains(err.Error(), "at most 500 bundles, and these are 501") {
 		t.Errorf("files without end: %v", err)
 	}
 }

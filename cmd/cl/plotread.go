@@ -15,6 +15,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/rows"
 )
 
+// plotFiles is the most files that are read: each has points of its own in memory.
+const plotFiles = 1_000
+
 // plotMost is the number of series of a drawing.
 const plotMost = plot.MostSeries
 
@@ -75,8 +78,8 @@ func (p *plotter) paths() (paths []string) {
 // add adds the files of bundles.
 func (p *plotter) add(bundles []client.BundleInfo) error {
 	p.bundles = bundles
-	if n := len(bundles) * len(p.paths()); n > mostRead {
-		return refusef("Files are read of at most %d bundles, and these are %d: choose fewer", mostRead/len(p.paths()), len(bundles))
+	if n := len(bundles) * len(p.paths()); n > plotFiles {
+		return refusef("Files are read of at most %d bundles, and these are %d: choose fewer", plotFiles/len(p.paths()), len(bundles))
 	}
 	for _, b := range bundles {
 		for _, path := range p.paths() {

@@ -154,6 +154,7 @@ type workspace struct {
 	*client.Client
 	// spec names the worksheet, relative to base. worksheetUUID replaces it by the uuid.
 	spec, base string
+	owner      *cli
 }
 
 // workspace returns the workspace of a spec, [ADDRESS::]WORKSHEET; empty and "." mean the
@@ -177,7 +178,7 @@ func (c *cli) workspace(spec string) (*workspace, error) {
 	if name == "" || name == "." {
 		name = cmp.Or(current.Worksheet, client.HomeWorksheet)
 	}
-	return &workspace{Client: api, spec: name, base: current.Worksheet}, nil
+	return &workspace{Client: api, spec: name, base: current.Worksheet, owner: c}, nil
 }
 
 // onWorksheet returns a workspace on the same server; the same one if spec is empty.
@@ -185,7 +186,7 @@ func (w *workspace) onWorksheet(spec string) *workspace {
 	if spec == "" {
 		return w
 	}
-	return &workspace{Client: w.Client, spec: spec, base: w.base}
+	return &workspace{Client: w.Client, spec: spec, base: w.base, owner: w.owner}
 }
 
 // worksheetUUID returns the worksheet's uuid. It calls the server at its first use, unless

@@ -79,6 +79,7 @@ func (c *cli) top(ctx context.Context, worksheet string, args, fields []string) 
 	for i, f := range fields {
 		right[i] = f == "data_size" || f == "time" || isFile(f)
 	}
+	c.drawing = true
 	m := livetable.New(s.source(ctx), "cl top", fields, right, c.palette(c.Stdout))
 	_, err = tea.NewProgram(m,
 		tea.WithContext(ctx), tea.WithInput(c.Stdin), tea.WithOutput(termtext.Raw(c.Stdout)), tea.WithEnvironment(c.Environ),

@@ -54,7 +54,7 @@ func (c *cli) watchBundles(ctx context.Context, l *listing, fields []string, loo
 	}
 	w := &watch{cli: c, l: l, fields: fields, look: look}
 	if t, ok := repaint.OnTerminal(c.Stdout, c.Getenv); ok && !c.asJSON {
-		w.screen = t.Screen()
+		w.screen, c.drawing = t.Screen(), true
 	}
 	err := w.run(ctx)
 	if w.screen != nil {
