@@ -173,6 +173,8 @@ difference that is not in a table of theirs (`+"`cmd/cl/recorded_differences_tes
 - Sizes and times are also read as `+"`8GiB`, `1h30m` and `1:30:00`"+`, and sent as CodaLab writes them.
 - Options and words may come in any order.
 - A server that does not answer is exit code 3; CodaLab's cl prints a traceback.
+- `+"`cl best`, `diff`, `plot`, `du`, `sweep`, `top` and `doctor`"+` are of this cl alone, and work on CodaLab's own server, too.
+  `+"`cl diff`"+` has the exit codes of diff(1), in which 1 means that the bundles differ, and 2 trouble.
 
 | command | | |
 |---|---|---|

@@ -116,6 +116,9 @@ func (c *cli) diffSide(ctx context.Context, worksheet, spec string) (diffSide, e
 	if s.bundle.Type == codalab.TypePrivate {
 		return s, refusef("%s is a bundle that you may not read", spec)
 	}
+	if !s.bundle.State.Final() {
+		c.warn("%s has not ended: it is %s, and its files are those of now.", s.name(""), s.bundle.State)
+	}
 	info, err := at.ContentsInfo(ctx, target, diffLevels)
 	switch {
 	case isNotFound(err) && target.Subpath == "":
@@ -126,9 +129,6 @@ func (c *cli) diffSide(ctx context.Context, worksheet, spec string) (diffSide, e
 		s.base = *info.Resolved
 	}
 	s.tree = &info
-	if !s.bundle.State.Final() {
-		c.warn("%s has not ended: it is %s, and its files are those of now.", s.name(""), s.bundle.State)
-	}
 	return s, nil
 }
 
