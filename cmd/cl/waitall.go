@@ -93,7 +93,7 @@ func (g *groupWait) wait(ctx context.Context) error {
 		if err == nil && g.done() {
 			return nil
 		}
-		longest := max(maxPoll, pollShare*now.Sub(asked))
+		longest := min(max(maxPoll, pollShare*now.Sub(asked)), watchMost) // the computer may have slept during the poll
 		if err := pause.For(ctx, g.server.pause(min(max(now.Sub(begun)/10, minPoll), longest))); err != nil {
 			return err
 		}

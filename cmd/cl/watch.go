@@ -24,6 +24,8 @@ import (
 const (
 	watchEvery = time.Second
 	watchShare = 4
+	// watchMost bounds the pause, because a computer that sleeps during a look makes that look long.
+	watchMost = time.Minute
 )
 
 // watchPause is the pause after a look that took so long. failures is the number of looks in a row that have failed.
@@ -31,7 +33,7 @@ func watchPause(took time.Duration, failures int) time.Duration {
 	if failures > 0 {
 		return backoff.After(failures, firstRetry, mostRetry)
 	}
-	return max(watchEvery, watchShare*took)
+	return min(max(watchEvery, watchShare*took), watchMost)
 }
 
 // watch shows a list again and again.

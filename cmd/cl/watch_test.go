@@ -137,6 +137,7 @@ func TestWatchedListLeavesASlowServerAlone(t *testing.T) {
 		{time.Millisecond, 1, time.Second / 4},
 		{time.Millisecond, 4, 2 * time.Second},
 		{time.Millisecond, 100, 15 * time.Second},
+		{9 * time.Hour, 0, time.Minute}, // a laptop slept meanwhile
 	} {
 		if got := watchPause(test.took, test.failures); got != test.want {
 			t.Errorf("after %s and %d failures the pause is %s, want %s", test.took, test.failures, got, test.want)
