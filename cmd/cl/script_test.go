@@ -246,11 +246,12 @@ func as(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// staged waits until the server has staged a run, which it does in its own time.
+// staged waits until the server has staged a run that no worker takes, and has told why, which it does in its own time.
 func staged(ts *testscript.TestScript, _ bool, args []string) {
 	if !testenv.Poll(func() bool {
-		ts.Check(ts.Exec("cl", "info", "-f", "state", args[0]))
-		return ts.ReadFile("stdout") == "staged\n"
+		ts.Check(ts.Exec("cl", "info", "-f", "state,staged_status", args[0]))
+		state, reason, _ := strings.Cut(ts.ReadFile("stdout"), "\t")
+		return state == "staged" && reason != "<none>\n"
 	}) {
 		ts.Fatalf("%s is not staged", args[0])
 	}
