@@ -243,7 +243,7 @@ func (s *source) send(ctx context.Context, at *workspace, worksheet, digest stri
 	if err := u.checkQuota(ctx, at, size); err != nil {
 		return "", err
 	}
-	p := &payload{name: "contents.tar.gz", unpack: true, size: size, need: size, files: int64(len(s.tree.Files) + len(inputs) - 1)}
+	p := &payload{name: u.metadata.String("name") + ".tar.gz", unpack: true, size: size, need: size, files: int64(len(s.tree.Files) + len(inputs) - 1)}
 	p.open = func(ctx context.Context, progress *progress) (io.ReadCloser, error) {
 		return piped(func(w io.Writer) error { return s.pack(ctx, w, inputs, progress) }), nil
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/emersion/go-sasl"
 	"github.com/emersion/go-smtp"
 
+	"github.com/cl-slurm/cl-slurm/internal/background"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
@@ -84,8 +85,7 @@ func (s *Server) Restart() {
 	s.mu.Lock()
 	s.running = server
 	s.mu.Unlock()
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = server.Serve(listener) }()
+	ended := background.Go(func() { _ = server.Serve(listener) })
 	s.tb.Cleanup(func() { _ = server.Close(); <-ended })
 }
 
