@@ -2,12 +2,14 @@ package server_test
 
 import (
 	"net/http"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/emersion/go-smtp"
+	"github.com/jmoiron/sqlx"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/smtptest"
@@ -166,4 +168,55 @@ func TestMailComesWhenTheMailServerIsThereAgain(t *testing.T) {
 		again := s.call("alice", "POST", "/notices", notice(refused)).ok()
 		return again.value("data", 0, "attributes", "done") != nil && strings.Contains(again.body, "no such user")
 	})
+}
+
+// The store takes no writes after a mail was sent. The mail is sent once, and noted when the store takes writes again.
+func TestMailIsSentOnceThoughTheStoreCannotNoteIt(t *testing.T) {
+	t.Parallel()
+	post := smtptest.Start(t, smtptest.Options{StartTLS: true})
+	s := newSiteAt(t, t.TempDir(), "", mailsBy(post))
+	s.address("alice", "alice@example.org")
+	run := s.run("x", nil)
+	s.call("alice", "POST", "/notices", notice(run)).ok()
+	files, err := filepath.Glob(filepath.Join(s.dir, "*.db"))
+	must(t, err)
+	db, err := sqlx.Open("sqlite", "file:"+files[0]+"?_pragma=busy_timeout(60000)")
+	must(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	_, err = db.Exec(`CREATE TRIGGER broken BEFORE UPDATE ON notices BEGIN SELECT RAISE(ABORT, 'disk full'); END`)
+	must(t, err)
+	s.ends(run, codalab.StateReady, "")
+	post.Await(1)
+	_, err = db.Exec(`DROP TRIGGER broken`)
+	must(t, err)
+	testenv.Await(t, "a notice that is done", func() bool {
+		waiting, err := s.store.AnyNotice(t.Context())
+		return err == nil && !waiting
+	})
+	if n := len(post.Mails()); n != 1 {
+		t.Errorf("%d mails", n)
+	}
+}
+
+// A mail is given up, because its user has no address. When the user has one, the same wish is another one.
+func TestMailThatWasGivenUpCanBeAskedForAgain(t *testing.T) {
+	t.Parallel()
+	var later atomic.Int64
+	s, post := newMailSite(t, func(c *server.Config) {
+		c.Now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
+	})
+	run := s.run("x", nil)
+	s.call("alice", "POST", "/notices", notice(run)).ok()
+	s.address("alice", "")
+	s.ends(run, codalab.StateReady, "")
+	testenv.Await(t, "a mail that is given up", func() bool {
+		waiting, err := s.store.AnyNotice(t.Context())
+		return err == nil && !waiting
+	})
+	s.address("alice", "alice@example.org")
+	later.Store(int64(20 * time.Minute))
+	s.call("alice", "POST", "/notices", notice(run)).ok()
+	if m := post.Await(1); !strings.Contains(m.Text, run) {
+		t.Errorf("the mail is %+v", m)
+	}
 }

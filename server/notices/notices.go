@@ -37,10 +37,16 @@ type Notices struct {
 	config Config
 	// made has a reason to look for notices.
 	made chan struct{}
+	// unnoted are notices after a try that the store has not taken yet, by id. Only Run uses it.
+	unnoted map[string]store.Notice
+	// forgotten is the time of the last removal of old notices. Only Run uses it.
+	forgotten time.Time
 }
 
 // New returns Notices.
-func New(c Config) *Notices { return &Notices{c, make(chan struct{}, 1)} }
+func New(c Config) *Notices {
+	return &Notices{config: c, made: make(chan struct{}, 1), unnoted: map[string]store.Notice{}}
+}
 
 // Routes returns the routes for notices. CodaLab's own server has none of them.
 func (s *Notices) Routes() []rest.Route {
@@ -139,8 +145,9 @@ func (s *Notices) readable(r *http.Request, u store.User, uuids []string) error 
 	}
 	for _, uuid := range uuids {
 		if have[uuid] < store.PermissionRead {
-			_, err := s.config.Access.Readable(r.Context(), u, uuid)
-			return err
+			if _, err := s.config.Access.Readable(r.Context(), u, uuid); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

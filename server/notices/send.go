@@ -17,6 +17,9 @@ import (
 const (
 	lookEvery = time.Second
 	lookShare = 20
+	mostLook  = time.Minute // also if the clock jumped during the look
+	// forgetEvery is the least time between two removals of old notices, because each is a write.
+	forgetEvery = time.Hour
 )
 
 // The tries of a mail: the pauses double from firstPause to mostPause, and so take about three days.
@@ -36,14 +39,13 @@ func (s *Notices) Run(ctx context.Context) error {
 		return ctx.Err()
 	}
 	for {
-		begun := s.config.Now()
-		err := s.Pass(ctx)
+		took, err := s.pass(ctx)
 		failures.Log(ctx, s.config.Log, "send mails about bundles", err)
 		more, again := s.config.Store.AnyNotice(ctx)
 		failures.Log(ctx, s.config.Log, "find wishes for mails", again)
 		var due <-chan time.Time
 		if more || err != nil || again != nil {
-			due = time.NewTimer(max(lookEvery, lookShare*s.config.Now().Sub(begun))).C
+			due = time.NewTimer(min(max(lookEvery, lookShare*took), mostLook)).C
 		}
 		select {
 		case <-ctx.Done():
@@ -54,26 +56,33 @@ func (s *Notices) Run(ctx context.Context) error {
 	}
 }
 
-// Pass sends the mails that are due.
-func (s *Notices) Pass(ctx context.Context) error {
+// pass sends the mails that are due. It returns the time that the look for them took, without the mails'.
+func (s *Notices) pass(ctx context.Context) (took time.Duration, err error) {
 	now := s.config.Now()
-	if err := s.config.Store.ForgetNotices(ctx, now.Add(-keptFor)); err != nil {
-		return err
+	if now.Sub(s.forgotten) > forgetEvery {
+		if err := s.config.Store.ForgetNotices(ctx, now.Add(-keptFor)); err != nil {
+			return 0, err
+		}
+		s.forgotten = now
 	}
 	due, err := s.config.Store.DueNotices(ctx, now)
+	took = s.config.Now().Sub(now)
 	if err != nil {
-		return err
+		return took, err
 	}
 	for _, n := range due {
 		if err := s.settle(ctx, n); err != nil {
-			return err
+			return took, err
 		}
 	}
-	return nil
+	return took, nil
 }
 
 // settle sends the mail of a notice, and notes what became of it. It fails if the store or ctx does.
 func (s *Notices) settle(ctx context.Context, n store.Notice) error {
+	if tried, ok := s.unnoted[n.ID]; ok {
+		return s.note(ctx, tried)
+	}
 	u, err := s.config.Store.User(ctx, n.UserID)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil // removed, with the notice
@@ -94,7 +103,7 @@ func (s *Notices) settle(ctx context.Context, n store.Notice) error {
 	if failure == nil {
 		n.Done, n.Problem = store.Time{Time: now}, ""
 		s.config.Log.LogAttrs(ctx, slog.LevelInfo, "sent a mail about bundles", attributes...)
-		return s.config.Store.NoteNotice(ctx, n)
+		return s.note(ctx, n)
 	}
 	n.Tries, n.Problem = n.Tries+1, failure.Error()
 	n.NextTry = store.Time{Time: now.Add(backoff.After(n.Tries, firstPause, mostPause))}
@@ -105,7 +114,18 @@ func (s *Notices) settle(ctx context.Context, n store.Notice) error {
 	} else {
 		s.config.Log.LogAttrs(ctx, slog.LevelWarn, "cannot send a mail about bundles, and try again", attributes...)
 	}
-	return s.config.Store.NoteNotice(ctx, n)
+	return s.note(ctx, n)
+}
+
+// note writes what became of a try, also if ctx has ended. Until the store takes it, no other try is made: each may be a
+// mail.
+func (s *Notices) note(ctx context.Context, n store.Notice) error {
+	s.unnoted[n.ID] = n
+	err := s.config.Store.NoteNotice(context.WithoutCancel(ctx), n)
+	if err == nil {
+		delete(s.unnoted, n.ID)
+	}
+	return err
 }
 
 // compose writes the mail. It names bundles that the user may read now.

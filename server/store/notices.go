@@ -39,6 +39,9 @@ type NoticeBounds struct {
 	Since           time.Time
 }
 
+// againAfter is the time after which a wish whose mail was given up can be made again. A loop of wishes hammers no mail server.
+const againAfter = 10 * time.Minute
+
 // AddNotice adds a notice for bundles that exist. If the user has one for the same bundles, it returns that. It fails with
 // ErrTooMany at a bound, and with ErrNotFound if a bundle does not exist any more.
 func (s *Store) AddNotice(ctx context.Context, n Notice, uuids []string, most NoticeBounds) (Notice, error) {
@@ -49,9 +52,13 @@ func (s *Store) AddNotice(ctx context.Context, n Notice, uuids []string, most No
 		var have Notice
 		err := tx.GetContext(ctx, &have, tx.Rebind(`SELECT * FROM notices WHERE user_id = ? AND digest = ?`), n.UserID, n.Digest)
 		switch {
-		case err == nil:
+		case err == nil && (have.Done.IsZero() || have.Problem == "" || n.Made.Sub(have.Done.Time) < againAfter):
 			n = have
 			return nil
+		case err == nil: // it was given up, and this is another wish
+			if _, err := tx.ExecContext(ctx, tx.Rebind(`DELETE FROM notices WHERE id = ?`), have.ID); err != nil {
+				return rowError(err, "add notice")
+			}
 		case !errors.Is(err, sql.ErrNoRows):
 			return rowError(err, "add notice")
 		}
@@ -130,6 +137,9 @@ func (s *Store) NoticeBundles(ctx context.Context, id string) ([]string, error) 
 func (s *Store) NoteNotice(ctx context.Context, n Notice) error {
 	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
 		_, err := tx.NamedExecContext(ctx, `UPDATE notices SET tries = :tries, next_try = :next_try, problem = :problem, done = :done WHERE id = :id`, n)
+		if err == nil && !n.Done.IsZero() { // the digest is enough
+			_, err = tx.NamedExecContext(ctx, `DELETE FROM notice_bundles WHERE notice_id = :id`, n)
+		}
 		return rowError(err, "note notice")
 	})
 }

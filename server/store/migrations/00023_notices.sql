@@ -16,6 +16,7 @@ CREATE TABLE notices (
     problem  TEXT NOT NULL DEFAULT ''
 );
 CREATE UNIQUE INDEX notices_by_user ON notices (user_id, digest);
+CREATE INDEX notices_waiting ON notices (next_try) WHERE done = 0;
 
 CREATE TABLE notice_bundles (
     notice_id   TEXT NOT NULL REFERENCES notices (id) ON DELETE CASCADE,
