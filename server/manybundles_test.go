@@ -72,3 +72,20 @@ func TestRequestAboutManyBundlesMakesFewStatements(t *testing.T) {
 		}
 	}
 }
+
+// CodaLab's own cl kill A B A is one request.
+func TestKillThatNamesABundleTwiceEndsEach(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	a, b := s.run("x", nil), s.run("x", nil)
+	s.call("alice", "POST", "/bundle-actions", each([]string{a, b, a}, func(uuid string) map[string]any {
+		return map[string]any{"type": "bundle-actions", "attributes": map[string]any{"type": "kill", "uuid": uuid}}
+	})).ok()
+	for _, uuid := range []string{a, b} {
+		got, err := s.store.Bundle(t.Context(), uuid)
+		must(t, err)
+		if got.State != codalab.StateKilled {
+			t.Errorf("it is %s", got.State)
+		}
+	}
+}

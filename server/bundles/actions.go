@@ -100,7 +100,8 @@ func (s *Bundles) write(ctx context.Context, u store.User, a codalab.BundleActio
 
 // kill kills bundles.
 func (s *Bundles) kill(ctx context.Context, u store.User, uuids []string) error {
-	for some := range slices.Chunk(uuids, changedInATurn) {
+	slices.Sort(uuids)
+	for some := range slices.Chunk(slices.Compact(uuids), changedInATurn) { // one that is named twice has ended by the first
 		err := s.inTurn(ctx, u, some, func(b *store.Bundle) error {
 			if err := checkTakesActions(*b); err != nil {
 				return err

@@ -161,52 +161,39 @@ func insertDependencies(ctx context.Context, tx *sqlx.Tx, bundles []Bundle) erro
 }
 
 // addToWorksheet shows new bundles on a worksheet (codalab/model/bundle_model.py:
-// add_shadow_worksheet_items, which adds them to other worksheets too).
+// add_shadow_worksheet_items, which adds them to other worksheets too). Each comes directly behind its place, so that the
+// last one is the first there. All of them move the items behind a place once.
 func (s *Store) addToWorksheet(ctx context.Context, tx *sqlx.Tx, bundles []Bundle, at Place) error {
-	var atEnd []Item
+	places := []*int64{at.After}
+	if at.Behind != "" {
+		var keys []*int64 // the last one first, since adding items moves those behind them
+		err := tx.SelectContext(ctx, &keys, tx.Rebind(`
+			SELECT DISTINCT sort_key FROM worksheet_items WHERE worksheet_uuid = ? AND bundle_uuid = ? ORDER BY sort_key DESC`),
+			at.Worksheet, at.Behind)
+		if err != nil {
+			return fmt.Errorf("show new bundles: %w", err)
+		}
+		if len(keys) > 0 {
+			places = keys
+		}
+	}
+	bundles = slices.Clone(bundles)
+	if places[0] != nil {
+		slices.Reverse(bundles)
+	}
+	var items []Item
 	for _, b := range bundles {
-		item := Item{Type: codalab.ItemBundle, BundleUUID: &b.UUID}
-		behind, err := s.addBehind(ctx, tx, item, at, b.Created)
-		switch {
-		case err != nil:
-			return err
-		case behind:
-			continue
-		}
-		items := []Item{item}
 		if at.Behind == "" && at.BlankBefore {
-			items = append([]Item{{Type: codalab.ItemMarkup}}, items...)
+			items = append(items, Item{Type: codalab.ItemMarkup})
 		}
-		if at.After == nil {
-			atEnd = append(atEnd, items...)
-		} else if err := s.addItems(ctx, tx, at.Worksheet, items, at.After, 0, b.Created); err != nil {
+		items = append(items, Item{Type: codalab.ItemBundle, BundleUUID: &b.UUID})
+	}
+	for _, after := range places {
+		if err := s.addItems(ctx, tx, at.Worksheet, items, after, 0, bundles[0].Created); err != nil {
 			return err
 		}
 	}
-	if len(atEnd) == 0 {
-		return nil
-	}
-	return s.addItems(ctx, tx, at.Worksheet, atEnd, nil, 0, bundles[len(bundles)-1].Created)
-}
-
-// addBehind adds an item wherever the worksheet has the bundle at.Behind, and returns whether it has it.
-func (s *Store) addBehind(ctx context.Context, tx *sqlx.Tx, item Item, at Place, now Time) (bool, error) {
-	if at.Behind == "" {
-		return false, nil
-	}
-	var keys []int64 // the last one first, since adding an item moves those behind it
-	err := tx.SelectContext(ctx, &keys, tx.Rebind(`
-		SELECT DISTINCT sort_key FROM worksheet_items WHERE worksheet_uuid = ? AND bundle_uuid = ? ORDER BY sort_key DESC`),
-		at.Worksheet, at.Behind)
-	if err != nil {
-		return false, fmt.Errorf("show bundle %s: %w", *item.BundleUUID, err)
-	}
-	for _, key := range keys {
-		if err := s.addItems(ctx, tx, at.Worksheet, []Item{item}, &key, 0, now); err != nil {
-			return false, err
-		}
-	}
-	return len(keys) > 0, nil
+	return nil
 }
 
 // insertRows inserts rows by a named statement for one row, many with each statement.

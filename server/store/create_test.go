@@ -162,10 +162,20 @@ func TestThousandBundlesAreCreatedWithFewStatements(t *testing.T) {
 	s := open(t, place{filepath.Join(t.TempDir(), "data"), p.URL})
 	ctx := store.WithRecord(t.Context(), &store.Record{UserID: "0xme", UserName: "me", At: now})
 	must(t, s.AddWorksheets(ctx, store.DefaultPublic, store.Worksheet{UUID: "0xw", Name: "w", OwnerID: "0xme"}))
-	before := p.Sent()
-	_, err := s.CreateBundles(ctx, news(1000), store.Place{Worksheet: "0xw"})
-	must(t, err)
-	if sent := p.Sent() - before; sent > 200 {
-		t.Errorf("%d pieces were sent to the database for 1,000 bundles", sent)
+	must(t, s.AddItems(ctx, "0xw", []store.Item{{Type: codalab.ItemMarkup, Value: "first"}, {Type: codalab.ItemMarkup, Value: "last"}}, nil, nil, store.Time{Time: now}))
+	first := int64(0)
+	for name, where := range map[string]store.Place{"at the end": {}, "in front of other items": {After: &first}} {
+		list := news(1000)
+		for i := range list {
+			list[i].UUID = bundle("").UUID
+			list[i].Dependencies = nil
+		}
+		where.Worksheet = "0xw"
+		before := p.Sent()
+		_, err := s.CreateBundles(ctx, list, where)
+		must(t, err)
+		if sent := p.Sent() - before; sent > 200 {
+			t.Errorf("%s: %d pieces were sent to the database for 1,000 bundles", name, sent)
+		}
 	}
 }
