@@ -84,7 +84,7 @@ const writeSize = 1 << 20
 
 // add adds a stream.
 func (p *partialFile) add(r io.Reader) error {
-	w := bufio.NewWriterSize(p.file, writeSize)
+	w := bufio.NewWriterSize(struct{ io.Writer }{p.file}, writeSize) // hides File.ReadFrom, which bufio would call with its 32 KiB
 	n, err := w.ReadFrom(r)
 	if flushed := w.Flush(); err == nil {
 		err = flushed

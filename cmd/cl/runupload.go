@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"path"
 	"path/filepath"
@@ -218,6 +219,11 @@ func (s *source) find(ctx context.Context, at *workspace, digest string) (string
 	}
 	for _, b := range found { // the server is not trusted to have chosen well
 		if b.Type == codalab.TypeDataset && b.State == codalab.StateReady && b.OwnerID == me.ID && slices.Contains(b.Metadata.Strings("tags"), uploadTag+digest) {
+			if _, err := at.ContentsInfo(ctx, codalab.Target{BundleUUID: b.UUID}, 0); codalab.IsStatus(err, http.StatusNotFound) {
+				continue // its contents were removed
+			} else if err != nil {
+				return "", err
+			}
 			s.printOnTerminal("The files of %s are on the server already (%s)", s.dir, b.UUID)
 			return b.UUID, nil
 		}

@@ -113,22 +113,25 @@ func (s *sharer) entry(own, other place) (isDir bool, err error) {
 	case st.Size != otherSt.Size, st.Mode != otherSt.Mode, st.Uid != otherSt.Uid, st.Gid != otherSt.Gid, s.Times && st.Mtim != otherSt.Mtim:
 		return false, errDiffers
 	}
-	return false, s.file(own, other, otherSt.Ino)
+	return false, s.file(own, other, otherSt)
 }
 
 // file shares a file, if the other one has the same bytes.
-func (s *sharer) file(own, other place, ino uint64) error {
+func (s *sharer) file(own, other place, st unix.Stat_t) error {
 	if err := s.compare(own, other); err != nil {
 		return err
 	}
 	if unix.Linkat(other.dir, other.name, unix.AT_FDCWD, s.spare, 0) != nil {
+		if s.Vain != nil {
+			*s.Vain -= st.Size
+		}
 		return errNoLink
 	}
 	var linked unix.Stat_t
 	err := unix.Lstat(s.spare, &linked)
 	switch {
 	case err != nil:
-	case linked.Ino != ino:
+	case linked.Ino != st.Ino:
 		err = errDiffers // the other tree shares its file just now, too
 	default:
 		err = own.failed("replace", unix.Renameat(unix.AT_FDCWD, s.spare, own.dir, own.name))

@@ -60,7 +60,7 @@ func git(ctx context.Context, dir string, most int, args ...string) ([]byte, err
 	}
 	out := bounded{most: most}
 	err := command.Command{
-		Args: append([]string{"git", "-C", dir, "--literal-pathspecs", "--no-pager"}, args...), Env: environment(), Stdout: &out,
+		Args: append([]string{"git", "-C", dir, "-c", "core.fsmonitor=false", "-c", "core.hooksPath=" + os.DevNull, "--literal-pathspecs", "--no-pager"}, args...), Env: environment(), Stdout: &out,
 	}.Run(ctx)
 	switch {
 	case out.over:
@@ -142,7 +142,7 @@ func addGitFiles(ctx context.Context, listed map[string]bool, dir, prefix string
 				continue // a submodule that is not there
 			}
 			if err := addGitFiles(ctx, listed, dir, below); err != nil {
-				return err
+				return fmt.Errorf("%s: %v", below, err) //nolint:errorlint // the directory itself is a repository
 			}
 			continue
 		}
@@ -169,6 +169,10 @@ func readCommit(ctx context.Context, t *Tree) *Commit {
 		return c
 	}
 	changed = slices.DeleteFunc(changed, t.ignores)
+	changed = slices.DeleteFunc(changed, func(name string) bool { // of a private directory, or a pipe now
+		_, err := os.Lstat(filepath.Join(t.Dir, filepath.FromSlash(name)))
+		return err == nil && !t.Has(name)
+	})
 	others, err := gitNames(ctx, t, "ls-files", "-z", "--others", "--exclude-standard")
 	c.Dirty = err != nil || len(changed) > 0 || slices.ContainsFunc(others, t.Has)
 	if err := c.readDifference(ctx, t, changed); err != nil {
@@ -189,7 +193,7 @@ func gitNames(ctx context.Context, t *Tree, args ...string) ([]string, error) {
 func (c *Commit) readDifference(ctx context.Context, t *Tree, changed []string) error {
 	var all strings.Builder
 	for names := range slices.Chunk(changed, 200) {
-		args := append([]string{"diff", "--relative", "--no-color", "--no-ext-diff", "--no-textconv", "HEAD", "--"}, names...)
+		args := append([]string{"diff", "--relative", "--no-color", "--no-ext-diff", "--no-textconv", "--submodule=short", "HEAD", "--"}, names...)
 		out, err := git(ctx, t.Dir, max(1, maxDifference-all.Len()), args...)
 		if err != nil {
 			return err

@@ -28,7 +28,7 @@ type Tree struct {
 	Pipes []string
 	// Commit is nil outside of a repository with a commit.
 	Commit *Commit
-	// GitFailure is git's sentence about a repository that it does not read; the files are then chosen without it.
+	// GitFailure tells why the files of a repository were chosen without git: there is no git program.
 	GitFailure string
 
 	dirs map[string]bool // that have files
@@ -62,8 +62,12 @@ func Read(ctx context.Context, dir string, private func(fs.FileInfo) bool) (*Tre
 	if inRepository(dir) {
 		w.listed, err = gitFiles(ctx, dir)
 	}
-	if err != nil && !errors.Is(err, errNoRepository) {
-		t.GitFailure = err.Error() // also that ctx has ended, which the walk notices
+	switch {
+	case errors.Is(err, errNoGit):
+		t.GitFailure = err.Error()
+	case err != nil && !errors.Is(err, errNoRepository):
+		// Without git's own list, files would be sent that it ignores for reasons outside of the directory.
+		return nil, fmt.Errorf("git cannot list the files of %s: %w", dir, err)
 	}
 	if err := w.directory("", nil); err != nil {
 		return nil, err
