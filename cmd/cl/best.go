@@ -136,7 +136,8 @@ func (c *cli) best(ctx context.Context, o bestOptions, specs []string, value str
 	return t.print(c.Stdout)
 }
 
-// uncounted tells why bundles do not count: so many that are not ready, and those that have ended without a number.
+// uncounted names the bundles that do not count: the number of those that are not ready, and those that have ended
+// without a number.
 func uncounted(unready int, ended []client.BundleInfo, of func(client.BundleInfo) any) string {
 	missing, wrong, first := 0, 0, ""
 	for _, b := range ended {
@@ -216,7 +217,7 @@ func sortBest(bundles []client.BundleInfo, lowest bool, of func(client.BundleInf
 	})
 }
 
-// noteBest tells what counts as the best, and of a tie at the end of what is shown.
+// noteBest names the order, and a tie at the end of the shown bundles.
 func (c *cli) noteBest(found []client.BundleInfo, lowest bool, o bestOptions, of func(client.BundleInfo) any) {
 	word, other := "highest", "--min is for the lowest"
 	if lowest {

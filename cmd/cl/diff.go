@@ -211,7 +211,7 @@ type fileDiff struct {
 	Values []compare.Value `json:"values,omitempty"`
 	// Diff are the lines that differ.
 	Diff string `json:"diff,omitempty"`
-	// Unshown is why neither is there.
+	// Unshown is the reason if neither is there.
 	Unshown string `json:"unshown,omitempty"`
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
-// The bounds of what cl diff shows of each file; --json, and a file that is named, have all.
+// The most that cl diff shows of each file; --json, and a file that is named, have all.
 const (
 	diffLines  = 60
 	diffValues = 50
@@ -69,7 +69,7 @@ func (p *diffPrinter) line(paint func(string) string, text string) {
 // absent stands for a value that one side lacks.
 const absent = "-"
 
-// fact is a line of what differs.
+// fact is a line about one difference.
 type fact struct{ name, a, b, change string }
 
 // fieldFacts returns fields in the form of cl info.
@@ -236,7 +236,7 @@ func (p *diffPrinter) insides(files []fileDiff) {
 	}
 }
 
-// left tells how much of a file's difference is not shown.
+// left prints the number of a file's lines or values that are not shown.
 func (p *diffPrinter) left(n int, noun, at string) {
 	if n > 0 {
 		file := func(s diffSide) string { return joinPath(joinPath(shortUUID(s.bundle.UUID), s.target.Subpath), at) }

@@ -18,7 +18,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
 
-// The bounds of what cl diff reads.
+// The most that cl diff reads.
 const (
 	// diffText is the size of a file whose lines and values are shown.
 	diffText = 256 << 10

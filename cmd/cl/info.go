@@ -156,7 +156,7 @@ func (c *cli) printBundles(ctx context.Context, at *workspace, specs []string, o
 	return nil
 }
 
-// infoFields returns the fields that the options name, if they do, and what else the server has to send for them.
+// infoFields returns the fields that the options name, if they do, and the related objects that these need.
 func (c *cli) infoFields(o infoOptions) (fields, include []string, err error) {
 	include = []string{client.IncludeOwner}
 	if o.fields == "" {

@@ -28,7 +28,7 @@ type infoWatch struct {
 
 	// bundles are those of the first look, with their last known states.
 	bundles []client.BundleInfo
-	// texts are what the screen shows of each of them, and printed what was printed of it.
+	// texts are the lines of each of them, and printed the last print of it.
 	texts   [][]string
 	objects []any
 	printed []string
@@ -159,7 +159,7 @@ func (w *infoWatch) show(m moment) error {
 	return nil
 }
 
-// text is what is printed of a bundle.
+// text is a bundle as it is printed.
 func (w *infoWatch) text(i int) (string, error) {
 	if !w.asJSON {
 		return strings.Join(w.texts[i], "\n"), nil
@@ -171,7 +171,7 @@ func (w *infoWatch) text(i int) (string, error) {
 	return string(line), nil
 }
 
-// lines are the lines on the screen, painted. The last one says what does not fit.
+// lines are the lines on the screen, painted. The last one counts those that do not fit.
 func (w *infoWatch) lines(m moment) []string {
 	p := w.palette(w.Stdout)
 	lines := []string{watchStatus(w.bundles, m, p.Faint)}

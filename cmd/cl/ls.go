@@ -106,7 +106,7 @@ func (c *cli) listBundles(ctx context.Context, worksheet string, keywords []stri
 	return c.onTerminal(t, found.bundles).print(c.Stdout)
 }
 
-// listed are the bundles that a command lists, and what it shows of them besides their fields.
+// listed are the bundles that a command lists, and the parts of its answer around their fields.
 type listed struct {
 	at      *workspace
 	heading string

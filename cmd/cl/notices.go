@@ -21,7 +21,7 @@ you. It comes also if your computer is off. cl wait --notify mail does the same,
   cl notify ls                   the mails that have not come yet
   cl notify rm 0x12ab            take one back`
 
-// withoutMails says what a server without notices lacks.
+// withoutMails is the end of a refusal by a server without notices.
 const withoutMails = "it sends no mails about runs; --notify webhook and --notify terminal come from here"
 
 // notifyCommand has no equal in CodaLab's cl.

@@ -54,7 +54,7 @@ func notifyFlag(cmd *cobra.Command, to *[]string) {
 
 // notifier tells the user the end of a wait. The zero value tells nothing.
 type notifier struct {
-	// waited is what the wait is for, in words.
+	// waited names the bundles of the wait.
 	waited string
 	screen io.Writer
 	hook   *notify.Webhook

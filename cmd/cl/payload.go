@@ -222,7 +222,7 @@ type leftOut []string
 
 func (l *leftOut) add(path string) { *l = append(*l, path) }
 
-// warn names a few of the entries, and tells how many there are.
+// warn names a few of the entries, and their number.
 func (l leftOut) warn(cli *cli) {
 	const most = 3
 	switch {

@@ -128,7 +128,7 @@ func (c *cli) plot(ctx context.Context, o plotOptions, specs []string, values []
 	return p.print()
 }
 
-// print prints the points or the drawing, and what is not in it.
+// print prints the points or the drawing, after the notes.
 func (p *plotter) print() error {
 	p.note()
 	if err := p.check(); err != nil {
@@ -161,7 +161,7 @@ func (p *plotter) check() error {
 	return nil
 }
 
-// note tells what is not in the drawing, a sentence for each reason.
+// note prints a sentence for each reason why something is not in the drawing.
 func (p *plotter) note() {
 	for _, n := range p.notes() {
 		p.warn("%s", n)

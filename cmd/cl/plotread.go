@@ -39,7 +39,7 @@ type plotFile struct {
 	bundle codalab.Bundle
 	path   string
 	rows   rows.Reader
-	// offset is the end of what was read, and row the number of rows in it.
+	// offset is the number of bytes that were read, and row the number of rows in them.
 	offset int64
 	row    int
 	// missing is set while there is no file, and away while its worker does not answer.

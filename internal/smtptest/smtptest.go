@@ -20,7 +20,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// Options are what a server demands. The zero value demands nothing, and offers no encryption.
+// Options are the demands of a server. The zero value demands nothing, and offers no encryption.
 type Options struct {
 	// StartTLS offers encryption, and Implicit begins with it.
 	StartTLS, Implicit bool

@@ -16,7 +16,7 @@ type Step struct {
 	Line int
 	// Command has no newline at its end.
 	Command string
-	// Answer is what the page shows, with a newline after each line.
+	// Answer is the text on the page, with a newline after each line.
 	Answer string
 }
 

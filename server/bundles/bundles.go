@@ -32,8 +32,8 @@ type Config struct {
 	TakeTurn func(ctx context.Context, u store.User) (leave func(), err error)
 	// CheckSecrets refuses a new run of a user that names secrets which the user does not have.
 	CheckSecrets func(ctx context.Context, userID string, names []string) error
-	// Outlook returns a function that tells what a new run of a user on a worksheet can expect of the workers that are
-	// there; the worksheet is empty for none.
+	// Outlook returns a function for the outlook of new runs of a user on a worksheet, with the workers that are there; the
+	// worksheet is empty for none.
 	Outlook func(ctx context.Context, u store.User, worksheet string) (func(store.Bundle) plan.Outlook, error)
 }
 

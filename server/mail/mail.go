@@ -17,7 +17,7 @@ import (
 	gomail "github.com/wneessen/go-mail"
 )
 
-// TLS tells how a connection is encrypted.
+// TLS is a way of encryption.
 type TLS string
 
 // The ways. StartTLS is a connection that is encrypted after its begin, or else ended; Implicit one that begins so.

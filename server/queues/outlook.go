@@ -8,8 +8,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/stored"
 )
 
-// Outlook returns a function that tells what a new run of a user on a worksheet can expect of the workers that are there
-// now. The run inherits the permissions on the worksheet; it is empty for none.
+// Outlook returns a function for the outlook of new runs of a user on a worksheet, with the workers that are there now. A
+// run inherits the permissions on the worksheet; it is empty for none.
 func (s *Queues) Outlook(ctx context.Context, owner store.User, worksheet string) (func(store.Bundle) plan.Outlook, error) {
 	v, err := s.viewOf(ctx, owner)
 	if err != nil {

@@ -69,8 +69,8 @@ var (
 // Store is an open data directory. It is safe for concurrent use, also by several programs, of
 // which one serves (see Lock).
 type Store struct {
-	// Failed receives errors of what callers do not wait for: removals, and searches for equal contents; nil drops them. Set it before the store is
-	// used.
+	// Failed receives the errors of work for which callers do not wait: removals, and searches for equal contents; nil drops
+	// them. Set it before the store is used.
 	Failed func(error)
 	// Own receives the changes of bundles that the server has made by itself, after their commit; nil drops them. Set it
 	// before the store is used.
