@@ -220,3 +220,14 @@ func TestMailThatWasGivenUpCanBeAskedForAgain(t *testing.T) {
 		t.Errorf("the mail is %+v", m)
 	}
 }
+
+func TestMailHasTheBeginOfALongReason(t *testing.T) {
+	t.Parallel()
+	s, post := newMailSite(t)
+	run := s.run("x", nil)
+	s.call("alice", "POST", "/notices", notice(run)).ok()
+	s.ends(run, codalab.StateFailed, "Exit code 1. "+strings.Repeat("é", 50_000))
+	if m := post.Await(1); !strings.Contains(m.Text, "Exit code 1. éé") || len(m.Text) > 2000 {
+		t.Errorf("the mail has %d bytes: %.200s", len(m.Text), m.Text)
+	}
+}

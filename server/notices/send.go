@@ -134,7 +134,7 @@ func (s *Notices) compose(ctx context.Context, u store.User, n store.Notice) (ma
 	if err != nil {
 		return mail.Mail{}, err
 	}
-	found, err := s.config.Store.Bundles(ctx, uuids, "name", "failure_message")
+	found, err := s.config.Store.Bundles(ctx, uuids, "name")
 	if err != nil {
 		return mail.Mail{}, err
 	}
@@ -154,7 +154,26 @@ func (s *Notices) compose(ctx context.Context, u store.User, n store.Notice) (ma
 			readable = append(readable, b)
 		}
 	}
-	subject, text := words(readable, n.Bundles)
+	readable = inOrder(readable)
+	whys, err := s.reasons(ctx, readable[:min(len(readable), mostNamed)])
+	if err != nil {
+		return mail.Mail{}, err
+	}
+	subject, text := words(readable, whys, n.Bundles)
 	text += fmt.Sprintf("\nYou asked for this mail by cl wait --notify mail on %s.\n", n.Made.UTC().Format("2006-01-02 15:04 UTC"))
 	return mail.Mail{To: u.Email, Subject: "CodaLab: " + subject, Text: text, ID: n.ID, At: s.config.Now()}, nil
+}
+
+// reasons returns the failure messages of bundles by uuid.
+func (s *Notices) reasons(ctx context.Context, bundles []store.Bundle) (map[string]string, error) {
+	uuids := make([]string, 0, len(bundles))
+	for _, b := range bundles {
+		uuids = append(uuids, b.UUID)
+	}
+	found, err := s.config.Store.Bundles(ctx, uuids, "failure_message")
+	whys := make(map[string]string, len(found))
+	for uuid, b := range found {
+		whys[uuid] = b.Metadata.String("failure_message")
+	}
+	return whys, err
 }

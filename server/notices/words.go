@@ -11,12 +11,25 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// mostNamed is the number of bundles that a mail names.
-const mostNamed = 50
+// A mail names so many bundles, and of each has so many bytes of the reason of its failure.
+const (
+	mostNamed  = 50
+	mostReason = 500
+)
 
-// words describe the ends of bundles. asked is the number for which the user asked: the others were removed, or are no
-// longer the user's to read. Failures come first.
-func words(bundles []store.Bundle, asked int) (subject, text string) {
+// inOrder returns bundles in the order of a mail: failures first.
+func inOrder(bundles []store.Bundle) []store.Bundle {
+	rank := func(b store.Bundle) int {
+		return slices.Index([]codalab.State{codalab.StateFailed, codalab.StateKilled, codalab.StateReady}, b.State)
+	}
+	bundles = slices.Clone(bundles)
+	slices.SortStableFunc(bundles, func(a, b store.Bundle) int { return cmp.Or(rank(a)-rank(b), strings.Compare(nameOf(a), nameOf(b))) })
+	return bundles
+}
+
+// words describe the ends of bundles, which are in order. whys are the reasons of failures by uuid. asked is the number for
+// which the user asked: the others were removed, or are no longer the user's to read.
+func words(bundles []store.Bundle, whys map[string]string, asked int) (subject, text string) {
 	count := map[codalab.State]int{}
 	for _, b := range bundles {
 		count[b.State]++
@@ -34,11 +47,6 @@ func words(bundles []store.Bundle, asked int) (subject, text string) {
 	if asked == 1 && len(bundles) == 1 {
 		subject = nameOf(bundles[0]) + " " + string(bundles[0].State)
 	}
-	rank := func(b store.Bundle) int {
-		return slices.Index([]codalab.State{codalab.StateFailed, codalab.StateKilled, codalab.StateReady}, b.State)
-	}
-	bundles = slices.Clone(bundles)
-	slices.SortStableFunc(bundles, func(a, b store.Bundle) int { return cmp.Or(rank(a)-rank(b), strings.Compare(nameOf(a), nameOf(b))) })
 	lines := []string{subject, ""}
 	for i, b := range bundles {
 		if i == mostNamed {
@@ -46,8 +54,11 @@ func words(bundles []store.Bundle, asked int) (subject, text string) {
 			break
 		}
 		line := fmt.Sprintf("%-6s  %s(%s)", b.State, nameOf(b), b.UUID)
-		if why := b.Metadata.String("failure_message"); why != "" && b.State != codalab.StateReady {
-			line += ": " + termtext.OneLine(why)
+		if why := termtext.OneLine(whys[b.UUID]); why != "" && b.State != codalab.StateReady {
+			if len(why) > mostReason {
+				why = strings.ToValidUTF8(why[:mostReason], "") + "…"
+			}
+			line += ": " + why
 		}
 		lines = append(lines, line)
 	}

@@ -61,14 +61,15 @@ func (e *equals) share(ctx context.Context, name string) error {
 		return nil
 	}
 	defer e.add(name)
+	vain := b.Extent().Bytes // at most the contents themselves are read in vain
 	others := e.done[uploadKey{b.OwnerID, b.Extent()}]
 	for _, other := range others[max(0, len(others)-mostCompared):] {
-		if equal, err := e.shareWith(ctx, name, other, filetree.Sharing{Times: true}); err != nil || equal {
+		if equal, err := e.shareWith(ctx, name, other, filetree.Sharing{Times: true, Vain: &vain}); err != nil || equal {
 			return err
 		}
 	}
 	if other, ok := e.like[nameKey{b.OwnerID, b.Name}]; ok {
-		_, err := e.shareWith(ctx, name, other, filetree.Sharing{Times: true, Partly: true})
+		_, err := e.shareWith(ctx, name, other, filetree.Sharing{Times: true, Partly: true, Vain: &vain})
 		return err
 	}
 	return nil

@@ -168,17 +168,33 @@ func readCommit(ctx context.Context, t *Tree) *Commit {
 		c.Dirty, c.Failure = true, err.Error()
 		return c
 	}
-	changed = slices.DeleteFunc(changed, t.ignores)
-	changed = slices.DeleteFunc(changed, func(name string) bool { // of a private directory, or a pipe now
-		_, err := os.Lstat(filepath.Join(t.Dir, filepath.FromSlash(name)))
-		return err == nil && !t.Has(name)
-	})
+	changed = shown(t, changed)
 	others, err := gitNames(ctx, t, "ls-files", "-z", "--others", "--exclude-standard")
 	c.Dirty = err != nil || len(changed) > 0 || slices.ContainsFunc(others, t.Has)
 	if err := c.readDifference(ctx, t, changed); err != nil {
 		c.Failure = err.Error()
 	}
 	return c
+}
+
+// shown are the changed files of which the difference may go out: not those that .clignore names, nor those that are there and
+// left out of the tree, as a private directory is.
+func shown(t *Tree, changed []string) []string {
+	var hidden []string
+	changed = slices.DeleteFunc(changed, func(name string) bool {
+		out := t.ignores(name)
+		if !out && !t.Has(name) {
+			_, err := os.Lstat(filepath.Join(t.Dir, filepath.FromSlash(name)))
+			out = err == nil
+		}
+		if out {
+			hidden = append(hidden, name)
+		}
+		return out
+	})
+	return slices.DeleteFunc(changed, func(name string) bool { // to git it also names the files below a directory that took its place
+		return slices.ContainsFunc(hidden, func(h string) bool { return strings.HasPrefix(h, name+"/") })
+	})
 }
 
 func gitNames(ctx context.Context, t *Tree, args ...string) ([]string, error) {
@@ -193,7 +209,10 @@ func gitNames(ctx context.Context, t *Tree, args ...string) ([]string, error) {
 func (c *Commit) readDifference(ctx context.Context, t *Tree, changed []string) error {
 	var all strings.Builder
 	for names := range slices.Chunk(changed, 200) {
-		args := append([]string{"diff", "--relative", "--no-color", "--no-ext-diff", "--no-textconv", "--submodule=short", "HEAD", "--"}, names...)
+		args := append([]string{
+			"diff", "--relative", "--no-color", "--no-ext-diff", "--no-textconv", "--submodule=short",
+			"--no-renames", "--src-prefix=a/", "--dst-prefix=b/", "HEAD", "--",
+		}, names...) // whatever the user's configuration says
 		out, err := git(ctx, t.Dir, max(1, maxDifference-all.Len()), args...)
 		if err != nil {
 			return err

@@ -52,7 +52,7 @@ func TestDifferenceHasNothingThatTheTreeLeavesOut(t *testing.T) {
 	git := gitIn(t, other)
 	git("add", ".")
 	git("commit", "-q", "-m", "one")
-	dir := newDir(t, map[string]string{"a": "x\n", ".private/login": "old\n", ".clignore": "secret\n"})
+	dir := newDir(t, map[string]string{"a": "x\n", ".private/login": "old\n", "file": "", ".clignore": "secret\n"})
 	git = gitIn(t, dir)
 	git("submodule", "--quiet", "add", other, "module")
 	git("add", ".")
@@ -60,9 +60,22 @@ func TestDifferenceHasNothingThatTheTreeLeavesOut(t *testing.T) {
 	git("config", "diff.submodule", "diff")
 	put(t, dir, ".private/login", "password\n")
 	put(t, dir, "module/secret", "password\n")
+	must(t, os.Remove(filepath.Join(dir, "file")))
+	put(t, dir, "file/secret", "password\n")
+	put(t, dir, "a", "y\n")
+	git("add", "file")
 	tree, err := sourcetree.Read(t.Context(), dir, func(i fs.FileInfo) bool { return i.Name() == ".private" })
 	must(t, err)
-	if strings.Contains(tree.Commit.Difference, "password") {
+	if d := tree.Commit.Difference; strings.Contains(d, "password") || !strings.Contains(d, "+y\n") {
 		t.Errorf("the difference is %s", tree.Commit.Difference)
+	}
+}
+
+func TestLinkToTheDirectoryItselfIsStray(t *testing.T) {
+	t.Parallel()
+	dir := newDir(t, map[string]string{"a": "x\n"})
+	must(t, os.Symlink(".", filepath.Join(dir, "self")))
+	if stray := read(t, dir).StrayLinks(); len(stray) != 1 || stray[0] != "self" {
+		t.Errorf("stray links %q", stray)
 	}
 }

@@ -136,7 +136,7 @@ func (t *Tree) Resolve(link string) (string, bool) {
 	}
 	below, err := filepath.Rel(t.Dir, target)
 	below = filepath.ToSlash(below)
-	return below, err == nil && t.Has(below)
+	return below, err == nil && below != "." && t.Has(below) // a run has no entry for the directory itself
 }
 
 // StrayLinks returns the links that lead to nothing in the tree.
