@@ -11,6 +11,17 @@ import (
 )
 
 // A part counts what is in its file, as the next attempt continues it there.
+// asking knows the largest read of it.
+type asking struct {
+	io.Reader
+	most int
+}
+
+func (a *asking) Read(p []byte) (int, error) {
+	a.most = max(a.most, len(p))
+	return a.Reader.Read(p)
+}
+
 func TestPartCountsWhatWasWritten(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
@@ -21,8 +32,12 @@ func TestPartCountsWhatWasWritten(t *testing.T) {
 	}
 	p := &partialFile{path: name, file: f}
 	want := strings.Repeat("x", writeSize+7)
-	if err := p.add(io.MultiReader(strings.NewReader(want), iotest.ErrReader(broken))); !errors.Is(err, broken) {
+	asked := &asking{Reader: io.MultiReader(strings.NewReader(want), iotest.ErrReader(broken))}
+	if err := p.add(asked); !errors.Is(err, broken) {
 		t.Errorf("the error is %v", err)
+	}
+	if asked.most != writeSize {
+		t.Errorf("at most %d bytes come by one read", asked.most)
 	}
 	if err := p.add(strings.NewReader("rest")); err != nil {
 		t.Error(err)
