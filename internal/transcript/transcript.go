@@ -2,7 +2,8 @@
 // answers.
 //
 // A session is a fenced block with the info string "console". A line that begins with "$ " is a command, and lines with
-// "> " continue it, as in a shell. The other lines are the answer. A line of only "…" stands for any number of lines.
+// "> " continue it, as in a shell. The other lines are the answer. A line of only "…" stands for any number of lines. Lines
+// that tell the state of a bundle before its end, as those of cl wait, come or not as time goes, and do not count.
 package transcript
 
 import (
@@ -75,8 +76,9 @@ func Rewrite(page string, answers []string) string {
 	return strings.Join(append(out, lines[at:]...), "\n")
 }
 
-// The parts of an answer that are others each time. Spaces and rules are as wide as a table's columns.
+// The parts of an answer that are others each time, or come only sometimes. Spaces and rules are as wide as a table's columns.
 var (
+	status   = regexp.MustCompile(`(?m)^(created|staged|starting|preparing|running|finalizing): .*\n`)
 	uuid     = regexp.MustCompile(`0x[0-9a-f]{4,32}`)
 	address  = regexp.MustCompile(`http://127\.0\.0\.1:\d+`)
 	date     = regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?`)
@@ -93,6 +95,7 @@ func lasting(text string) []string {
 		of *regexp.Regexp
 		as string
 	}{
+		{status, ""},
 		{uuid, "0xUUID"},
 		{address, "ADDRESS"},
 		{date, "DATE"},

@@ -67,6 +67,8 @@ func TestAnswersThatAreTheSame(t *testing.T) {
 		{"a\n…\nz\n", "a\nb\nc\nz\n", true},
 		{"a\n…\nz\n", "a\nb\nc\n", false},
 		{"…\n", "", true},
+		{"begins\nfailed: Exit code 1\n", "preparing: Waiting.\nbegins\nrunning: Uploading results: 0 of 418.\nfailed: Exit code 1\n", true},
+		{"failed: Exit code 1\n", "failed: Exit code 2\n", false},
 	} {
 		if same := transcript.Same(c.page, c.answer); same != c.same {
 			t.Errorf("%q and %q: %t", c.page, c.answer, same)
