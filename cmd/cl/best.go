@@ -184,7 +184,7 @@ func (c *cli) candidates(ctx context.Context, worksheet string, specs []string) 
 		}
 		found, number, err := at.find(ctx, uuid, everything(specs))
 		if err == nil && number != nil {
-			err = refusef("cl best needs bundles, and these keywords ask for a number")
+			err = refusef("Bundles are needed here, and these keywords ask for a number")
 		}
 		return at, found, err
 	}

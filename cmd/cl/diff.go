@@ -50,8 +50,10 @@ func (c *cli) diffCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&o.stat, "stat", false, "name the files that differ, without their insides")
 	cmd.Flags().BoolVar(&o.text, "text", false, "show the lines also of files with values")
 	cmd.Flags().BoolVar(&o.whole, "whole", false, "read and compare all files, however large")
-	cmd.MarkFlagsMutuallyExclusive("stat", "text")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if o.stat && o.text { // pflag's own groups end with 1, which means that the bundles differ
+			return program.Usage(refusef("--stat and --text are two forms; choose one"))
+		}
 		return diffExit(cmd.Context(), c.diff(cmd.Context(), *worksheet, args[0], args[1], o))
 	}
 	return cmd

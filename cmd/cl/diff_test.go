@@ -43,4 +43,23 @@ func TestTroubleIsNoDifference(t *testing.T) {
 		http.Error(w, "away", http.StatusBadGateway)
 	})
 	s.ends(t, 3, "diff", "a", "b")
+	s.heal()
+	s.ends(t, 2, "diff", "a")
+	s.ends(t, 2, "diff", "--unknown", "a", "b")
+	s.ends(t, 2, "diff", "--stat", "--text", "a", "b")
+}
+
+// The last byte differs, and both answers break off before it.
+func TestFilesWhoseAnswersBreakOffAreNotEqual(t *testing.T) {
+	t.Parallel()
+	s := newTransferSite(t, 1<<40)
+	same := strings.Repeat("a", 1000)
+	s.uploaded(t, "a", []byte(same+"1"))
+	s.uploaded(t, "b", []byte(same+"2"))
+	s.on("GET", "/contents/blob/", func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
+		w.Header().Set("Target-Type", "file")
+		w.Header().Set("Content-Length", "1001")
+		_, _ = w.Write([]byte(same[:500])) // the connection ends with it
+	})
+	s.ends(t, 2, "diff", "a", "b")
 }

@@ -138,19 +138,23 @@ func (s diffSide) open(ctx context.Context, at string) (*client.Contents, error)
 
 // equalStreams reports whether two streams have the same bytes.
 func equalStreams(a, b io.Reader) (bool, error) {
-	chunkA, chunkB := make([]byte, 64<<10), make([]byte, 64<<10)
+	const chunk = 64 << 10
+	var chunkA, chunkB bytes.Buffer
 	for {
-		nA, errA := io.ReadFull(a, chunkA)
-		nB, errB := io.ReadFull(b, chunkB)
+		chunkA.Reset()
+		chunkB.Reset()
+		// Unlike io.ReadFull, io.CopyN tells the end of a stream from io.ErrUnexpectedEOF, that of a connection.
+		_, errA := io.CopyN(&chunkA, a, chunk)
+		_, errB := io.CopyN(&chunkB, b, chunk)
 		for _, err := range []error{errA, errB} {
-			if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+			if err != nil && !errors.Is(err, io.EOF) {
 				return false, fmt.Errorf("read contents: %w", err)
 			}
 		}
-		if !bytes.Equal(chunkA[:nA], chunkB[:nB]) {
+		if !bytes.Equal(chunkA.Bytes(), chunkB.Bytes()) {
 			return false, nil
 		}
-		if nA < len(chunkA) { // the end of both
+		if chunkA.Len() < chunk { // the end of both
 			return true, nil
 		}
 	}

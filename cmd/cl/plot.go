@@ -203,7 +203,7 @@ func (p *plotter) notes() (notes []string) {
 	return notes
 }
 
-// ended reports whether all bundles have ended.
+// ended reports whether all bundles have ended. One that the user may not read has no state.
 func (p *plotter) ended() bool {
-	return !slices.ContainsFunc(p.bundles, func(b client.BundleInfo) bool { return !b.State.Final() })
+	return !slices.ContainsFunc(p.bundles, func(b client.BundleInfo) bool { return !b.State.Final() && b.Type != codalab.TypePrivate })
 }

@@ -115,3 +115,35 @@ func TestSeriesOfOneNameAreToldApart(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+func TestPlotThatHasNothingToDrawSaysSo(t *testing.T) {
+	t.Parallel()
+	s := newTransferSite(t, 1<<40)
+	if err := os.Mkdir(s.dir+"/d", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s.file(t, "d/log.csv", []byte("l\n-1\n-2\n"))
+	s.ends(t, 0, "upload", s.dir+"/d")
+	if r := s.ends(t, 1, "plot", "/log.csv:l", "--log"); !strings.Contains(r.stderr, "no number is above 0") || r.stdout != "" {
+		t.Errorf("%q, %q", r.stdout, r.stderr)
+	}
+	if r := s.ends(t, 1, "plot", ".count", "/log.csv:l"); !strings.Contains(r.stderr, "Bundles are needed here, and these keywords ask for a number") {
+		t.Errorf("%q", r.stderr)
+	}
+}
+
+// A bundle that the user may not read has no state, and a watch does not wait for it.
+func TestWatchOfAPlotWaitsForNoPrivateBundle(t *testing.T) {
+	t.Parallel()
+	p := newPlotter(&cli{}, nil, plotOptions{}, nil)
+	p.bundles = []client.BundleInfo{
+		{Bundle: codalab.Bundle{UUID: "0x1", State: codalab.StateReady}}, {Bundle: codalab.Bundle{UUID: "0x2", Type: codalab.TypePrivate}},
+	}
+	if !p.ended() {
+		t.Error("it has not ended")
+	}
+	p.bundles[0].State = codalab.StateRunning
+	if p.ended() {
+		t.Error("it has ended")
+	}
+}

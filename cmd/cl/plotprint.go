@@ -98,6 +98,9 @@ func (p *plotter) draw() error {
 		height = p.o.height
 	}
 	lines := p.chart(width, height, !ok).Lines()
+	if lines == nil {
+		return refusef("There is nothing to draw: no number is above 0, as --log needs")
+	}
 	if _, err := io.WriteString(termtext.Raw(p.Stdout), strings.Join(lines, "\n")+"\n"); err != nil {
 		return fmt.Errorf("write output: %w", err)
 	}
@@ -120,7 +123,7 @@ func (p *plotter) chart(width, height int, plain bool) plot.Chart {
 		Colour: bool(p.palette(p.Stdout)), Log: p.o.log,
 	}
 	if len(drawn) == 1 {
-		c.Title = drawn[0].file.bundle.Metadata.String("name") + ": " + c.Title
+		c.Title = termtext.OneLine(drawn[0].file.bundle.Metadata.String("name")) + ": " + c.Title
 	}
 	names := seriesNames(drawn, len(p.values) > 1)
 	for i, s := range drawn {
@@ -180,6 +183,9 @@ func (p *plotter) watch(ctx context.Context) error {
 
 func (p *plotter) redraw(ctx context.Context, screen *repaint.Screen) error {
 	err := p.watchLoop(ctx, screen, p.refresh, func(m moment) error {
+		if len(p.drawn()) > plotMost { // more never become fewer
+			return p.check()
+		}
 		width, height := screen.Size()
 		status := watchStatus(p.bundles, m, p.palette(p.Stdout).Faint)
 		err := screen.Show(append([]string{status}, p.chart(width, height-1, false).Lines()...))

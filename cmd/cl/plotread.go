@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 
@@ -126,7 +127,8 @@ func (p *plotter) look(ctx context.Context) error {
 func (p *plotter) lookAt(ctx context.Context, f *plotFile) error {
 	err := p.readMore(ctx, f)
 	f.missing = isAbsent(err)
-	f.away = !f.missing && err != nil && ctx.Err() == nil && !f.bundle.State.Final() && transient(err)
+	cut := errors.Is(err, io.ErrUnexpectedEOF) // the rest is read at the next look
+	f.away = !f.missing && err != nil && ctx.Err() == nil && !f.bundle.State.Final() && (cut || transient(err))
 	if f.missing || f.away {
 		return nil
 	}

@@ -92,15 +92,16 @@ func extremes(points []Point) []Point {
 	return []Point{points[min(low, high)], points[max(low, high)]}
 }
 
-// sectionsOf returns a function that tells in which of n equal sections from a to b a number lies.
+// sectionsOf returns a function that tells in which of n equal sections from a to b a number lies; the first or the last
+// one for a number outside.
 func sectionsOf(a, b float64, n int) func(float64) int {
-	return func(x float64) int { return min(int(share(x, a, b)*float64(n)), n-1) }
+	return func(x float64) int { return min(int(min(max(share(x, a, b), 0), 1)*float64(n)), n-1) }
 }
 
 // share returns where x lies between a and b, from 0 to 1; 0 if they are one number. The range of two finite numbers may be
 // no finite one.
 func share(x, a, b float64) float64 {
-	if a == b {
+	if a/2 == b/2 { // the least of all numbers have no halves
 		return 0
 	}
 	return (x/2 - a/2) / (b/2 - a/2)
