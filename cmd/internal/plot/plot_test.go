@@ -124,7 +124,7 @@ func TestEveryChartFitsItsTerminal(t *testing.T) {
 	shapes := map[string][]plot.Point{
 		"huge": points(-math.MaxFloat64, math.MaxFloat64, 0), "tiny": points(5e-324, 1e-323, 0), "constant": points(1e300, 1e300), "close": points(1e9, 1e9+1e-6),
 		"gap first": points(math.NaN(), 1, 2, 3), "gap far": {{X: 1, Y: 1}, {X: 2, Y: 2}, {X: 1e300, Y: math.NaN()}},
-		"least": {{X: 0, Y: 1}, {X: 5e-324, Y: 2}},
+		"least":    {{X: 0, Y: 1}, {X: 5e-324, Y: 2}},
 		"infinite": points(math.Inf(1), 1, math.Inf(-1)), "one": points(0), "far": {{X: -math.MaxFloat64, Y: 1}, {X: math.MaxFloat64, Y: 2}},
 		"near": {{X: 1, Y: 1}, {X: 1 + 1e-15, Y: 2}}, "vertical": {{X: 1, Y: 1}, {X: 1, Y: 2}},
 	}
