@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
 // TestListsCanBeBrief asks for a worksheet, a search and a bundle with some keys of metadata: the answers have the same
@@ -40,6 +42,40 @@ func TestListsCanBeBrief(t *testing.T) {
 	}
 	for _, keys := range []string{"name,", "na'me", "Name", strings.Repeat("a,", 70) + "a"} {
 		s.get("alice", "/bundles?keywords=.mine&metadata="+keys).is(http.StatusBadRequest)
+	}
+}
+
+// TestWorksheetHasItsBundlesInPlaceOfItems asks for a worksheet's bundles without its items: they are the same, in the same
+// order and as often, whatever is between them.
+func TestWorksheetHasItsBundlesInPlaceOfItems(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	home := s.home("alice")
+	first := s.upload("first", "1")
+	s.call("alice", "POST", "/worksheet-items?uuid="+home, object("worksheet-items", map[string]string{"type": "markup", "value": "between"})).ok()
+	private := s.run("true", nil)
+	s.share("alice", "worksheet", home, "public", store.PermissionRead)
+	s.share("alice", "bundle", first, "public", store.PermissionRead)
+	s.share("alice", "bundle", private, "public", store.PermissionNone)
+	s.call("alice", "POST", "/worksheets/"+home+"/add-items", map[string]any{"items": []string{first, "0x" + strings.Repeat("0", 32)}, "item_type": "bundle"}).ok()
+	path := "/worksheets/" + home + "?include=owner,items,items.bundle,items.bundle.owner&metadata=name"
+	for user, sees := range map[string]int{"alice": 2, "bob": 1} {
+		with, without := s.get(user, path).ok(), s.get(user, path+"&items=bundles").ok()
+		var want []any
+		for _, o := range with.value("included").([]any) {
+			if bundle := asMap(asMap(asMap(asMap(o)["relationships"])["bundle"])["data"]); asMap(o)["type"] == "worksheet-items" && bundle != nil {
+				want = append(want, bundle)
+			}
+		}
+		if diff := cmp.Diff(want, without.value("data", "relationships", "bundles", "data")); diff != "" || len(want) != 4 {
+			t.Errorf("%s: %s", user, diff)
+		}
+		if diff := cmp.Diff(bundlesIn(with, "included"), bundlesIn(without, "included")); diff != "" {
+			t.Errorf("%s: %s", user, diff)
+		}
+		if strings.Contains(without.body, "worksheet-items") || strings.Count(without.body, `"permission_spec":"none"`) != 3-sees {
+			t.Errorf("%s: the answer is %s", user, without.body)
+		}
 	}
 }
 

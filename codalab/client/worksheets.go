@@ -56,10 +56,14 @@ func (c *Client) WorksheetAccess(ctx context.Context, uuid string) (Worksheet, e
 }
 
 // WorksheetBundles returns the worksheet with this id, its owner, permissions and bundles. If keys of metadata are named, the
-// bundles may lack all others, and args and state details; CodaLab's own server always sends all.
+// bundles may lack all others, and args and state details, and the worksheet its items; CodaLab's own server always sends all.
 func (c *Client) WorksheetBundles(ctx context.Context, uuid string, keys ...string) (Worksheet, error) {
 	include := []string{"owner", "group_permissions", "items", "items.bundle", "items.bundle.owner"}
-	return getOne(ctx, c, path("worksheets", uuid), onlyKeys(url.Values{}, keys), include, readWorksheet)
+	query := onlyKeys(url.Values{}, keys)
+	if len(keys) > 0 {
+		query.Set("items", "bundles") // a cl-server sends no items then, which are a third of the answer
+	}
+	return getOne(ctx, c, path("worksheets", uuid), query, include, readWorksheet)
 }
 
 // WorksheetItems returns the worksheet with this id, its owner, permissions and all items. For keys see WorksheetBundles.
@@ -153,7 +157,7 @@ func readWorksheet(r related, o codalab.Object) (Worksheet, error) {
 		}
 		w.Owner = &u
 	}
-	var err, err2 error
+	var err, err2, err3 error
 	w.GroupPermissions, err = readAll(r, r.linkedList(o, "group_permissions"), readPermission)
 	w.Items, err2 = readAll(r, r.linkedList(o, "items"), readItem)
 	for _, item := range w.Items {
@@ -161,7 +165,10 @@ func readWorksheet(r related, o codalab.Object) (Worksheet, error) {
 			w.Bundles = append(w.Bundles, *item.Bundle)
 		}
 	}
-	return w, errors.Join(err, err2)
+	if list := r.linkedList(o, "bundles"); len(list) > 0 { // in place of items, see WorksheetBundles
+		w.Bundles, err3 = readAll(r, list, readBundle)
+	}
+	return w, errors.Join(err, err2, err3)
 }
 
 func readWorksheetName(_ related, o codalab.Object) (codalab.WorksheetName, error) {

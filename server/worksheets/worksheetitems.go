@@ -59,6 +59,17 @@ func itemObjects(items []store.Item, brief bool) []codalab.Object {
 	return objects
 }
 
+// bundleIDs returns the uuids of the bundles that items show, in order; a bundle may be there several times.
+func bundleIDs(items []store.Item) []string {
+	var uuids []string
+	for _, item := range items {
+		if id := rest.Deref(item.BundleUUID); id != "" {
+			uuids = append(uuids, id)
+		}
+	}
+	return uuids
+}
+
 // itemWorksheets returns the worksheets that a worksheet's items show and that the user may read.
 func (s *Worksheets) itemWorksheets(ctx context.Context, u store.User, items []store.Item) ([]codalab.Object, error) {
 	var uuids []string
@@ -89,8 +100,8 @@ func (s *Worksheets) itemWorksheets(ctx context.Context, u store.User, items []s
 func (s *Worksheets) itemBundles(ctx context.Context, u store.User, items []store.Item, keys []string) (objects []codalab.Object, owners []string, err error) {
 	var uuids []string
 	seen := map[string]bool{}
-	for _, item := range items {
-		if id := rest.Deref(item.BundleUUID); id != "" && !seen[id] {
+	for _, id := range bundleIDs(items) {
+		if !seen[id] {
 			seen[id] = true
 			uuids = append(uuids, id)
 		}

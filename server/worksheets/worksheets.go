@@ -236,7 +236,11 @@ func (s *Worksheets) worksheet(w http.ResponseWriter, r *http.Request, u store.U
 			return err
 		}
 	}
-	related.Add(sheet.UUID, "items", "worksheet-items", itemObjects(items, len(keys) > 0))
+	if r.URL.Query().Get("items") == "bundles" {
+		object.Relationships["bundles"] = codalab.ToMany("bundles", bundleIDs(items))
+	} else {
+		related.Add(sheet.UUID, "items", "worksheet-items", itemObjects(items, len(keys) > 0))
+	}
 	itemOwners, err := s.addItemRelations(ctx, u, items, include, keys, &related)
 	if err != nil {
 		return err
