@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
@@ -71,7 +73,7 @@ func (c *Client) OpenLines(ctx context.Context, t codalab.Target, head, tail int
 func (c *Client) openBlob(ctx context.Context, t codalab.Target, header map[string]string, query url.Values) (*Contents, error) {
 	header["Accept-Encoding"] = "identity"
 	if c.compress {
-		header["Accept-Encoding"] = "gzip"
+		header["Accept-Encoding"] = "zstd, gzip" // CodaLab's own server has gzip alone
 	}
 	in := call{method: "GET", path: contentsPath("blob", t), header: header, query: query, within: relayWithin}
 	resp, err := c.open(ctx, in)
@@ -108,22 +110,42 @@ func newContents(resp *http.Response) (*Contents, error) {
 		if err != nil {
 			return nil, fmt.Errorf("decompress the answer: %w", err)
 		}
-		contents.ReadCloser = &gunzipped{Reader: plain, body: resp.Body}
+		contents.ReadCloser = &decompressed{Reader: plain, body: resp.Body}
+	case "zstd":
+		plain, err := newZstdReader(resp.Body)
+		if err != nil {
+			return nil, fmt.Errorf("decompress the answer: %w", err)
+		}
+		contents.ReadCloser = &decompressed{Reader: plain, body: resp.Body, release: plain.Close}
 	default:
 		return nil, fmt.Errorf("the server sent the unknown content encoding %q", encoding)
 	}
 	return contents, nil
 }
 
-// gunzipped closes the connection under a decompressed stream.
-type gunzipped struct {
-	*gzip.Reader
-	body io.Closer
+// newZstdReader decompresses a stream of contents.Zstd. Bytes are there at once, so that an empty answer is no empty file.
+func newZstdReader(r io.Reader) (*zstd.Decoder, error) {
+	in := bufio.NewReader(r)
+	if _, err := in.Peek(1); err != nil {
+		return nil, err
+	}
+	return zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(codalab.ZstdWindow))
+}
+
+// decompressed closes the connection under a decompressed stream, and releases what the stream holds.
+type decompressed struct {
+	io.Reader
+	body    io.Closer
+	release func()
 }
 
 // Close closes the answer's body.
-func (g *gunzipped) Close() error {
-	return g.body.Close()
+func (d *decompressed) Close() error {
+	err := d.body.Close()
+	if d.release != nil {
+		d.release()
+	}
+	return err
 }
 
 // UploadOptions are the options of an upload.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	codalabcontents "github.com/cl-slurm/cl-slurm/codalab/contents"
 )
 
 func closed(t *testing.T, c io.Closer) {
@@ -30,6 +31,24 @@ func zip(s string) []byte {
 	return b.Bytes()
 }
 
+// zstdOf compresses a text as cl-server does.
+func zstdOf(s string) []byte {
+	data, _ := io.ReadAll(codalabcontents.Zstd(io.NopCloser(strings.NewReader(s))))
+	return data
+}
+
+// TestAnswerWithoutBytesIsNoEmptyFile: an answer of a compressed file that has no bytes broke off.
+func TestAnswerWithoutBytesIsNoEmptyFile(t *testing.T) {
+	t.Parallel()
+	for _, coding := range []string{"gzip", "zstd"} {
+		s := newSite(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Encoding", coding) })
+		if in, err := s.client(t, nil).OpenContents(t.Context(), codalab.Target{BundleUUID: uuid}, nil); err == nil {
+			closed(t, in)
+			t.Errorf("%s: an answer without bytes was taken", coding)
+		}
+	}
+}
+
 func TestContentsArriveAsTheyAre(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -43,6 +62,10 @@ func TestContentsArriveAsTheyAre(t *testing.T) {
 		{"plain file", map[string]string{"Target-Type": "file"}, []byte("hello"), "hello", codalab.TargetFile, false},
 		{"gzip file", map[string]string{"Target-Type": "file", "Content-Encoding": "gzip"}, zip("hello"), "hello", codalab.TargetFile, false},
 		{"broken gzip file", map[string]string{"Target-Type": "file", "Content-Encoding": "gzip"}, zip("hello")[:20], "", codalab.TargetFile, true},
+		{"zstd file", map[string]string{"Target-Type": "file", "Content-Encoding": "zstd"}, zstdOf("hello"), "hello", codalab.TargetFile, false},
+		{"empty zstd file", map[string]string{"Target-Type": "file", "Content-Encoding": "zstd"}, zstdOf(""), "", codalab.TargetFile, false},
+		{"broken zstd file", map[string]string{"Target-Type": "file", "Content-Encoding": "zstd"}, zstdOf("hello")[:12], "", codalab.TargetFile, true},
+		{"changed zstd file", map[string]string{"Target-Type": "file", "Content-Encoding": "zstd"}, bytes.Replace(zstdOf("hello"), []byte("ell"), []byte("all"), 1), "", codalab.TargetFile, true},
 		{"directory", map[string]string{"Target-Type": "directory", "Content-Encoding": "identity"}, zip("tar"), string(zip("tar")), codalab.TargetDirectory, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {

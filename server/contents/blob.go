@@ -20,7 +20,7 @@ import (
 )
 
 // contentsBlob sends a target: a directory as a gzipped tar archive; a file, or a part of it,
-// gzipped if the client accepts that. The status is 200 even for a part
+// compressed if the client accepts that. The status is 200 even for a part
 // (codalab/rest/bundles.py: _fetch_bundle_contents_blob).
 func (s *Files) contentsBlob(w http.ResponseWriter, r *http.Request, u store.User) error {
 	part, err := requestedPart(r)
@@ -50,8 +50,9 @@ func (s *Files) contentsBlob(w http.ResponseWriter, r *http.Request, u store.Use
 		case codalab.TargetLink:
 			return rest.Refuse(http.StatusForbidden, "Cannot download files of this type (%s).", info.Type)
 		}
-		b := blob{location: p, info: info, args: args, whole: r.PathValue("path") == "", gzipped: acceptsGzip(r)}
+		b := blob{location: p, info: info, args: args, whole: r.PathValue("path") == "", gzipped: accepts(r, "gzip"), zstd: accepts(r, "zstd")}
 		if p.State == codalab.StateRunning {
+			b.zstd = false // a worker sends gzip
 			return s.sendFromWorker(w, r, b)
 		}
 		return s.sendStored(w, r, b)
@@ -65,6 +66,7 @@ type blob struct {
 	args    codalab.ReadArgs
 	whole   bool // the request names the bundle, not a path in it
 	gzipped bool // the client accepts gzip
+	zstd    bool // the client accepts zstd, which is sent then if the server compresses the target
 }
 
 // requestedPart returns which part of a file a request asks for.
@@ -106,9 +108,10 @@ func parseRange(header string) (first, last int64, ok bool) {
 	return first, last, err == nil && lastErr == nil
 }
 
-func acceptsGzip(r *http.Request) bool {
+// accepts reports whether a client accepts a content coding.
+func accepts(r *http.Request, want string) bool {
 	for coding := range strings.SplitSeq(r.Header.Get("Accept-Encoding"), ",") {
-		if name, q, _ := strings.Cut(strings.TrimSpace(coding), ";"); strings.EqualFold(name, "gzip") {
+		if name, q, _ := strings.Cut(strings.TrimSpace(coding), ";"); strings.EqualFold(name, want) {
 			return strings.ReplaceAll(q, " ", "") != "q=0"
 		}
 	}
@@ -122,7 +125,10 @@ func (b blob) setHeaders(h http.Header) {
 		name = b.Metadata.String("name")
 	}
 	size, kind, disposition, coding := b.info.Size, contentType(name), "inline", "identity"
-	if b.gzipped {
+	switch {
+	case b.zstd:
+		coding = "zstd"
+	case b.gzipped:
 		coding = "gzip"
 	}
 	if b.info.Type == codalab.TargetDirectory {
@@ -187,10 +193,13 @@ func (b blob) open(r *http.Request, root *os.Root, at string) (stream io.ReadClo
 	case codalab.ReadFile, codalab.ReadTargetInfo:
 		stream, err = codalabcontents.Section(root, at, 0, -1)
 	}
-	if err != nil || !b.gzipped {
-		return stream, err
+	switch {
+	case err == nil && b.zstd:
+		return codalabcontents.Zstd(stream), nil
+	case err == nil && b.gzipped:
+		return codalabcontents.Gzip(stream), nil
 	}
-	return codalabcontents.Gzip(stream), nil
+	return stream, err
 }
 
 // sendFromWorker sends a target that the bundle's worker reads.
