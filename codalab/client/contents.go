@@ -114,7 +114,7 @@ func newContents(resp *http.Response) (*Contents, error) {
 	case "zstd":
 		plain, err := newZstdReader(resp.Body)
 		if err != nil {
-			return nil, fmt.Errorf("decompress the answer: %w", err)
+			return nil, err
 		}
 		contents.ReadCloser = &decompressed{Reader: plain, body: resp.Body, release: plain.Close}
 	default:
@@ -123,13 +123,18 @@ func newContents(resp *http.Response) (*Contents, error) {
 	return contents, nil
 }
 
-// newZstdReader decompresses a stream of contents.Zstd. Bytes are there at once, so that an empty answer is no empty file.
+// newZstdReader decompresses a stream of contents.Zstd. It waits for the first byte: an answer without any is no empty file.
 func newZstdReader(r io.Reader) (*zstd.Decoder, error) {
 	in := bufio.NewReader(r)
-	if _, err := in.Peek(1); err != nil {
-		return nil, err
+	_, err := in.Peek(1)
+	var plain *zstd.Decoder
+	if err == nil {
+		plain, err = zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(codalab.ZstdWindow))
 	}
-	return zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(codalab.ZstdWindow))
+	if err != nil {
+		return nil, fmt.Errorf("decompress the answer: %w", err)
+	}
+	return plain, nil
 }
 
 // decompressed closes the connection under a decompressed stream, and releases what the stream holds.
