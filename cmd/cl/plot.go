@@ -33,12 +33,13 @@ const plotHelp = `Draw numbers in files of rows, .jsonl, .ndjson and .csv, on th
 A row without the number is passed over; a value that is no finite number, such
 as NaN, is a gap in the line. Of many points in a column those that stand out are
 drawn. --csv and --json print the points: of more than 4,096 of a series, the
-lowest and the highest of each section. A pipe gets a drawing in ASCII.`
+lowest and the highest of each section. A terminal gets Braille characters if its
+locale has UTF-8, and a pipe ASCII; --style box and --style ascii suit other fonts.`
 
 // plotOptions are the flags of cl plot.
 type plotOptions struct {
 	worksheet       string
-	x               string
+	x, style        string
 	log, watch, csv bool
 	width, height   int
 }
@@ -57,6 +58,8 @@ func (c *cli) plotCommand() *cobra.Command {
 	flags.BoolVar(&o.log, "log", false, "a logarithmic axis")
 	flags.BoolVar(&o.watch, "watch", false, "draw anew on the terminal until all runs have ended")
 	flags.BoolVar(&o.csv, "csv", false, "print the points as comma-separated values")
+	flags.StringVar(&o.style, "style", "", "the characters, `KIND`: braille, box or ascii (default: what the terminal has; ascii for a pipe)")
+	_ = cmd.RegisterFlagCompletionFunc("style", completeWords(plotStyles()...)) // the flag is there
 	flags.IntVar(&o.width, "width", 0, "the number of columns (default: those of the terminal, or 80)")
 	flags.IntVar(&o.height, "height", 0, "the number of lines (default: those of the terminal up to 24, or 20)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -104,6 +107,8 @@ func (o plotOptions) read(c *cli, args []string) (specs []string, values []plotV
 		return nil, nil, refusef("--csv and --json are two forms; choose one")
 	case o.watch && (o.csv || c.asJSON):
 		return nil, nil, refusef("--watch draws on a terminal; print the points without it")
+	case o.style != "" && !slices.Contains(plotStyles(), o.style):
+		return nil, nil, refusef("--style: %q is none of %s%s", o.style, strings.Join(plotStyles(), ", "), argparse.DidYouMean("", argparse.Nearest(o.style, plotStyles())))
 	case o.width < 0 || o.height < 0:
 		return nil, nil, refusef("--width and --height count from 1")
 	}

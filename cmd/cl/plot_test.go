@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cl-slurm/cl-slurm/cmd/internal/plot"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
@@ -32,7 +34,7 @@ func TestPlotFollowsARun(t *testing.T) {
 	do(w.write(ctx, "log.jsonl", "{\"loss\": 8}\n{\"loss\": 4}\n{\"lo"))
 	c := openConsole(t, 60, 16, s.consoleEnv(), "plot", "first", "/log.jsonl:loss", "--watch")
 	c.sees("first: /log.jsonl:loss over row")
-	c.sees(" 8 ┼")
+	c.sees(" 8 ┤⢤")
 	do(w.write(ctx, "log.jsonl", "ss\": 2}\n"))
 	c.sees(" 2 ┤")
 	zero := 0
@@ -48,6 +50,37 @@ func TestPlotFollowsARun(t *testing.T) {
 	}
 	if whole != 1 {
 		t.Errorf("the file %s was read from its begin %d times: %q", uuid, whole, s.called("GET"))
+	}
+}
+
+// A terminal gets Braille characters if it says that it has them.
+func TestPlotStyleFitsTheTerminal(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		env, wanted string
+		pipe        bool
+		want        plot.Style
+	}{
+		{env: "LANG=en_US.UTF-8", want: plot.Braille},
+		{env: "LANG=C LC_CTYPE=C.utf8", want: plot.Braille},
+		{env: "LANG=en_US.UTF-8 LC_ALL=C", want: plot.Box},
+		{env: "LANG=en_US.UTF-8 TERM=linux", want: plot.Box},
+		{env: "LANG=en_US.UTF-8 TERM=linux", wanted: "braille", want: plot.Braille},
+		{env: "WT_SESSION=1", want: plot.Braille},
+		{env: "WT_SESSION=1", wanted: "ascii", want: plot.ASCII},
+		{want: plot.Box},
+		{env: "LANG=en_US.UTF-8", pipe: true, want: plot.ASCII},
+		{env: "LANG=en_US.UTF-8", pipe: true, wanted: "box", want: plot.Box},
+	} {
+		env := map[string]string{}
+		for word := range strings.FieldsSeq(test.env) {
+			name, value, _ := strings.Cut(word, "=")
+			env[name] = value
+		}
+		p := plotter{cli: &cli{Process: program.Process{Getenv: func(name string) string { return env[name] }}}, o: plotOptions{style: test.wanted}}
+		if got := p.style(!test.pipe); got != test.want {
+			t.Errorf("%+v: %v", test, got)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -97,7 +98,7 @@ func (p *plotter) draw() error {
 	if p.o.height > 0 {
 		height = p.o.height
 	}
-	lines := p.chart(width, height, !ok).Lines()
+	lines := p.chart(width, height, p.style(ok)).Lines()
 	if lines == nil {
 		return refusef("There is nothing to draw: no number is above 0, as --log needs")
 	}
@@ -107,8 +108,25 @@ func (p *plotter) draw() error {
 	return nil
 }
 
+// plotStyles are the values of --style.
+func plotStyles() []string { return []string{"braille", "box", "ascii"} }
+
+// style returns the style that the user wants; else ASCII for a pipe, and for a terminal Braille if it has the characters:
+// its locale is one of UTF-8, and it is not the console of Linux or the old one of Windows, whose fonts lack them.
+func (p *plotter) style(terminal bool) plot.Style {
+	locale := strings.ToLower(cmp.Or(p.Getenv("LC_ALL"), p.Getenv("LC_CTYPE"), p.Getenv("LANG")))
+	unicode := p.Getenv("WT_SESSION") != "" || strings.Contains(locale, "utf-8") || strings.Contains(locale, "utf8")
+	switch {
+	case p.o.style == "ascii" || p.o.style == "" && !terminal:
+		return plot.ASCII
+	case p.o.style == "braille" || p.o.style == "" && unicode && p.Getenv("TERM") != "linux":
+		return plot.Braille
+	}
+	return plot.Box
+}
+
 // chart is the drawing for a screen.
-func (p *plotter) chart(width, height int, plain bool) plot.Chart {
+func (p *plotter) chart(width, height int, style plot.Style) plot.Chart {
 	var words []string
 	for _, v := range p.values {
 		words = append(words, termtext.OneLine(v.word))
@@ -119,7 +137,7 @@ func (p *plotter) chart(width, height int, plain bool) plot.Chart {
 	}
 	drawn := p.drawn()
 	c := plot.Chart{
-		Title: strings.Join(words, ", ") + " over " + termtext.OneLine(x), Width: width, Height: height, Plain: plain,
+		Title: strings.Join(words, ", ") + " over " + termtext.OneLine(x), Width: width, Height: height, Style: style,
 		Colour: bool(p.palette(p.Stdout)), Log: p.o.log,
 	}
 	if len(drawn) == 1 {
@@ -188,7 +206,7 @@ func (p *plotter) redraw(ctx context.Context, screen *repaint.Screen) error {
 		}
 		width, height := screen.Size()
 		status := watchStatus(p.bundles, m, p.palette(p.Stdout).Faint)
-		err := screen.Show(append([]string{status}, p.chart(width, height-1, false).Lines()...))
+		err := screen.Show(append([]string{status}, p.chart(width, height-1, p.style(true)).Lines()...))
 		if err == nil && !m.away && p.ended() {
 			return errWatched
 		}

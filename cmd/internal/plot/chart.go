@@ -23,13 +23,22 @@ type Chart struct {
 	Series []Series
 	// Width and Height are the numbers of columns and lines that there are for all of it.
 	Width, Height int
-	// Plain takes the characters of ASCII alone.
-	Plain bool
+	Style         Style
 	// Colour paints the series in the colours of a terminal.
 	Colour bool
 	// Log has a logarithmic Y axis: numbers that are not above 0 are gaps.
 	Log bool
 }
+
+// Style is the kind of characters of a drawing.
+type Style int
+
+// The styles. Braille patterns have eight dots in a character; series that colours do not tell apart are drawn as in Box.
+const (
+	Box Style = iota
+	Braille
+	ASCII
+)
 
 // marks tell series apart where colours do not. MostSeries is the number of series that a chart can have.
 const marks = "*+x#o@%&=~abcdefghijklmnpqrstuvwyz0123456789"
@@ -157,11 +166,14 @@ func (c Chart) draw(b bounds, width, height int) []string {
 		painted = append(painted, colourOf(i))
 	}
 	options = append(options, asciigraph.SeriesChars(shapes...))
-	if c.Colour {
+	if c.Colour && !c.inBraille() {
 		options = append(options, asciigraph.SeriesColors(painted...))
 	}
 	text := asciigraph.PlotMany(data, options...)
-	if c.Plain {
+	if c.inBraille() {
+		text = c.dotted(text, b, width, height)
+	}
+	if c.Style == ASCII {
 		text = strings.NewReplacer("┤", "|", "┼", "|", "└", "+", "┬", "+", "─", "-").Replace(text)
 	}
 	lines := strings.Split(text, "\n")
@@ -169,6 +181,33 @@ func (c Chart) draw(b bounds, width, height int) []string {
 		lines[i] = strings.TrimRight(line, " ")
 	}
 	return lines
+}
+
+// inBraille reports whether the series are drawn in Braille patterns.
+func (c Chart) inBraille() bool { return c.Style == Braille && !c.marked() }
+
+// marked reports whether series have marks of their own, because colours do not tell them apart.
+func (c Chart) marked() bool {
+	return len(c.Series) > 1 && (c.Style == ASCII || !c.Colour || len(c.Series) > len(colours()))
+}
+
+// dotted draws the series in Braille patterns in place of those in a drawing without colours.
+func (c Chart) dotted(text string, b bounds, width, height int) string {
+	v := newCanvas(width, height)
+	for i, s := range c.Series {
+		v.line(i, s.Points, b)
+	}
+	var colour func(int) asciigraph.AnsiColor
+	if c.Colour {
+		colour = colourOf
+	}
+	lines := strings.Split(text, "\n")
+	for i := range min(height, len(lines)) {
+		if axis := strings.IndexAny(lines[i], "┤┼"); axis >= 0 {
+			lines[i] = lines[i][:axis] + "┤" + v.text(i, colour)
+		}
+	}
+	return strings.Join(lines, "\n")
 }
 
 // label formats a number of the Y axis, with lines that are a step apart.
@@ -201,9 +240,9 @@ func between(share, a, b float64) float64 { return a*(1-share) + b*share }
 // shape returns the characters of a series.
 func (c Chart) shape(i int) asciigraph.CharSet {
 	switch {
-	case len(c.Series) > 1 && (c.Plain || !c.Colour || len(c.Series) > len(colours())):
+	case c.marked():
 		return asciigraph.CreateCharSet(marks[i%len(marks) : i%len(marks)+1])
-	case c.Plain:
+	case c.Style == ASCII:
 		shape := asciigraph.CreateCharSet("+")
 		shape.Horizontal, shape.VerticalLine, shape.StartCap, shape.EndCap = "-", "|", "-", "-"
 		return shape

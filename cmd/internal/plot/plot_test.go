@@ -18,6 +18,15 @@ func points(ys ...float64) (list []plot.Point) {
 	return list
 }
 
+// noise is a curve that swings more and more.
+func noise() (list []plot.Point) {
+	for i := range 500 {
+		x := float64(i)
+		list = append(list, plot.Point{X: x, Y: math.Sin(x*x/9000) * x})
+	}
+	return list
+}
+
 func TestThinnedSeriesKeepsItsPeaksAndItsEnds(t *testing.T) {
 	t.Parallel()
 	var s plot.Thinned
@@ -76,7 +85,7 @@ func TestChartIsDrawnAsItShouldBe(t *testing.T) {
 		chart plot.Chart
 		want  string
 	}{
-		"a gap in ASCII": {plot.Chart{Title: "loss", Series: []plot.Series{{Name: "a", Points: points(1, 2, 3, math.NaN(), 5, 4)}}, Width: 30, Height: 8, Plain: true}, `
+		"a gap in ASCII": {plot.Chart{Title: "loss", Series: []plot.Series{{Name: "a", Points: points(1, 2, 3, math.NaN(), 5, 4)}}, Width: 30, Height: 8, Style: plot.ASCII}, `
 loss
   5|                   ---+
   4|                      +--
@@ -85,7 +94,7 @@ loss
   1|--+
    ++------------------------+
     1                        6`},
-		"several in ASCII": {plot.Chart{Title: "loss", Series: []plot.Series{{Name: "a", Points: points(0, 1)}, {Name: "b", Points: points(1, 0)}}, Width: 20, Height: 9, Plain: true}, `
+		"several in ASCII": {plot.Chart{Title: "loss", Series: []plot.Series{{Name: "a", Points: points(0, 1)}, {Name: "b", Points: points(1, 0)}}, Width: 20, Height: 9, Style: plot.ASCII}, `
 loss
      1 |++      ***
  0.667 | +++++***
@@ -109,6 +118,46 @@ loss
    1 ┤           ╶╴
      └┬────────────┬
       1            3`},
+		"a gap in Braille": {plot.Chart{Title: "loss", Series: []plot.Series{{Name: "a", Points: points(1, 2, 3, math.NaN(), 5, 4)}}, Width: 30, Height: 8, Style: plot.Braille}, `
+loss
+  5┤                    ⢤⣀
+  4┤                     ⠈⠙⠲⠤
+  3┤        ⢀⣠⠄
+  2┤   ⢀⣠⠤⠖⠋⠉
+  1┤⠤⠖⠋⠉
+   └┬────────────────────────┬
+    1                        6`},
+		"crossing in Braille": {plot.Chart{Title: "loss", Series: []plot.Series{{Name: "a", Points: points(0, 1)}, {Name: "b", Points: points(1, 0)}}, Width: 20, Height: 9, Style: plot.Braille, Colour: true}, "\n" +
+			"loss\n" +
+			"     1 ┤\x1b[31m⣄⡀       \x1b[32m⢀⣠\x1b[0m\n" +
+			" 0.667 ┤ \x1b[31m⠉⠓⢦⣀ \x1b[32m⣀⡴⠚⠉\x1b[0m\n" +
+			" 0.333 ┤  \x1b[32m⢀⣠\x1b[31m⠞⠛⠳⣄⡀\x1b[0m\n" +
+			"     0 ┤\x1b[32m⠴⠚⠉     \x1b[31m⠉⠓⠦\x1b[0m\n" +
+			"       └┬──────────┬\n" +
+			"        1          2\n" +
+			"  \x1b[32m─\x1b[0m a\n" +
+			"  \x1b[31m─\x1b[0m b"},
+		"several without colours": {plot.Chart{Title: "loss", Series: []plot.Series{{Name: "a", Points: points(0, 1)}, {Name: "b", Points: points(1, 0)}}, Width: 20, Height: 9, Style: plot.Braille}, `
+loss
+     1 ┼++      ***
+ 0.667 ┤ +++++***
+ 0.333 ┤ ****++++
+     0 ┼**      +++
+       └┬──────────┬
+        1          2
+  * a
+  + b`},
+		"noise in Braille": {plot.Chart{Title: "loss", Series: []plot.Series{{Name: "a", Points: noise()}}, Width: 40, Height: 10, Style: plot.Braille}, `
+loss
+  490 ┤                              ⡄
+  331 ┤                     ⢠⡄  ⢀⣷  ⢰⢳
+  173 ┤       ⣀⡀      ⡴⠛⡆  ⢀⡏⢹  ⢸⠈⡇ ⢸
+   15 ┤⠤⠤⠤⠤⠖⠚⠉⠁⠉⠳⡄   ⣸⠁ ⢹⡀ ⢸ ⠘⡆ ⡞ ⡇ ⡏
+ -144 ┤          ⠙⢦⡀⣰⠃   ⣇ ⡏  ⣇⢀⡇ ⢹ ⡇
+ -302 ┤            ⠉⠁    ⠘⠶⠃  ⢸⣸  ⢸⣸⠁
+ -460 ┤                        ⠁   ⠟
+      └┬──────────────────────────────┬
+       0                             499`},
 		"no number": {plot.Chart{Series: []plot.Series{{Points: points(math.NaN())}}, Width: 20, Height: 6}, "\n"},
 	} {
 		got := "\n" + strings.Join(test.chart.Lines(), "\n")
@@ -131,7 +180,7 @@ func TestEveryChartFitsItsTerminal(t *testing.T) {
 	for name, list := range shapes {
 		for width := 1; width < 90; width += 3 {
 			for _, height := range []int{1, 5, 24} {
-				c := plot.Chart{Title: "a title that is long", Series: []plot.Series{{Name: "学習率", Points: list}, {Name: "b", Points: points(1, 2)}}, Width: width, Height: height, Colour: width%2 == 0, Log: height == 5}
+				c := plot.Chart{Title: "a title that is long", Series: []plot.Series{{Name: "学習率", Points: list}, {Name: "b", Points: points(1, 2)}}, Width: width, Height: height, Colour: width%2 == 0, Log: height == 5, Style: plot.Style(width / 3 % 3)}
 				lines := c.Lines()
 				for _, line := range lines {
 					if columns.Width(line) > width {
@@ -155,6 +204,6 @@ func FuzzChart(f *testing.F) {
 		var s plot.Thinned
 		s.Add(plot.Point{X: x1, Y: y1})
 		s.Add(plot.Point{X: x2, Y: y2})
-		_ = plot.Chart{Series: []plot.Series{{Points: s.Points()}}, Width: width % 200, Height: height % 100}.Lines()
+		_ = plot.Chart{Series: []plot.Series{{Points: s.Points()}}, Width: width % 200, Height: height % 100, Style: plot.Braille}.Lines()
 	})
 }
