@@ -243,9 +243,6 @@ type Resources struct {
 	Invalid string `json:"invalid,omitempty"`
 }
 
-// ZstdWindow is the window of files that are sent compressed by zstd, in bytes. It bounds the memory of both ends.
-const ZstdWindow = 1 << 20
-
 // ReadArgs is the request in a read message. Zeros are encoded too: CodaLab's own worker needs
 // the numbers that belong to Type.
 type ReadArgs struct {

@@ -125,11 +125,12 @@ func newContents(resp *http.Response) (*Contents, error) {
 
 // newZstdReader decompresses a stream of contents.Zstd. It waits for the first byte: an answer without any is no empty file.
 func newZstdReader(r io.Reader) (*zstd.Decoder, error) {
+	const window = 8 << 20 // RFC 9659: the most that an answer may need, such as one of a proxy that compresses
 	in := bufio.NewReader(r)
 	_, err := in.Peek(1)
 	var plain *zstd.Decoder
 	if err == nil {
-		plain, err = zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(codalab.ZstdWindow))
+		plain, err = zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(window))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("decompress the answer: %w", err)

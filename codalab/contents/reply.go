@@ -139,12 +139,12 @@ func Gzip(r io.ReadCloser) io.ReadCloser {
 	return compressed(r, func(w io.Writer) (io.WriteCloser, error) { return gzip.NewWriterLevel(w, gzip.BestSpeed) })
 }
 
-// Zstd compresses a stream as Gzip does, with zstd (RFC 8878): it takes less processor time than gzip at both ends. Readers
-// need a window of codalab.ZstdWindow bytes.
+// Zstd compresses a stream as Gzip does, with zstd (RFC 8878): it takes less processor time than gzip at both ends.
 func Zstd(r io.ReadCloser) io.ReadCloser {
+	const window = 1 << 20 // bytes, which bound the memory for each of many downloads
 	return compressed(r, func(w io.Writer) (io.WriteCloser, error) {
 		return zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
-			zstd.WithWindowSize(codalab.ZstdWindow), zstd.WithLowerEncoderMem(true), zstd.WithZeroFrames(true))
+			zstd.WithWindowSize(window), zstd.WithLowerEncoderMem(true), zstd.WithZeroFrames(true))
 	})
 }
 
