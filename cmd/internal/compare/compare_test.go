@@ -108,8 +108,10 @@ func TestValuesStandSideBySide(t *testing.T) {
 	if n, ok := (compare.Value{A: "1", B: "0.5"}).Change(); n != -0.5 || !ok {
 		t.Errorf("the change is %v, %v", n, ok)
 	}
-	if n, ok := (compare.Value{A: "NaN", B: "0.5"}).Change(); ok {
-		t.Errorf("the change of NaN is %v", n)
+	for _, v := range []compare.Value{{A: "NaN", B: "0.5"}, {A: -1e308, B: 1e308}, {A: "x", B: 1.0}} {
+		if n, ok := v.Change(); ok {
+			t.Errorf("the change of %v is %v", v, n)
+		}
 	}
 }
 

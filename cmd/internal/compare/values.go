@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"path"
 	"slices"
 	"strconv"
@@ -26,14 +27,15 @@ type Value struct {
 	B    any    `json:"b"`
 }
 
-// Change is B minus A; false unless both are numbers.
+// Change is B minus A; false unless both are numbers with a finite difference.
 func (v Value) Change() (float64, bool) {
 	_, a, _ := codalab.ScalarValue(v.A)
 	_, b, _ := codalab.ScalarValue(v.B)
 	if a == nil || b == nil {
 		return 0, false
 	}
-	return *b - *a, true
+	n := *b - *a
+	return n, !math.IsInf(n, 0)
 }
 
 // Values returns the values that differ in two files of one name, in the order of their names; false unless both are files
