@@ -35,7 +35,7 @@ func openTerminal(t *testing.T, s *testsite.Site) *terminal {
 	testenv.Must(t, err)
 	name, password, _ := strings.Cut(strings.TrimSpace(string(login)), "\n")
 	cmd := s.Program("/bin/bash", "--noprofile", "--norc", "--noediting", "-i")
-	cmd.Env = append(cmd.Env, "TERM=xterm-256color", "CODALAB_USERNAME="+name, "CODALAB_PASSWORD="+password, "CODALAB_SESSION=day")
+	cmd.Env = append(cmd.Env, "TERM=xterm-256color", "LANG=C.UTF-8", "CODALAB_USERNAME="+name, "CODALAB_PASSWORD="+password, "CODALAB_SESSION=day")
 	cmd.SysProcAttr.Setpgid = false // it leads a session
 	master, err := pty.StartWithSize(cmd, &pty.Winsize{Cols: columns, Rows: rows})
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) {
