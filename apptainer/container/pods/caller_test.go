@@ -139,6 +139,9 @@ func TestRunOfAKilledWorkerEndsWithoutBeats(t *testing.T) {
 	t.Parallel()
 	s := startCaller(t, "", "echo begun; sleep 1000", "crash")
 	s.await("Failed", "get", "pod", "caller", "-o", "jsonpath={.status.phase}")
+	if code := s.kubectl("get", "pod", "caller", "-o", "jsonpath={.status.containerStatuses[0].state.terminated.exitCode}"); code != "3" {
+		t.Fatalf("the caller did not crash with 3, but ended with %s and said %q", code, s.kubectl("logs", "caller"))
+	}
 	s.await("Failed", "get", "pods", "-l", "app=cl-run", "-o", "jsonpath={.items[*].status.phase}")
 }
 

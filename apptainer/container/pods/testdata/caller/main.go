@@ -40,7 +40,8 @@ func call() error {
 	if err := os.WriteFile(helper, self, 0o755); err != nil {
 		return err
 	}
-	r := pods.Runtime{Settings: settings, Helper: helper, Silence: 5 * time.Second}
+	// A busy machine may keep a beat for some seconds.
+	r := pods.Runtime{Settings: settings, Helper: helper, Silence: 20 * time.Second}
 	if err := r.Try(ctx, "/work"); err != nil {
 		return err
 	}
