@@ -59,6 +59,8 @@ func TestStoredContents(t *testing.T) {
 		}},
 		{file + "/contents/blob/", map[string]string{"Accept-Encoding": "gzip"}, `{"a": 1}`, map[string]string{"Content-Encoding": "gzip"}},
 		{file + "/contents/blob/", map[string]string{"Accept-Encoding": "zstd, gzip"}, `{"a": 1}`, map[string]string{"Content-Encoding": "zstd"}},
+		{file + "/contents/blob/", map[string]string{"Accept-Encoding": "gzip;q=1.0, ZSTD; q=0.9"}, `{"a": 1}`, map[string]string{"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}},
+		{file + "/contents/blob/", map[string]string{"Accept-Encoding": "gzip;q=0.000, zstd;q=x"}, `{"a": 1}`, map[string]string{"Content-Encoding": "identity"}},
 		{file + "/contents/blob/", map[string]string{"Accept-Encoding": "gzip, zstd;q=0"}, `{"a": 1}`, map[string]string{"Content-Encoding": "gzip"}},
 		{file + "/contents/blob/", map[string]string{"Range": "bytes=100-200", "Accept-Encoding": "zstd"}, ``, map[string]string{"Content-Encoding": "zstd"}},
 		{file + "/contents/blob/", map[string]string{"Range": "bytes=2-3"}, `a"`, nil},

@@ -29,6 +29,7 @@ func replayDifferences() []replayDifference {
 		{`.`, `^header Content-Type$`, `text/html; charset=UTF-8`, ``, "an empty body has no type"},
 		{`.`, `^header Content-Type$`, `text/html; charset=UTF-8`, `text/plain; charset=utf-8`, "refusals are plain text, and may quote what users wrote"},
 		{`.`, `^header X-Content-Type-Options$`, ``, `nosniff`, "no browser should take text or contents for a page"},
+		{`/contents/blob/`, `^header Vary$`, ``, `Accept-Encoding`, "caches keep each coding apart"},
 		{`/contents/blob/`, `^header Content-Security-Policy$`, ``, `sandbox`, "a browser must not run contents"},
 
 		// Users.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -110,26 +111,30 @@ func newContents(resp *http.Response) (*Contents, error) {
 		if err != nil {
 			return nil, fmt.Errorf("decompress the answer: %w", err)
 		}
-		contents.ReadCloser = &decompressed{Reader: plain, body: resp.Body}
+		contents.ReadCloser = &decompressed{plain, resp.Body}
 	case "zstd":
 		plain, err := newZstdReader(resp.Body)
 		if err != nil {
 			return nil, err
 		}
-		contents.ReadCloser = &decompressed{Reader: plain, body: resp.Body, release: plain.Close}
+		contents.ReadCloser = &decompressed{plain, resp.Body}
 	default:
 		return nil, fmt.Errorf("the server sent the unknown content encoding %q", encoding)
 	}
 	return contents, nil
 }
 
-// newZstdReader decompresses a stream of contents.Zstd. It waits for the first byte: an answer without any is no empty file.
+// newZstdReader decompresses a stream of contents.Zstd. It waits for the begin of a frame (RFC 8878, section 3.1.1): an answer
+// without any is no empty file. The decoder has no goroutine, and needs no Close, which must not be called during a Read.
 func newZstdReader(r io.Reader) (*zstd.Decoder, error) {
 	const window = 8 << 20 // RFC 9659: the most that an answer may need, such as one of a proxy that compresses
-	in := bufio.NewReader(r)
-	_, err := in.Peek(1)
+	in := bufio.NewReader(unbroken{r})
+	begin, err := in.Peek(4)
 	var plain *zstd.Decoder
-	if err == nil {
+	switch {
+	case err == nil && string(begin) != "\x28\xb5\x2f\xfd":
+		err = fmt.Errorf("it begins with %q", begin)
+	case err == nil:
 		plain, err = zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(window))
 	}
 	if err != nil {
@@ -138,20 +143,28 @@ func newZstdReader(r io.Reader) (*zstd.Decoder, error) {
 	return plain, nil
 }
 
-// decompressed closes the connection under a decompressed stream, and releases what the stream holds.
+// unbroken wraps the errors of a stream that breaks off. The zstd decoder takes a plain io.ErrUnexpectedEOF between two frames
+// for the end (klauspost/compress/zstd/framedec.go: reset).
+type unbroken struct{ io.Reader }
+
+// Read reads on.
+func (u unbroken) Read(b []byte) (int, error) {
+	n, err := u.Reader.Read(b)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = fmt.Errorf("the stream broke off: %w", err)
+	}
+	return n, err
+}
+
+// decompressed closes the connection under a decompressed stream, also during a Read.
 type decompressed struct {
 	io.Reader
-	body    io.Closer
-	release func()
+	body io.Closer
 }
 
 // Close closes the answer's body.
 func (d *decompressed) Close() error {
-	err := d.body.Close()
-	if d.release != nil {
-		d.release()
-	}
-	return err
+	return d.body.Close()
 }
 
 // UploadOptions are the options of an upload.

@@ -49,6 +49,89 @@ func TestAnswerWithoutBytesIsNoEmptyFile(t *testing.T) {
 	}
 }
 
+// bodyOf is the body of an answer that waits in its second Read for release, whether it is closed or not, and then sends the
+// rest and an error.
+type bodyOf struct {
+	data             []byte
+	half             int
+	waiting, release chan struct{}
+	err              error
+}
+
+func (b *bodyOf) Read(p []byte) (int, error) {
+	if len(b.data) == 0 {
+		return 0, b.err
+	}
+	n := copy(p, b.data[:min(len(b.data), b.half)])
+	if b.waiting != nil && n < b.half {
+		close(b.waiting)
+		<-b.release
+	}
+	b.data = b.data[n:]
+	return n, nil
+}
+
+func (*bodyOf) Close() error { return nil }
+
+// opened opens contents whose answer has this body.
+func opened(t *testing.T, body io.ReadCloser) (*client.Contents, error) {
+	t.Helper()
+	transport := roundTripper(func(r *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Encoding": {"zstd"}, "Target-Type": {"file"}}, Body: body, Request: r}, nil
+	})
+	c, err := client.New("http://localhost", client.Options{HTTP: &http.Client{Transport: transport}, Compress: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.OpenContents(t.Context(), codalab.Target{BundleUUID: uuid}, nil)
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestContentsMayBeClosedDuringARead closes contents that an upload reads still, as an interrupted cl copy does.
+func TestContentsMayBeClosedDuringARead(t *testing.T) {
+	t.Parallel()
+	data := zstdOf(strings.Repeat("some text\n", 1<<20))
+	body := &bodyOf{data: data, half: len(data)/2 + 1, waiting: make(chan struct{}), release: make(chan struct{}), err: io.EOF}
+	body.half = max(body.half, len(data)-body.half)
+	c, err := opened(t, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan any)
+	go func() {
+		defer func() { read <- recover() }()
+		_, _ = io.Copy(io.Discard, c)
+	}()
+	<-body.waiting
+	closed(t, c)
+	close(body.release)
+	if panicked := <-read; panicked != nil {
+		t.Errorf("the read panicked: %v", panicked)
+	}
+}
+
+// TestStreamThatBreaksOffBetweenFramesIsNotWhole has proxies that compress by frames of their own.
+func TestStreamThatBreaksOffBetweenFramesIsNotWhole(t *testing.T) {
+	t.Parallel()
+	frame, skippable := zstdOf("first"), []byte{0x50, 0x2a, 0x4d, 0x18, 0, 0, 0, 0}
+	for name, body := range map[string]*bodyOf{
+		"frame": {data: frame, half: 1000, err: io.ErrUnexpectedEOF}, "skippable, broken": {data: skippable, half: 1000, err: io.ErrUnexpectedEOF},
+		"skippable": {data: skippable, half: 1000, err: io.EOF},
+	} {
+		c, err := opened(t, body)
+		if err == nil {
+			_, err = io.ReadAll(c)
+			closed(t, c)
+		}
+		if err == nil {
+			t.Errorf("%s: the stream was taken for a whole file", name)
+		}
+	}
+}
+
 func TestContentsArriveAsTheyAre(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"io"
+	"math"
 	"mime"
 	"net/http"
 	"os"
@@ -50,7 +51,7 @@ func (s *Files) contentsBlob(w http.ResponseWriter, r *http.Request, u store.Use
 		case codalab.TargetLink:
 			return rest.Refuse(http.StatusForbidden, "Cannot download files of this type (%s).", info.Type)
 		}
-		b := blob{location: p, info: info, args: args, whole: r.PathValue("path") == "", gzipped: accepts(r, "gzip"), zstd: accepts(r, "zstd")}
+		b := blob{location: p, info: info, args: args, whole: r.PathValue("path") == "", gzipped: quality(r, "gzip") > 0, zstd: quality(r, "zstd") > 0 && quality(r, "zstd") >= quality(r, "gzip")}
 		if p.State == codalab.StateRunning {
 			b.zstd = false // a worker sends gzip
 			return s.sendFromWorker(w, r, b)
@@ -108,14 +109,23 @@ func parseRange(header string) (first, last int64, ok bool) {
 	return first, last, err == nil && lastErr == nil
 }
 
-// accepts reports whether a client accepts a content coding.
-func accepts(r *http.Request, want string) bool {
+// quality returns how much a client likes a content coding, from 0 to 1; 0 if it does not accept it (RFC 9110, section 12.4.2).
+func quality(r *http.Request, want string) float64 {
 	for coding := range strings.SplitSeq(r.Header.Get("Accept-Encoding"), ",") {
-		if name, q, _ := strings.Cut(strings.TrimSpace(coding), ";"); strings.EqualFold(name, want) {
-			return strings.ReplaceAll(q, " ", "") != "q=0"
+		name, weight, weighted := strings.Cut(coding, ";")
+		if !strings.EqualFold(strings.TrimSpace(name), want) {
+			continue
 		}
+		q, err := strconv.ParseFloat(strings.TrimPrefix(strings.ToLower(strings.ReplaceAll(weight, " ", "")), "q="), 64)
+		switch {
+		case !weighted:
+			return 1
+		case err != nil || math.IsNaN(q):
+			return 0
+		}
+		return min(q, 1)
 	}
-	return false
+	return 0
 }
 
 // setHeaders sets the headers that CodaLab's own server sets.
@@ -140,6 +150,7 @@ func (b blob) setHeaders(h http.Header) {
 	}
 	h.Set("Content-Type", kind)
 	h.Set("Content-Encoding", coding)
+	h.Add("Vary", "Accept-Encoding") // caches keep each coding apart
 	h.Set("Content-Disposition", disposition+`; filename="`+strings.NewReplacer(`"`, "_", `\`, "_", "\r", "_", "\n", "_").Replace(name)+`"`)
 	h.Set("Access-Control-Allow-Origin", "*")
 	h.Set("Target-Type", string(b.info.Type))
