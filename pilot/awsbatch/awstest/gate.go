@@ -58,14 +58,18 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		lost = *g.cut == -1
 	}
 	unreachable := g.cut != nil && *g.cut < 0 && !lost
-	if invocation != "" && !changes(name) && due == nil && !unreachable {
-		g.answered[invocation] = true
-	}
 	g.mu.Unlock()
 	switch {
 	case unreachable:
 		panic(http.ErrAbortHandler) // the client sees a closed connection
 	case due == nil && !lost:
+		if invocation != "" && !changes(name) {
+			w = &answerWriter{w, func() {
+				g.mu.Lock()
+				g.answered[invocation] = true
+				g.mu.Unlock()
+			}}
+		}
 		g.Service.ServeHTTP(w, r)
 	case due == nil:
 		g.Service.ServeHTTP(httptest.NewRecorder(), r)
@@ -82,6 +86,30 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.Service.ServeHTTP(httptest.NewRecorder(), r)
 		panic(http.ErrAbortHandler)
 	}
+}
+
+// answerWriter tells of an answer that is no refusal, before the client sees any of it.
+type answerWriter struct {
+	http.ResponseWriter
+
+	answers func()
+}
+
+// Write writes a part of the answer, which has no status of its own.
+func (a *answerWriter) Write(b []byte) (int, error) {
+	if a.answers != nil {
+		a.answers()
+		a.answers = nil
+	}
+	return a.ResponseWriter.Write(b) //nolint:wrapcheck // it is that of the writer
+}
+
+// WriteHeader writes the status of a refusal, or of an answer.
+func (a *answerWriter) WriteHeader(code int) {
+	if code != http.StatusOK {
+		a.answers = nil
+	}
+	a.ResponseWriter.WriteHeader(code)
 }
 
 // changes reports whether an operation changes something.
