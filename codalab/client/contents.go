@@ -1,10 +1,8 @@
 package client
 
 import (
-	"bufio"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/klauspost/compress/gzip"
-	"github.com/klauspost/compress/zstd"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
@@ -74,7 +71,7 @@ func (c *Client) OpenLines(ctx context.Context, t codalab.Target, head, tail int
 func (c *Client) openBlob(ctx context.Context, t codalab.Target, header map[string]string, query url.Values) (*Contents, error) {
 	header["Accept-Encoding"] = "identity"
 	if c.compress {
-		header["Accept-Encoding"] = "zstd, gzip" // CodaLab's own server has gzip alone
+		header["Accept-Encoding"] = "gzip"
 	}
 	in := call{method: "GET", path: contentsPath("blob", t), header: header, query: query, within: relayWithin}
 	resp, err := c.open(ctx, in)
@@ -111,60 +108,22 @@ func newContents(resp *http.Response) (*Contents, error) {
 		if err != nil {
 			return nil, fmt.Errorf("decompress the answer: %w", err)
 		}
-		contents.ReadCloser = &decompressed{plain, resp.Body}
-	case "zstd":
-		plain, err := newZstdReader(resp.Body)
-		if err != nil {
-			return nil, err
-		}
-		contents.ReadCloser = &decompressed{plain, resp.Body}
+		contents.ReadCloser = &gunzipped{Reader: plain, body: resp.Body}
 	default:
 		return nil, fmt.Errorf("the server sent the unknown content encoding %q", encoding)
 	}
 	return contents, nil
 }
 
-// newZstdReader decompresses a stream of contents.Zstd. It waits for the begin of a frame (RFC 8878, section 3.1.1): an answer
-// without any is no empty file. The decoder has no goroutine, and needs no Close, which must not be called during a Read.
-func newZstdReader(r io.Reader) (*zstd.Decoder, error) {
-	const window = 8 << 20 // RFC 9659: the most that an answer may need, such as one of a proxy that compresses
-	in := bufio.NewReader(unbroken{r})
-	begin, err := in.Peek(4)
-	var plain *zstd.Decoder
-	switch {
-	case err == nil && string(begin) != "\x28\xb5\x2f\xfd":
-		err = fmt.Errorf("it begins with %q", begin)
-	case err == nil:
-		plain, err = zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(window))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("decompress the answer: %w", err)
-	}
-	return plain, nil
-}
-
-// unbroken wraps the errors of a stream that breaks off. The zstd decoder takes a plain io.ErrUnexpectedEOF between two frames
-// for the end (klauspost/compress/zstd/framedec.go: reset).
-type unbroken struct{ io.Reader }
-
-// Read reads on.
-func (u unbroken) Read(b []byte) (int, error) {
-	n, err := u.Reader.Read(b)
-	if err != nil && !errors.Is(err, io.EOF) {
-		err = fmt.Errorf("the stream broke off: %w", err)
-	}
-	return n, err
-}
-
-// decompressed closes the connection under a decompressed stream, also during a Read.
-type decompressed struct {
-	io.Reader
+// gunzipped closes the connection under a decompressed stream.
+type gunzipped struct {
+	*gzip.Reader
 	body io.Closer
 }
 
 // Close closes the answer's body.
-func (d *decompressed) Close() error {
-	return d.body.Close()
+func (g *gunzipped) Close() error {
+	return g.body.Close()
 }
 
 // UploadOptions are the options of an upload.

@@ -13,7 +13,6 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
-	codalabcontents "github.com/cl-slurm/cl-slurm/codalab/contents"
 )
 
 func closed(t *testing.T, c io.Closer) {
@@ -31,44 +30,20 @@ func zip(s string) []byte {
 	return b.Bytes()
 }
 
-// zstdOf compresses a text as cl-server does.
-func zstdOf(s string) []byte {
-	data, _ := io.ReadAll(codalabcontents.Zstd(io.NopCloser(strings.NewReader(s))))
-	return data
-}
-
-// TestAnswerWithoutBytesIsNoEmptyFile: an answer of a compressed file that has no bytes broke off.
-func TestAnswerWithoutBytesIsNoEmptyFile(t *testing.T) {
-	t.Parallel()
-	for _, coding := range []string{"gzip", "zstd"} {
-		s := newSite(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Encoding", coding) })
-		if in, err := s.client(t, nil).OpenContents(t.Context(), codalab.Target{BundleUUID: uuid}, nil); err == nil {
-			closed(t, in)
-			t.Errorf("%s: an answer without bytes was taken", coding)
-		}
-	}
-}
-
-// bodyOf is the body of an answer that waits in its second Read for release, whether it is closed or not, and then sends the
-// rest and an error.
+// bodyOf is the body of an answer that waits in its second Read for release, whether it is closed or not.
 type bodyOf struct {
-	data             []byte
-	half             int
+	io.Reader
+
+	reads            int
 	waiting, release chan struct{}
-	err              error
 }
 
 func (b *bodyOf) Read(p []byte) (int, error) {
-	if len(b.data) == 0 {
-		return 0, b.err
-	}
-	n := copy(p, b.data[:min(len(b.data), b.half)])
-	if b.waiting != nil && n < b.half {
+	if b.reads++; b.reads == 2 {
 		close(b.waiting)
 		<-b.release
 	}
-	b.data = b.data[n:]
-	return n, nil
+	return b.Reader.Read(p)
 }
 
 func (*bodyOf) Close() error { return nil }
@@ -77,7 +52,7 @@ func (*bodyOf) Close() error { return nil }
 func opened(t *testing.T, body io.ReadCloser) (*client.Contents, error) {
 	t.Helper()
 	transport := roundTripper(func(r *http.Request) (*http.Response, error) {
-		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Encoding": {"zstd"}, "Target-Type": {"file"}}, Body: body, Request: r}, nil
+		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Encoding": {"gzip"}, "Target-Type": {"file"}}, Body: body, Request: r}, nil
 	})
 	c, err := client.New("http://localhost", client.Options{HTTP: &http.Client{Transport: transport}, Compress: true})
 	if err != nil {
@@ -93,9 +68,7 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 // TestContentsMayBeClosedDuringARead closes contents that an upload reads still, as an interrupted cl copy does.
 func TestContentsMayBeClosedDuringARead(t *testing.T) {
 	t.Parallel()
-	data := zstdOf(strings.Repeat("some text\n", 1<<20))
-	body := &bodyOf{data: data, half: len(data)/2 + 1, waiting: make(chan struct{}), release: make(chan struct{}), err: io.EOF}
-	body.half = max(body.half, len(data)-body.half)
+	body := &bodyOf{bytes.NewReader(zip(strings.Repeat("some text\n", 1<<20))), 0, make(chan struct{}), make(chan struct{})}
 	c, err := opened(t, body)
 	if err != nil {
 		t.Fatal(err)
@@ -113,22 +86,12 @@ func TestContentsMayBeClosedDuringARead(t *testing.T) {
 	}
 }
 
-// TestStreamThatBreaksOffBetweenFramesIsNotWhole has proxies that compress by frames of their own.
-func TestStreamThatBreaksOffBetweenFramesIsNotWhole(t *testing.T) {
+// TestAnswerWithoutBytesIsNoEmptyFile: a compressed file that has no bytes broke off.
+func TestAnswerWithoutBytesIsNoEmptyFile(t *testing.T) {
 	t.Parallel()
-	frame, skippable := zstdOf("first"), []byte{0x50, 0x2a, 0x4d, 0x18, 0, 0, 0, 0}
-	for name, body := range map[string]*bodyOf{
-		"frame": {data: frame, half: 1000, err: io.ErrUnexpectedEOF}, "skippable, broken": {data: skippable, half: 1000, err: io.ErrUnexpectedEOF},
-		"skippable": {data: skippable, half: 1000, err: io.EOF},
-	} {
-		c, err := opened(t, body)
-		if err == nil {
-			_, err = io.ReadAll(c)
-			closed(t, c)
-		}
-		if err == nil {
-			t.Errorf("%s: the stream was taken for a whole file", name)
-		}
+	if c, err := opened(t, http.NoBody); err == nil {
+		closed(t, c)
+		t.Error("an answer without bytes was taken")
 	}
 }
 
@@ -145,10 +108,6 @@ func TestContentsArriveAsTheyAre(t *testing.T) {
 		{"plain file", map[string]string{"Target-Type": "file"}, []byte("hello"), "hello", codalab.TargetFile, false},
 		{"gzip file", map[string]string{"Target-Type": "file", "Content-Encoding": "gzip"}, zip("hello"), "hello", codalab.TargetFile, false},
 		{"broken gzip file", map[string]string{"Target-Type": "file", "Content-Encoding": "gzip"}, zip("hello")[:20], "", codalab.TargetFile, true},
-		{"zstd file", map[string]string{"Target-Type": "file", "Content-Encoding": "zstd"}, zstdOf("hello"), "hello", codalab.TargetFile, false},
-		{"empty zstd file", map[string]string{"Target-Type": "file", "Content-Encoding": "zstd"}, zstdOf(""), "", codalab.TargetFile, false},
-		{"broken zstd file", map[string]string{"Target-Type": "file", "Content-Encoding": "zstd"}, zstdOf("hello")[:12], "", codalab.TargetFile, true},
-		{"changed zstd file", map[string]string{"Target-Type": "file", "Content-Encoding": "zstd"}, bytes.Replace(zstdOf("hello"), []byte("ell"), []byte("all"), 1), "", codalab.TargetFile, true},
 		{"directory", map[string]string{"Target-Type": "directory", "Content-Encoding": "identity"}, zip("tar"), string(zip("tar")), codalab.TargetDirectory, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {

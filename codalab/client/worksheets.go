@@ -61,7 +61,7 @@ func (c *Client) WorksheetBundles(ctx context.Context, uuid string, keys ...stri
 	include := []string{"owner", "group_permissions", "items", "items.bundle", "items.bundle.owner"}
 	query := onlyKeys(url.Values{}, keys)
 	if len(keys) > 0 {
-		query.Set("items", "bundles") // a cl-server sends no items then, which are a third of the answer
+		query.Set("items", "bundles") // a cl-server sends no items then, which are more than a quarter of the answer
 	}
 	return getOne(ctx, c, path("worksheets", uuid), query, include, readWorksheet)
 }

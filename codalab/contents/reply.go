@@ -12,7 +12,6 @@ import (
 	"path"
 
 	"github.com/klauspost/compress/gzip"
-	"github.com/klauspost/compress/zstd"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/background"
@@ -136,22 +135,8 @@ func fileStream(root *os.Root, p string, offset, length int64) (*codalab.TargetI
 
 // Gzip returns r's bytes, gzipped. Closing it closes r.
 func Gzip(r io.ReadCloser) io.ReadCloser {
-	return compressed(r, func(w io.Writer) (io.WriteCloser, error) { return gzip.NewWriterLevel(w, gzip.BestSpeed) })
-}
-
-// Zstd compresses a stream as Gzip does, with zstd (RFC 8878): it takes less processor time than gzip at both ends.
-func Zstd(r io.ReadCloser) io.ReadCloser {
-	const window = 1 << 20 // bytes, which bound the memory for each of many downloads
-	return compressed(r, func(w io.Writer) (io.WriteCloser, error) {
-		return zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
-			zstd.WithWindowSize(window), zstd.WithLowerEncoderMem(true), zstd.WithZeroFrames(true))
-	})
-}
-
-// compressed passes a stream through a compressor. It closes r in any case.
-func compressed(r io.ReadCloser, compressor func(io.Writer) (io.WriteCloser, error)) io.ReadCloser {
 	return piped(func(w io.Writer) error {
-		zw, err := compressor(w)
+		zw, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
 		if err != nil {
 			return errors.Join(err, r.Close())
 		}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"io"
-	"math"
 	"mime"
 	"net/http"
 	"os"
@@ -21,7 +20,7 @@ import (
 )
 
 // contentsBlob sends a target: a directory as a gzipped tar archive; a file, or a part of it,
-// compressed if the client accepts that. The status is 200 even for a part
+// gzipped if the client accepts that. The status is 200 even for a part
 // (codalab/rest/bundles.py: _fetch_bundle_contents_blob).
 func (s *Files) contentsBlob(w http.ResponseWriter, r *http.Request, u store.User) error {
 	part, err := requestedPart(r)
@@ -51,9 +50,8 @@ func (s *Files) contentsBlob(w http.ResponseWriter, r *http.Request, u store.Use
 		case codalab.TargetLink:
 			return rest.Refuse(http.StatusForbidden, "Cannot download files of this type (%s).", info.Type)
 		}
-		b := blob{location: p, info: info, args: args, whole: r.PathValue("path") == "", gzipped: quality(r, "gzip") > 0, zstd: quality(r, "zstd") > 0 && quality(r, "zstd") >= quality(r, "gzip")}
+		b := blob{location: p, info: info, args: args, whole: r.PathValue("path") == "", gzipped: acceptsGzip(r)}
 		if p.State == codalab.StateRunning {
-			b.zstd = false // a worker sends gzip
 			return s.sendFromWorker(w, r, b)
 		}
 		return s.sendStored(w, r, b)
@@ -67,7 +65,6 @@ type blob struct {
 	args    codalab.ReadArgs
 	whole   bool // the request names the bundle, not a path in it
 	gzipped bool // the client accepts gzip
-	zstd    bool // the client accepts zstd, which is sent then if the server compresses the target
 }
 
 // requestedPart returns which part of a file a request asks for.
@@ -109,23 +106,16 @@ func parseRange(header string) (first, last int64, ok bool) {
 	return first, last, err == nil && lastErr == nil
 }
 
-// quality returns how much a client likes a content coding, from 0 to 1; 0 if it does not accept it (RFC 9110, section 12.4.2).
-func quality(r *http.Request, want string) float64 {
+// acceptsGzip reports whether a client accepts gzip, with a weight above 0 (RFC 9110, section 12.4.2).
+func acceptsGzip(r *http.Request) bool {
 	for coding := range strings.SplitSeq(r.Header.Get("Accept-Encoding"), ",") {
 		name, weight, weighted := strings.Cut(coding, ";")
-		if !strings.EqualFold(strings.TrimSpace(name), want) {
-			continue
+		if strings.EqualFold(strings.TrimSpace(name), "gzip") {
+			q, err := strconv.ParseFloat(strings.TrimPrefix(strings.ToLower(strings.ReplaceAll(weight, " ", "")), "q="), 64)
+			return !weighted || err == nil && q > 0
 		}
-		q, err := strconv.ParseFloat(strings.TrimPrefix(strings.ToLower(strings.ReplaceAll(weight, " ", "")), "q="), 64)
-		switch {
-		case !weighted:
-			return 1
-		case err != nil || math.IsNaN(q):
-			return 0
-		}
-		return min(q, 1)
 	}
-	return 0
+	return false
 }
 
 // setHeaders sets the headers that CodaLab's own server sets.
@@ -135,10 +125,7 @@ func (b blob) setHeaders(h http.Header) {
 		name = b.Metadata.String("name")
 	}
 	size, kind, disposition, coding := b.info.Size, contentType(name), "inline", "identity"
-	switch {
-	case b.zstd:
-		coding = "zstd"
-	case b.gzipped:
+	if b.gzipped {
 		coding = "gzip"
 	}
 	if b.info.Type == codalab.TargetDirectory {
@@ -204,13 +191,10 @@ func (b blob) open(r *http.Request, root *os.Root, at string) (stream io.ReadClo
 	case codalab.ReadFile, codalab.ReadTargetInfo:
 		stream, err = codalabcontents.Section(root, at, 0, -1)
 	}
-	switch {
-	case err == nil && b.zstd:
-		return codalabcontents.Zstd(stream), nil
-	case err == nil && b.gzipped:
-		return codalabcontents.Gzip(stream), nil
+	if err != nil || !b.gzipped {
+		return stream, err
 	}
-	return stream, err
+	return codalabcontents.Gzip(stream), nil
 }
 
 // sendFromWorker sends a target that the bundle's worker reads.

@@ -23,7 +23,7 @@ import (
 func (s *Files) routes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "GET /bundles/{uuid}/contents/info/{path...}", Serve: s.contentsInfo, Public: true, Worker: true, WorkerToken: true, Differs: "messages of the refusals; a read of a running bundle fails when its worker has not checked in for 15 s, with Retry-After"},
-		{Pattern: "GET /bundles/{uuid}/contents/blob/{path...}", Serve: s.contentsBlob, Public: true, Worker: true, WorkerToken: true, Differs: "contents are sent with X-Content-Type-Options and a Content-Security-Policy, so that a browser does not run them; a stored file is compressed by zstd if the client accepts that"},
+		{Pattern: "GET /bundles/{uuid}/contents/blob/{path...}", Serve: s.contentsBlob, Public: true, Worker: true, WorkerToken: true, Differs: "contents are sent with X-Content-Type-Options and a Content-Security-Policy, so that a browser does not run them"},
 		{Pattern: "POST /bundle_stores", Serve: s.addBundleStore, Differs: "refused: the server keeps all contents itself"},
 		{Pattern: "GET /bundles/{uuid}/locations/{$}", Serve: s.locations, Differs: "always empty: contents come from this server"},
 		{Pattern: "POST /bundles/{uuid}/locations/{$}", Serve: s.addLocation, Differs: "there is no other store to upload to"},
