@@ -27,11 +27,12 @@ type console struct {
 	written testenv.Output
 }
 
-// openConsole starts cl on a terminal. The terminal's state after it is checked by ends.
+// openConsole starts cl on a terminal of UTF-8, whatever the tests themselves run on. The terminal's state after it is
+// checked by ends.
 func openConsole(t *testing.T, columns, rows int, env []string, args ...string) *console {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "cl", args...)
-	cmd.Env = append(os.Environ(), append([]string{"TERM=xterm-256color", "NO_COLOR=", "GORACE=atexit_sleep_ms=0"}, env...)...)
+	cmd.Env = append(os.Environ(), append([]string{"TERM=xterm-256color", "NO_COLOR=", "CLICOLOR=", "CLICOLOR_FORCE=", "LC_ALL=C.UTF-8", "GORACE=atexit_sleep_ms=0"}, env...)...)
 	master, err := pty.StartWithSize(cmd, &pty.Winsize{Cols: uint16(columns), Rows: uint16(rows)})
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) {
 		t.Skip("no terminal can be made here:", err)
