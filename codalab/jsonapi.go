@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -65,6 +67,65 @@ func NewDocument[T Object | []Object](data T) Document {
 	return Document{Data: mustEncode(data)}
 }
 
+// AppendDocument appends to b the document with this data, an object or a list of objects, and returns it. It writes the bytes
+// that encoding/json would write for the members data, included and meta, and reads none of the objects' attributes again,
+// which is most of the time of a long list. Included is left out if it is empty. It panics as NewObject does.
+func AppendDocument(b []byte, data any, included []Object, meta any) []byte {
+	size := 0
+	for _, o := range included {
+		size += len(o.Attributes) + len(o.ID)
+	}
+	const others = 120 // bytes of an object beside these, about
+	b = append(slices.Grow(b, size+len(included)*others), `{"data":`...)
+	switch data := data.(type) {
+	case Object:
+		b = data.appendTo(b)
+	case []Object:
+		b = appendObjects(b, data)
+	default:
+		b = append(b, mustEncode(data)...)
+	}
+	if len(included) > 0 {
+		b = appendObjects(append(b, `,"included":`...), included)
+	}
+	b = append(append(b, `,"meta":`...), mustEncode(meta)...)
+	return append(b, '}')
+}
+
+func appendObjects(b []byte, list []Object) []byte {
+	if list == nil {
+		return append(b, "null"...)
+	}
+	b = append(b, '[')
+	for i, o := range list {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = o.appendTo(b)
+	}
+	return append(b, ']')
+}
+
+func (o Object) appendTo(b []byte) []byte {
+	b = append(append(b, `{"type":`...), mustEncode(o.Type)...)
+	if o.ID != "" {
+		b = append(append(b, `,"id":`...), mustEncode(o.ID)...)
+	}
+	if len(o.Attributes) > 0 {
+		b = append(append(b, `,"attributes":`...), o.Attributes...)
+	}
+	if len(o.Relationships) > 0 {
+		between := `,"relationships":{`
+		for _, name := range slices.Sorted(maps.Keys(o.Relationships)) {
+			b = append(append(b, between...), mustEncode(name)...)
+			b = append(append(append(b, `:{"data":`...), o.Relationships[name].Data...), '}')
+			between = ","
+		}
+		b = append(b, '}')
+	}
+	return append(b, '}')
+}
+
 func mustEncode(v any) json.RawMessage {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -99,11 +160,32 @@ func plainLink(data string) (Link, bool) {
 
 // Links returns the linked objects of a relationship to many.
 func (r Relationship) Links() []Link {
+	if links, ok := plainLinks(string(r.Data)); ok {
+		return links
+	}
 	var links []Link
 	if json.Unmarshal(r.Data, &links) != nil {
 		return nil
 	}
 	return links
+}
+
+// plainLinks is plainLink for a list.
+func plainLinks(data string) ([]Link, bool) {
+	inner, begins := strings.CutPrefix(data, "[{")
+	inner, ends := strings.CutSuffix(inner, "}]")
+	if !begins || !ends {
+		return nil, false
+	}
+	links := make([]Link, 0, strings.Count(inner, "},{")+1)
+	for text := range strings.SplitSeq(inner, "},{") {
+		link, ok := plainLink("{" + text + "}")
+		if !ok {
+			return nil, false
+		}
+		links = append(links, link)
+	}
+	return links, true
 }
 
 // Decode reads an object's attributes into v.

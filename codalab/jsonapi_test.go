@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
@@ -73,6 +74,52 @@ func TestLinksAreReadAsJSON(t *testing.T) {
 		}
 		if got, ok := (codalab.Relationship{Data: json.RawMessage(text)}).Link(); ok != known || got != *want {
 			t.Errorf("%s is read as %+v, %v instead of %+v, %v", text, got, ok, *want, known)
+		}
+	}
+}
+
+// TestListsOfLinksAreReadAsJSON is TestLinksAreReadAsJSON for lists.
+func TestListsOfLinksAreReadAsJSON(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		``, `null`, `[]`, `[{}]`, `[null]`, `[{"type":"a","id":"b"}]`, `[{"type":"a","id":"b"},{"type":"c","id":"d"}]`,
+		`[{"type":"a","id":"b"}, {"type":"c","id":"d"}]`, `[{"type":"a","id":"b"},null]`, `[{"type":"a","id":"},{"},{"type":"c","id":"d"}]`,
+		`[{"type":"a","id":"b"},]`, `[{"type":"a","id":"b"},{"type":"c","id":"d"}`, `{"type":"a","id":"b"}`, `[{"type":"a","id":"b"}},{{"type":"c","id":"d"}]`,
+		`[{"type":"a","id":"b","meta":[{}]}]`, `[{"id":"b","type":"a"}]`, `[{"type":"a","id":"b"},{"type":"c","id":7}]`,
+	} {
+		var want []codalab.Link
+		if json.Unmarshal([]byte(text), &want) != nil {
+			want = nil
+		}
+		if got := (codalab.Relationship{Data: json.RawMessage(text)}).Links(); !cmp.Equal(got, want, cmpopts.EquateEmpty()) {
+			t.Errorf("%s is read as %+v instead of %+v", text, got, want)
+		}
+	}
+}
+
+// TestDocumentIsWrittenAsEncodingJSONWritesIt compares the bytes.
+func TestDocumentIsWrittenAsEncodingJSONWritesIt(t *testing.T) {
+	t.Parallel()
+	owned := codalab.NewObject("bundles", "0x<1>", codalab.Bundle{UUID: "0x1", Metadata: codalab.Metadata{"name": "a\u2028\"b", "tags": []string{}}})
+	owned.Relationships = map[string]codalab.Relationship{
+		"owner": codalab.ToOne("users", "7"), "none": codalab.ToOne("users", ""), "<children>": codalab.ToMany("bundles", []string{"0x2", "0x3"}),
+		"group_permissions": codalab.ToMany("bundle-permissions", nil),
+	}
+	bare := codalab.Object{Type: "a\xffb", Relationships: map[string]codalab.Relationship{}}
+	meta := map[string]any{"version": "1", "warnings": []string{"<"}}
+	for _, data := range []any{owned, bare, []codalab.Object{owned, bare}, []codalab.Object{}, []codalab.Object(nil), nil, 7, map[string]string{"a": "b"}} {
+		for _, included := range [][]codalab.Object{nil, {}, {owned}, {bare, owned, bare}} {
+			whole := map[string]any{"data": data, "meta": meta}
+			if len(included) > 0 {
+				whole["included"] = included
+			}
+			want, err := json.Marshal(whole)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := codalab.AppendDocument([]byte("x"), data, included, meta); string(got) != "x"+string(want) {
+				t.Errorf("%s\ninstead of\n%s", got, want)
+			}
 		}
 	}
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/cl-slurm/cl-slurm/codalab"
+
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -97,4 +99,45 @@ func bundlesIn(a answer, list string) []map[string]any {
 func asMap(v any) map[string]any {
 	m, _ := v.(map[string]any)
 	return m
+}
+
+// TestLongWorksheetHasItsBundlesInOrder lists a worksheet that several goroutines read.
+func TestLongWorksheetHasItsBundlesInOrder(t *testing.T) {
+	t.Parallel()
+	const sent, requests = 600, 2
+	s := newSite(t)
+	home := s.home("alice")
+	var uuids []string
+	for range requests {
+		var some []string
+		for range sent {
+			some = append(some, codalab.NewUUID())
+		}
+		s.call("alice", "POST", "/bundles?worksheet="+home, each(some, func(uuid string) map[string]any {
+			return map[string]any{"type": "bundles", "attributes": map[string]any{"uuid": uuid, "bundle_type": "run", "command": "date", "metadata": metadata("run", "run-"+uuid, nil)}}
+		})).ok()
+		uuids = append(uuids, some...)
+	}
+	s.share("alice", "worksheet", home, "public", store.PermissionRead)
+	s.share("alice", "bundle", uuids[sent], "public", store.PermissionRead)
+	for user, sees := range map[string]int{"alice": len(uuids), "bob": 1} {
+		got := s.get(user, "/worksheets/"+home+"?include=items,items.bundle,items.bundle.owner&metadata=name&items=bundles").ok()
+		included, _ := got.value("included").([]any)
+		if len(included) < len(uuids) {
+			t.Fatalf("%s gets %d bundles of %d", user, len(included), len(uuids))
+		}
+		read := 0
+		for i, o := range included[:len(uuids)] { // owners follow
+			b := asMap(asMap(o)["attributes"])
+			if b["uuid"] != uuids[i] {
+				t.Fatalf("%s gets %s in place %d, not %s", user, b["uuid"], i, uuids[i])
+			}
+			if asMap(b["metadata"])["name"] == "run-"+uuids[i] {
+				read++
+			}
+		}
+		if read != sees {
+			t.Errorf("%s sees %d bundles, not %d", user, read, sees)
+		}
+	}
 }

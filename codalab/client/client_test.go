@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -359,5 +360,41 @@ func TestAnswerWithNaNIsRead(t *testing.T) {
 	values, err := s.client(t, nil).FileValues(t.Context(), make([]codalab.FileQuery, 5))
 	if got := fmt.Sprintf("%v", values); err != nil || got != "[NaN <nil> 0.50 -Infinity NaN, too]" {
 		t.Errorf("%s, %v", got, err)
+	}
+}
+
+// The goroutines that share a long list keep its order, and one object that cannot be read fails it.
+func TestLongListsAreReadInOrder(t *testing.T) {
+	t.Parallel()
+	const bundles = 1234
+	broken := false
+	c := newSite(t, func(w http.ResponseWriter, _ *http.Request) {
+		var list []codalab.Object
+		for i := range bundles {
+			o := codalab.NewObject("bundles", fmt.Sprintf("0x%d", i), map[string]any{"command": strconv.Itoa(i)})
+			if broken && i == bundles-7 {
+				o = codalab.NewObject("bundles", o.ID, map[string]any{"command": i})
+			}
+			o.Relationships = map[string]codalab.Relationship{"owner": codalab.ToOne("users", strconv.Itoa(i%3))}
+			list = append(list, o)
+		}
+		_, _ = w.Write(codalab.AppendDocument(nil, list, []codalab.Object{codalab.NewObject("users", "1", map[string]any{"user_name": "ann"})}, nil))
+	}).client(t, nil)
+	found, _, err := c.ListBundles(t.Context(), "0xw", nil)
+	if err != nil || len(found) != bundles {
+		t.Fatal(len(found), err)
+	}
+	for i, b := range found {
+		name := ""
+		if i%3 == 1 {
+			name = "ann"
+		}
+		if b.UUID != fmt.Sprintf("0x%d", i) || *b.Command != strconv.Itoa(i) || b.Owner.ID != strconv.Itoa(i%3) || b.Owner.UserName != name {
+			t.Fatalf("bundle %d is %+v of %+v", i, b.Bundle, b.Owner)
+		}
+	}
+	broken = true
+	if _, _, err := c.ListBundles(t.Context(), "0xw", nil); err == nil || !strings.Contains(err.Error(), "0x1227") {
+		t.Errorf("a list with a command that is a number: %v", err)
 	}
 }

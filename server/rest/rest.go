@@ -131,12 +131,15 @@ func WriteJSON(w http.ResponseWriter, status int, v any) error {
 	if err != nil {
 		return fmt.Errorf("encode answer: %w", err)
 	}
+	writeBody(w, status, body)
+	return nil
+}
+
+// writeBody answers with a text in JSON. Nobody reads the error of a client that has gone.
+func writeBody(w http.ResponseWriter, status int, body []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	if _, err := w.Write(body); err != nil {
-		return nil //nolint:nilerr // the client has gone
-	}
-	return nil
+	_, _ = w.Write(body)
 }
 
 // WriteDocument answers with a JSON:API document. Data is an object or a list.
@@ -150,11 +153,8 @@ func WriteWarnings(w http.ResponseWriter, data any, included []codalab.Object, w
 	if len(warnings) > 0 {
 		meta["warnings"] = warnings
 	}
-	doc := map[string]any{"data": data, "meta": meta}
-	if len(included) > 0 {
-		doc["included"] = included
-	}
-	return WriteJSON(w, http.StatusOK, doc)
+	writeBody(w, http.StatusOK, codalab.AppendDocument(nil, data, included, meta))
+	return nil
 }
 
 // MetadataKeys reads the query parameter metadata, a list of keys: an answer's bundles have only these keys of their metadata.

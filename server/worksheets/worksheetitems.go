@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/present"
 	"github.com/cl-slurm/cl-slurm/server/rest"
@@ -106,6 +108,38 @@ func (s *Worksheets) itemBundles(ctx context.Context, u store.User, items []stor
 			uuids = append(uuids, id)
 		}
 	}
+	type part struct {
+		uuids, owners []string
+		objects       []codalab.Object
+	}
+	var parts []*part
+	var group errgroup.Group
+	group.SetLimit(readersOfBundles)
+	for uuids := range slices.Chunk(uuids, bundlesOfAReader) {
+		p := &part{uuids: uuids}
+		parts = append(parts, p)
+		group.Go(func() (err error) {
+			p.objects, p.owners, err = s.bundleObjects(ctx, u, p.uuids, keys)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, nil, err
+	}
+	for _, p := range parts {
+		objects, owners = append(objects, p.objects...), append(owners, p.owners...)
+	}
+	return objects, owners, nil
+}
+
+// A worksheet of more than bundlesOfAReader bundles is read by several goroutines, so that it does not wait for one core.
+const (
+	bundlesOfAReader = 500
+	readersOfBundles = 4
+)
+
+// bundleObjects returns these bundles as itemBundles does.
+func (s *Worksheets) bundleObjects(ctx context.Context, u store.User, uuids, keys []string) (objects []codalab.Object, owners []string, err error) {
 	found, have, err := s.config.Access.BundlesFor(ctx, u, uuids, keys...)
 	if err != nil {
 		return nil, nil, err
