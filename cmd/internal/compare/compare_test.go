@@ -82,6 +82,7 @@ func TestValuesStandSideBySide(t *testing.T) {
 		"what one side has":  {"s.JSON", `{"a": 1}`, `{"b": null}`, "a 1 <nil>; b <nil> <none>"},
 		"NaN":                {"s.json", `{"a": NaN, "b": NaN}`, `{"a": NaN, "b": 1}`, "b NaN 1"},
 		"strings of numbers": {"s.json", `{"a": "1"}`, `{"a": 1}`, ""},
+		"large numbers":      {"s.json", `{"id": 9007199254740993, "e": 1e16, "f": 9007199254740993.0}`, `{"id": 9007199254740992, "e": 10000000000000000, "f": 9007199254740992}`, "id 9007199254740993 9007199254740992"},
 		"a number alone":     {"s.json", `1`, `2`, " 1 2"},
 		"the last rows":      {"l.jsonl", "{\"a\": 1}\n{\"a\": 2}\n", "{\"a\": 1}\n{\"a\": 2}\n{\"a\": 3}\n", "-1:a 2 3; rows 2 3"},
 		"a table":            {"l.csv", "s,a\n1,2\n", "s,a\n1,5\n", "-1:a 2 5"},

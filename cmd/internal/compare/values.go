@@ -67,9 +67,21 @@ func equal(a, b any) bool {
 	textA, numberA, okA := codalab.ScalarValue(a)
 	textB, numberB, okB := codalab.ScalarValue(b)
 	if numberA != nil && numberB != nil {
-		return *numberA == *numberB
+		same := *numberA == *numberB
+		if same && math.Abs(*numberA) >= exactBelow && isWhole(textA) && isWhole(textB) {
+			return textA == textB
+		}
+		return same
 	}
 	return okA == okB && textA == textB
+}
+
+// exactBelow is the begin of the whole numbers of which several are one float64.
+const exactBelow = 1 << 53
+
+// isWhole reports whether a number's text is a whole number without a fraction and an exponent, as ids and times in nanoseconds.
+func isWhole(text string) bool {
+	return strings.Trim(strings.TrimPrefix(text, "-"), "0123456789") == ""
 }
 
 // documentValues returns the values of a JSON document; nil if it is none.
