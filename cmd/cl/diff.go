@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -166,7 +167,11 @@ func (c *cli) diff(ctx context.Context, worksheet, specA, specB string, o diffOp
 	case len(r.Fields)+len(r.Files) > 0:
 		return errDiffer
 	case len(r.NotCompared) > 0:
-		return refusef("Nothing else differs; %s not compared, and --whole reads all files", notCompared(len(r.NotCompared)))
+		advice := ""
+		if slices.ContainsFunc(r.NotCompared, func(f unreadFile) bool { return f.Why == whyLarge }) {
+			advice = ", and --whole reads the large ones"
+		}
+		return refusef("Nothing else differs; %s not compared%s", notCompared(len(r.NotCompared)), advice)
 	}
 	return nil
 }
@@ -216,6 +221,9 @@ type fileDiff struct {
 	// Unshown is the reason if neither is there.
 	Unshown string `json:"unshown,omitempty"`
 }
+
+// whyLarge is the reason for which a file is not compared without --whole.
+const whyLarge = "large"
 
 // unreadFile is a file that was not compared.
 type unreadFile struct {

@@ -99,7 +99,7 @@ func (d diffReader) readOpen(ctx context.Context, open []compare.Pair, r *diffRe
 	for i, p := range open {
 		switch {
 		case outcomes[i].unread:
-			r.NotCompared = append(r.NotCompared, unreadFile{Path: p.Path, Size: p.A.Size, Why: "large"})
+			r.NotCompared = append(r.NotCompared, unreadFile{Path: p.Path, Size: p.A.Size, Why: whyLarge})
 		case outcomes[i].same:
 			r.SameFiles++
 		default:
