@@ -143,9 +143,27 @@ func TestPilotThatWaitsAgainIsComing(t *testing.T) {
 	s.pass(time.Minute, 0) // the server still knows the old worker
 	s.workers = nil
 	s.pass(time.Minute, 0) // it has forgotten it
-	s.pilots[0].Phase = pilot.Active
+	s.pilots[0].Phase, s.pilots[0].Since = pilot.Active, s.now
+	s.pass(time.Minute, 0) // it begins
 	s.checkIn(true, 0)
-	s.pass(time.Minute, 1)
+	s.pass(time.Minute, 1) // it has a run
+}
+
+// One that begins again between two looks is coming, too, but not for ever.
+func TestPilotThatBeginsAgainIsComing(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.stage(1, nil)
+	s.pass(0, 1)
+	s.pilots[0].Phase, s.pilots[0].Since = pilot.Active, s.now
+	s.checkIn(true, 0)
+	s.stage(0, nil)
+	s.pass(time.Minute, 0)
+	s.pilots[0].Since = s.now.Add(30 * time.Second)
+	s.workers = nil
+	s.stage(1, nil)
+	s.pass(time.Minute, 0)
+	s.pass(time.Hour, 1)
 }
 
 func TestPilotsAreFoundAgainAfterARestart(t *testing.T) {

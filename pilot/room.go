@@ -51,12 +51,12 @@ func (m *Manager) decide(ctx context.Context, now time.Time, staged []Bundle) De
 		w, known := m.workers[WorkerID(name)]
 		switch {
 		case m.isLost(t):
+		case t.Phase == Active && !t.Since.IsZero() && now.Sub(t.Since) > bootPatience && !known: // it does not come
 		case t.again && !t.stopped: // the server may still know the worker of the lost node
 			k.Coming = append(k.Coming, shape.Whole())
 		case known && !w.IsTerminating:
 			k.Free = append(k.Free, m.roomIn(ctx, now, shape, t, w))
 		case known, t.reached, t.stopped: // it is ending, or the server has lost it
-		case t.Phase == Active && !t.Since.IsZero() && now.Sub(t.Since) > bootPatience:
 		default:
 			k.Coming = append(k.Coming, shape.Whole())
 		}

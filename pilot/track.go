@@ -11,7 +11,8 @@ type tracked struct {
 	Pilot
 	// reached is set once the server knows it.
 	reached bool
-	// again is set while it waits after it has run: the batch system has lost its node, and starts it again.
+	// again is set from the time at which the batch system has lost the node of a pilot that ran, and starts it again, until
+	// the server knows it.
 	again bool
 	// uncertain is the time until which it counts although the backend does not show it.
 	uncertain time.Time
@@ -46,7 +47,12 @@ func (m *Manager) askBackend(ctx context.Context, now time.Time) error {
 			m.found(ctx, now, p, first)
 		default:
 			m.watchLoss(ctx, t, p)
-			t.again = p.Phase == Pending && (t.again || t.Phase == Active)
+			switch {
+			case p.Phase == Pending && t.Phase == Active, p.Phase == Active && t.Phase == Active && p.Since.After(t.Since):
+				t.again = true
+			case p.Phase != Pending && p.Phase != Active:
+				t.again = false
+			}
 			t.Pilot, t.uncertain = p, time.Time{}
 			m.watchTrouble(ctx, now, t)
 		}
