@@ -50,6 +50,7 @@ func (s *Store) changeAnd(ctx context.Context, uuid string, decide func(*Bundle)
 		s.removeReplaced(had, b)
 		s.tell(ctx, b.Recorded)
 		b.Recorded = nil
+		s.changed(b)
 	}
 	return b, err
 }
@@ -131,6 +132,7 @@ func (s *Store) changeSome(ctx context.Context, changes []BundleChange) (some ma
 		s.removeReplaced(had[uuid], b)
 	}
 	s.tell(ctx, w.events)
+	s.changed(slices.Collect(maps.Values(some))...)
 	return some, nil
 }
 

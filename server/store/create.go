@@ -44,6 +44,7 @@ func (s *Store) CreateBundles(ctx context.Context, bundles []Bundle, at Place) (
 			return created, err
 		}
 		note(ctx, events...)
+		s.changed(part...)
 		created = append(created, part...)
 	}
 	return created, nil

@@ -35,6 +35,7 @@ func (s *Store) DeleteBundles(ctx context.Context, uuids []string, now Time, che
 		for _, uuid := range slices.Sorted(maps.Keys(gone)) {
 			b := gone[uuid]
 			note(ctx, b.event(codalab.ActionDeleted, codalab.EventDetails{}))
+			s.changed(b)
 			if err := s.RemoveContents(b.Contents); err != nil {
 				return err // Sweep removes them at the next start
 			}

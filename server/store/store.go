@@ -75,6 +75,9 @@ type Store struct {
 	// Own receives the changes of bundles that the server has made by itself, after their commit; nil drops them. Set it
 	// before the store is used.
 	Own func([]Event)
+	// Changed receives the owner and the uuid of each bundle that was made, changed or deleted, after the commit; nil drops
+	// them. Set it before the store is used. It must not wait.
+	Changed func(ownerID, uuid string)
 
 	db       *sqldb.DB
 	dir      string
@@ -225,4 +228,14 @@ func (t *Time) Scan(value any) error {
 		t.Time = time.UnixMicro(us).UTC()
 	}
 	return nil
+}
+
+// changed passes bundles on to Changed.
+func (s *Store) changed(bundles ...Bundle) {
+	if s.Changed == nil {
+		return
+	}
+	for _, b := range bundles {
+		s.Changed(b.OwnerID, b.UUID)
+	}
 }
