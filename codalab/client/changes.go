@@ -141,19 +141,39 @@ type Block struct {
 	// Header and Rows are those of a table_block and a record_block.
 	Header []string          `json:"header"`
 	Rows   []json.RawMessage `json:"rows"`
-	// BundlesSpec has the bundle of a contents_block; Path is the file, MaxLines the number of lines to
-	// show.
+	// BundlesSpec has the bundle of a contents_block or an image_block, and those of a table_block's rows; Path is the file,
+	// MaxLines the number of lines to show, Lines has them; nil if there is no file.
 	BundlesSpec struct {
-		Bundles []struct {
-			UUID string `json:"uuid"`
-		} `json:"bundle_infos"`
+		Bundles []BlockBundle `json:"bundle_infos"`
 	} `json:"bundles_spec"`
-	Path     string `json:"target_genpath"`
-	MaxLines any    `json:"max_lines"`
+	Path     string   `json:"target_genpath"`
+	MaxLines any      `json:"max_lines"`
+	Lines    []string `json:"lines"`
+	// Error is set if Text tells of a mistake in the worksheet.
+	Error bool `json:"error"`
+	// Trajectories are the curves of a graph_block.
+	Trajectories []Trajectory `json:"trajectories"`
 	// Worksheets are those of a subworksheets_block.
 	Worksheets []codalab.WorksheetName `json:"subworksheet_infos"`
 	// Directive is that of a placeholder_block.
 	Directive string `json:"directive"`
+}
+
+// BlockBundle is a bundle of a Block. Type is empty if the user may not read it, or it is gone.
+type BlockBundle struct {
+	UUID     string           `json:"uuid"`
+	Type     string           `json:"bundle_type"`
+	State    codalab.State    `json:"state"`
+	Metadata codalab.Metadata `json:"metadata"`
+}
+
+// Trajectory is a curve: the columns of the lines of a file.
+type Trajectory struct {
+	UUID string `json:"bundle_uuid"`
+	// Name is a text; nil if there is none.
+	Name any `json:"display_name"`
+	// Points are the lines; nil if there is no file.
+	Points [][]string `json:"points"`
 }
 
 // InterpretWorksheet returns a worksheet as pages show it.
