@@ -34,8 +34,6 @@ func absent() map[string]string {
 		"GET /worksheets/sample/":                  page,
 		"GET /worksheets/":                         page,
 		"POST /help/":                              page + ": it sends a mail to the administrators",
-		"POST /account/login":                      page + "; programs sign in by POST /oauth2/token",
-		"GET /account/logout":                      page,
 		"POST /account/signup":                     "the operator adds users: cl-server user add",
 		"GET /account/verify/{key}":                "the operator adds users: cl-server user add",
 		"GET /account/resend":                      "the operator adds users: cl-server user add",
@@ -72,6 +70,8 @@ func Calls() []Call {
 		{"POST /oauth2/token", true, true, false, false, "differs", "failed sign-ins are slowed: 429 until a time that the answer names; a program that sends device_token gets one, by which it is known at its next sign-in"},
 		{"GET /account/reset", true, true, true, false, "differs", "the page asks for the operator's one-time code, and sends no mail"},
 		{"POST /account/reset/finalize", true, true, true, false, "differs", "answers programs in plain text; ends all sessions of the user"},
+		{"POST /account/login", true, true, true, false, "differs", "the addresses to go on to are paths of this server; failed sign-ins are slowed; the cookie cannot be read by scripts, and is no proof in a request from another site's page"},
+		{"GET /account/logout", true, true, true, false, "differs", "it ends the session; the address to go on to is a path of this server"},
 		{"POST /oauth2/device_authorization", true, true, true, false, "differs", "only this server has it, with --oidc-issuer: a program begins a sign-in by a browser (RFC 8628)"},
 		{"GET /sso", true, true, true, false, "differs", "only this server has it, with --oidc-issuer: the page for the code that cl login --sso shows"},
 		{"POST /sso", true, true, true, false, "differs", "the same; it sends the browser to the provider"},
@@ -104,6 +104,8 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /ws/{path...}", s.checkIns.Doorbell)
 	mux.HandleFunc("POST /rest/oauth2/token", s.signIns.Token)
 	mux.HandleFunc("POST /rest/oauth2/revoke", s.signIns.Revoke)
+	mux.HandleFunc("POST /rest/account/login", s.signIns.Login)
+	mux.HandleFunc("GET /rest/account/logout", s.signIns.Logout)
 	mux.HandleFunc("GET "+ResetPath, s.signIns.ResetPage)
 	mux.HandleFunc("POST "+ResetPath+"/finalize", s.signIns.Reset)
 	if s.sso != nil {

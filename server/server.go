@@ -159,7 +159,8 @@ func New(c Config) *Server {
 	})
 	signIns := signin.Config{
 		Log: c.Log, Now: c.Now, Store: c.Store, Cost: c.PasswordCost, Address: address,
-		Count: func(outcome string) { s.metrics.signIns.WithLabelValues(outcome).Inc() },
+		Encrypted: func(r *http.Request) bool { return rest.Encrypted(r, c.BehindProxy) },
+		Count:     func(outcome string) { s.metrics.signIns.WithLabelValues(outcome).Inc() },
 	}
 	if s.sso = sso.New(sso.Config{Options: c.SSO, Log: c.Log, Now: c.Now, Store: c.Store, Address: address}); s.sso != nil {
 		signIns.Redeem = s.sso.Redeem

@@ -19,3 +19,13 @@ func ClientAddress(r *http.Request, behindProxy bool) string {
 	}
 	return host
 }
+
+// Encrypted reports whether a request's client has sent it by TLS. A proxy in front of the server says so in the last
+// element of X-Forwarded-Proto.
+func Encrypted(r *http.Request, behindProxy bool) bool {
+	if forwarded := r.Header.Values("X-Forwarded-Proto"); behindProxy && len(forwarded) > 0 {
+		last := forwarded[len(forwarded)-1]
+		return strings.EqualFold(strings.TrimSpace(last[strings.LastIndex(last, ",")+1:]), "https")
+	}
+	return r.TLS != nil
+}

@@ -23,8 +23,9 @@ type Config struct {
 	Store *store.Store
 	// Cost is the work of hashing a password.
 	Cost PasswordCost
-	// Address returns the address of a request's client.
-	Address func(*http.Request) string
+	// Address returns the address of a request's client, and Encrypted whether the client has sent it by TLS.
+	Address   func(*http.Request) string
+	Encrypted func(*http.Request) bool
 	// Count is told the outcome of each sign-in with a password: ok, refused, or put off.
 	Count func(outcome string)
 	// Redeem returns the id of the user who has signed in by a browser for the program with a device code (package sso).

@@ -56,7 +56,10 @@ func (s *SignIns) Authenticate(r *http.Request, public bool) (store.User, error)
 	if public {
 		nobody = nil
 	}
-	token := bearer(r)
+	token, err := token(r)
+	if err != nil {
+		return store.User{}, err
+	}
 	if token == "" {
 		return store.User{}, nobody
 	}
