@@ -115,6 +115,7 @@ func (s *Server) Handler() http.Handler {
 		method, path, _ := strings.Cut(one.Pattern, " ")
 		mux.HandleFunc(method+" /rest"+path, s.authenticated(one))
 	}
+	s.pages.Handle(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		rest.Drain(w, r, false)
 		rest.AnswerError(s.Log, w, r, unknownRoute(mux, r))

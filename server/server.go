@@ -22,6 +22,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/hub"
 	"github.com/cl-slurm/cl-slurm/server/mail"
 	"github.com/cl-slurm/cl-slurm/server/notices"
+	"github.com/cl-slurm/cl-slurm/server/pages"
 	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/queues"
 	"github.com/cl-slurm/cl-slurm/server/rest"
@@ -117,6 +118,7 @@ type Server struct {
 	queues     *queues.Queues
 	notices    *notices.Notices
 	sso        *sso.SSO // nil without a provider
+	pages      *pages.Pages
 	scheduler  *schedule.Scheduler
 	values     *values.Indexer
 	metrics    *metrics
@@ -166,6 +168,7 @@ func New(c Config) *Server {
 		signIns.Redeem = s.sso.Redeem
 	}
 	s.signIns = signin.New(signIns)
+	s.pages = pages.New(pages.Config{Log: c.Log, Now: c.Now, SignIn: s.signIns.SignInBrowser, SignOut: s.signIns.SignOutBrowser})
 	s.checkIns = checkin.New(checkin.Config{
 		Log: c.Log, Now: c.Now, Store: c.Store, Access: permitted, Hub: h, Site: c.Site, Files: s.contents.Files, Changed: changed,
 		SharedDisk: c.SharedDisk, Hold: c.Hold, WorkerTimeout: c.WorkerTimeout, Address: address,
@@ -184,7 +187,7 @@ func New(c Config) *Server {
 		Log: c.Log, Now: c.Now, Store: c.Store, Hub: h, Site: c.Site, Makers: s.contents.Makers, Changes: changes,
 		SharedDisk: c.SharedDisk, Observe: s.metrics.passes.Observe, Staged: s.metrics.staged.Set,
 	})
-	c.Store.Own = s.auditOwn
+	c.Store.Own, c.Store.Changed = s.auditOwn, s.pages.Changed
 	c.Store.Failed = func(err error) {
 		c.Log.Error("failed", slog.String("doing", "save room of contents"), slog.String("error", err.Error()))
 	}

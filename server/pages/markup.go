@@ -1,0 +1,43 @@
+package pages
+
+import (
+	"bytes"
+	"html/template"
+
+	"github.com/microcosm-cc/bluemonday"
+	"github.com/yuin/goldmark"
+	"github.com/yuin/goldmark/extension"
+	render "github.com/yuin/goldmark/renderer/html"
+)
+
+// markup writes Markdown, which may have HTML in it, as HTML.
+type markup struct {
+	convert goldmark.Markdown
+	clean   *bluemonday.Policy
+}
+
+func newMarkup() markup {
+	clean := bluemonday.NewPolicy()
+	clean.AllowElements(
+		"h1", "h2", "h3", "h4", "h5", "h6", "p", "br", "hr", "blockquote", "pre", "code", "kbd", "samp", "var", "em", "strong", "b", "i", "u", "s", "del", "ins",
+		"sub", "sup", "small", "mark", "abbr", "cite", "q", "dl", "dt", "dd", "div", "span", "center", "figure", "figcaption", "details", "summary",
+	)
+	clean.AllowLists()
+	clean.AllowTables()
+	clean.AllowImages()
+	clean.AllowAttrs("title").Globally() // and no id, name or class, which belong to the page
+	clean.AllowAttrs("href").OnElements("a")
+	clean.AllowStandardURLs()
+	clean.AddTargetBlankToFullyQualifiedLinks(true)
+	clean.RequireNoReferrerOnLinks(true)
+	return markup{convert: goldmark.New(goldmark.WithExtensions(extension.GFM), goldmark.WithRendererOptions(render.WithUnsafe())), clean: clean}
+}
+
+// html returns a text as HTML without anything that runs, loads or looks like a part of the page.
+func (m markup) html(text string) template.HTML {
+	var out bytes.Buffer
+	if err := m.convert.Convert([]byte(text), &out); err != nil {
+		return template.HTML("<pre>" + template.HTMLEscapeString(text) + "</pre>") //nolint:gosec // it is escaped
+	}
+	return template.HTML(m.clean.SanitizeBytes(out.Bytes())) //nolint:gosec // it is cleaned
+}

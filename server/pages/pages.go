@@ -1,0 +1,217 @@
+package pages
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"html/template"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/server/failures"
+	"github.com/cl-slurm/cl-slurm/server/rest"
+)
+
+//go:embed html/*.html
+var htmlFiles embed.FS
+
+//go:embed static
+var staticFiles embed.FS
+
+// Config has what Pages needs. All fields are required.
+type Config struct {
+	Log *slog.Logger
+	Now func() time.Time
+	// SignIn begins a browser's session, and sets its cookie, rest.SessionCookie. It fails with a rest.RefusalError: 401 for
+	// a wrong name or password, 429 after too many of them. SignOut ends the session.
+	SignIn  func(w http.ResponseWriter, r *http.Request, name, password string) error
+	SignOut func(http.ResponseWriter, *http.Request) error
+}
+
+// Pages serves the web pages. It is safe for concurrent use.
+type Pages struct {
+	config    Config
+	api       http.Handler
+	templates map[string]*template.Template
+	markup    markup
+	feed      feed
+}
+
+// New returns Pages. It panics if a template has a mistake.
+func New(c Config) *Pages {
+	p := &Pages{config: c, templates: map[string]*template.Template{}, markup: newMarkup(), feed: feed{watchers: map[string]map[*watcher]bool{}}}
+	base := template.Must(template.New("base.html").Funcs(functions()).ParseFS(htmlFiles, "html/base.html", "html/parts.html"))
+	for _, name := range []string{"signin", "runs", "bundle", "files", "worksheet", "worksheets", "queues", "problem"} {
+		p.templates[name] = template.Must(template.Must(base.Clone()).ParseFS(htmlFiles, "html/"+name+".html"))
+	}
+	return p
+}
+
+// Handle adds the pages to the routes of mux, which also serves the REST API.
+func (p *Pages) Handle(mux *http.ServeMux) {
+	p.api = mux
+	for pattern, serve := range map[string]func(*visit) error{
+		"GET /{$}":                            p.home,
+		"GET /signin":                         p.signInPage,
+		"GET /account/login":                  p.signInPage, // CodaLab's address for it
+		"POST /signin":                        p.signIn,
+		"POST /signout":                       p.signOut,
+		"GET /runs":                           p.runs,
+		"GET /runs/events":                    p.runEvents,
+		"POST /runs/actions":                  p.act,
+		"GET /bundles/{uuid}":                 p.bundle,
+		"GET /bundles/{uuid}/{$}":             p.bundle,
+		"GET /bundles/{uuid}/files/{path...}": p.files,
+		"GET /bundles/{uuid}/events":          p.bundleEvents,
+		"GET /worksheets":                     p.worksheets,
+		"GET /worksheets/{uuid}":              p.worksheet,
+		"GET /worksheets/{uuid}/{$}":          p.worksheet,
+		"GET /queues":                         p.queues,
+	} {
+		mux.HandleFunc(pattern, p.visited(serve))
+	}
+	static := http.FileServerFS(staticFiles)
+	mux.HandleFunc("GET /static/", func(w http.ResponseWriter, r *http.Request) {
+		guard(w)
+		w.Header().Set("Cache-Control", "public, max-age=3600")
+		static.ServeHTTP(w, r)
+	})
+}
+
+// Changed tells the pages that a bundle has changed. It never waits.
+func (p *Pages) Changed(ownerID, uuid string) { p.feed.changed(ownerID, uuid) }
+
+// visit is a request for a page.
+type visit struct {
+	http.ResponseWriter
+	*http.Request
+	// api calls the server as the user of the request.
+	api *client.Client
+	// user has no name if nobody has signed in.
+	user codalab.User
+}
+
+// guard sets the headers of each answer: a page runs no scripts but those of the server, loads nothing from elsewhere, and
+// is in no other site's frame.
+func guard(w http.ResponseWriter) {
+	for name, value := range map[string]string{
+		"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+		"X-Content-Type-Options":  "nosniff",
+		"Referrer-Policy":         "same-origin",
+	} {
+		w.Header().Set(name, value)
+	}
+}
+
+// visited serves a page.
+func (p *Pages) visited(serve func(*visit) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		guard(w)
+		v := &visit{ResponseWriter: w, Request: r}
+		err := p.begin(r.Context(), v)
+		if err == nil {
+			err = serve(v)
+		}
+		if err != nil {
+			p.answerError(r.Context(), v, err)
+		}
+	}
+}
+
+// begin finds out who visits.
+func (p *Pages) begin(ctx context.Context, v *visit) error {
+	o := client.Options{HTTP: &http.Client{Transport: transport{p.api, v.Request}}, ClientID: client.CommandClient, Now: p.config.Now}
+	cookie, err := v.Cookie(rest.SessionCookie)
+	signedIn := err == nil && cookie.Value != ""
+	if signedIn {
+		o.Token = func(context.Context) (string, error) { return cookie.Value, nil }
+	}
+	if v.api, err = client.New("http://cl-server", o); err != nil || !signedIn {
+		return err
+	}
+	v.user, err = v.api.User(ctx)
+	if no, ok := errors.AsType[*codalab.Error](err); errors.Is(err, client.ErrToken) || ok && no.Status == http.StatusUnauthorized {
+		o.Token = nil // the session has ended
+		v.user = codalab.User{}
+		v.api, err = client.New("http://cl-server", o)
+	}
+	return err
+}
+
+// page is what base.html shows around each page.
+type page struct {
+	Title string
+	User  string
+	// Here is the page's own address, to which a sign-in comes back.
+	Here string
+	// Body is what the page's own template shows.
+	Body any
+}
+
+// show answers with a page, whose template has this name.
+func (p *Pages) show(v *visit, status int, name, title string, body any) error {
+	return p.write(v, status, name, page{Title: title, User: v.user.UserName, Here: v.URL.RequestURI(), Body: body})
+}
+
+func (p *Pages) write(v *visit, status int, name string, data page) error {
+	var text bytes.Buffer
+	if err := p.templates[name].ExecuteTemplate(&text, "base.html", data); err != nil {
+		return fmt.Errorf("page %s: %w", name, err)
+	}
+	v.Header().Set("Content-Type", "text/html; charset=utf-8")
+	v.Header().Set("Cache-Control", "no-store")
+	v.Header().Set("Vary", "Cookie")
+	v.WriteHeader(status)
+	_, _ = text.WriteTo(v.ResponseWriter) // fails if the client has gone
+	return nil
+}
+
+// Header returns the answer's header; the request has one, too.
+func (v *visit) Header() http.Header { return v.ResponseWriter.Header() }
+
+// answerError shows why a page cannot be shown. Who has not signed in is asked to, where that may help.
+func (p *Pages) answerError(ctx context.Context, v *visit, err error) {
+	status, message := http.StatusInternalServerError, "The server failed. Its operator can find the reason in the log."
+	if no, ok := errors.AsType[*codalab.Error](err); ok && no.Status != 0 {
+		status, message = no.Status, no.Message
+	}
+	if no, ok := errors.AsType[*rest.RefusalError](err); ok {
+		status, message = no.Status, no.Message
+	}
+	if status == http.StatusInternalServerError {
+		failures.Log(ctx, p.config.Log, v.Method+" "+v.URL.Path, err)
+	}
+	missing := status == http.StatusUnauthorized || status == http.StatusForbidden || status == http.StatusNotFound
+	if missing && v.user.UserName == "" && v.Method == http.MethodGet {
+		message = "Sign in to see this page, if you may see it."
+	}
+	if again := p.show(v, status, "problem", http.StatusText(status), message); again != nil {
+		failures.Log(ctx, p.config.Log, v.Method+" "+v.URL.Path, again)
+	}
+}
+
+// functions are those that templates call.
+func functions() template.FuncMap {
+	return template.FuncMap{
+		"size": codalab.FormatSize,
+		"join": func(lines []string) string {
+			for i := range lines {
+				lines[i] = strings.TrimSuffix(lines[i], "\n")
+			}
+			return strings.Join(lines, "\n")
+		},
+		"wait": func(seconds *int64) string { return codalab.FormatDuration(time.Duration(*seconds) * time.Second) },
+		"utc": func(t time.Time) string {
+			if t.IsZero() {
+				return ""
+			}
+			return t.UTC().Format("2006-01-02 15:04:05 UTC")
+		},
+	}
+}

@@ -1,0 +1,15 @@
+package pages
+
+import (
+	"fmt"
+	"net/http"
+)
+
+// queues shows what the queues offer, and how long new runs wait.
+func (p *Pages) queues(v *visit) error {
+	found, err := v.api.Queues(v.Context())
+	if err != nil {
+		return fmt.Errorf("show queues: %w", err)
+	}
+	return p.show(v, http.StatusOK, "queues", "Queues", found)
+}

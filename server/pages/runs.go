@@ -1,0 +1,201 @@
+package pages
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/server/rest"
+)
+
+const (
+	// rowsOfAPage is the number of bundles on one page.
+	rowsOfAPage = 50
+	// myRuns are the keywords of a page without any.
+	myRuns = ".mine type=run"
+)
+
+// list is what runs.html shows.
+type list struct {
+	// Query has the keywords, as cl search reads them.
+	Query string
+	Rows  []row
+	// Page begins at 0; Next is set if there may be another one.
+	Page int
+	Next bool
+	// Matches is the number of all matches; empty if the keywords have none.
+	Matches string
+	// Problem is the server's sentence about the keywords.
+	Problem string
+	// Done is a sentence about the last action.
+	Done string
+}
+
+// Here is the address of a page of the list.
+func (l list) Here(path string, page int) string {
+	q := url.Values{"q": {l.Query}}
+	if page > 0 {
+		q.Set("page", strconv.Itoa(page))
+	}
+	return path + "?" + q.Encode()
+}
+
+// Before and After are the pages beside this one.
+func (l list) Before() int { return l.Page - 1 }
+
+// After is Before for the next page.
+func (l list) After() int { return l.Page + 1 }
+
+// CL is the command that shows the same.
+func (l list) CL() string {
+	line := "cl search " + l.Query + " .limit=" + strconv.Itoa(rowsOfAPage)
+	if l.Page > 0 {
+		line += " .offset=" + strconv.Itoa(l.Page*rowsOfAPage)
+	}
+	return line
+}
+
+// row is a bundle in a list.
+type row struct {
+	client.BundleInfo
+	// Why is a sentence about the state.
+	Why string
+}
+
+// Name is the bundle's name.
+func (r row) Name() string { return r.Metadata.String("name") }
+
+// OwnerName is the name of the bundle's owner; empty if that is hidden.
+func (r row) OwnerName() string {
+	if r.Owner == nil {
+		return ""
+	}
+	return r.Owner.UserName
+}
+
+// Created is the time at which the bundle was made.
+func (r row) Created() time.Time { return r.Metadata.Time("created") }
+
+// Ran is the time for which the command has run; empty if it has not.
+func (r row) Ran() string {
+	seconds := r.Metadata.Float("time")
+	if seconds <= 0 {
+		return ""
+	}
+	return codalab.FormatDuration(time.Duration(seconds * float64(time.Second)))
+}
+
+// why is a sentence about a bundle's state; empty if there is nothing to say.
+func why(b codalab.Bundle) string {
+	failure := b.Metadata.String("failure_message")
+	switch {
+	case (b.State == codalab.StateFailed || b.State == codalab.StateKilled) && failure != "":
+		return failure
+	case b.State.Final():
+		return ""
+	case b.StateDetails != "":
+		return b.StateDetails
+	}
+	return b.Metadata.String("run_status")
+}
+
+// runs shows a search for bundles, at first for the user's runs.
+func (p *Pages) runs(v *visit) error {
+	l, err := p.listed(v)
+	if err != nil {
+		return err
+	}
+	l.Done = v.URL.Query().Get("done")
+	return p.show(v, http.StatusOK, "runs", "Runs", l)
+}
+
+func (p *Pages) listed(v *visit) (list, error) {
+	q := v.URL.Query()
+	l := list{Query: q.Get("q")}
+	if !q.Has("q") {
+		if v.user.UserName == "" {
+			return l, rest.Refuse(http.StatusUnauthorized, "Nobody has signed in.")
+		}
+		l.Query = myRuns
+	}
+	l.Page, _ = strconv.Atoi(q.Get("page"))
+	l.Page = max(0, min(l.Page, 1_000_000))
+	words, err := codalab.SplitWords(l.Query)
+	if err != nil {
+		l.Problem = err.Error()
+		return l, nil //nolint:nilerr // the page shows it
+	}
+	// The user's own words come last: the last of two words of one kind holds.
+	words = append([]string{".limit=" + strconv.Itoa(rowsOfAPage), ".offset=" + strconv.Itoa(l.Page*rowsOfAPage)}, words...)
+	found, number, err := p.find(v, words)
+	if no, ok := refusedKeywords(err); ok {
+		l.Problem = no
+		return l, nil
+	}
+	if err != nil {
+		return l, err
+	}
+	if number != nil {
+		l.Matches = string(number)
+		return l, nil
+	}
+	for _, b := range found {
+		l.Rows = append(l.Rows, row{b, why(b.Bundle)})
+	}
+	l.Next = len(found) == rowsOfAPage
+	return l, nil
+}
+
+func (p *Pages) find(v *visit, words []string) ([]client.BundleInfo, json.RawMessage, error) {
+	found, number, err := v.api.FindBundles(v.Context(), "", words, []string{client.IncludeOwner}, nil)
+	if err != nil {
+		return nil, nil, fmt.Errorf("search: %w", err)
+	}
+	return found, number, nil
+}
+
+// act kills or removes the bundles that a form of the list names.
+func (p *Pages) act(v *visit) error {
+	form, err := readForm(v)
+	if err != nil {
+		return err
+	}
+	uuids := form["uuid"]
+	done := "No bundle was chosen."
+	if len(uuids) > 0 {
+		switch action := form.Get("action"); action {
+		case "kill":
+			err, done = v.api.KillBundles(v.Context(), uuids...), counted(len(uuids), "will be killed.")
+		case "remove":
+			_, err = v.api.DeleteBundles(v.Context(), uuids, client.DeleteOptions{})
+			done = counted(len(uuids), "removed.")
+		default:
+			return rest.Refuse(http.StatusBadRequest, "There is no action '%s'.", action)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("act on bundles: %w", err)
+	}
+	to := form.Get("next")
+	if local, query, _ := strings.Cut(to, "?"); local != "/runs" && !strings.HasPrefix(local, "/bundles/") || form.Get("action") == "remove" && local != "/runs" {
+		to = "/runs"
+	} else if values, bad := url.ParseQuery(query); bad == nil {
+		values.Set("done", done)
+		to = local + "?" + values.Encode()
+	}
+	rest.Go(v.ResponseWriter, v.Request, to)
+	return nil
+}
+
+func counted(n int, did string) string {
+	if n == 1 {
+		return "1 bundle " + did
+	}
+	return strconv.Itoa(n) + " bundles " + did
+}

@@ -1,0 +1,214 @@
+package pages
+
+import (
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+)
+
+// worksheetsPage is what worksheets.html shows.
+type worksheetsPage struct {
+	Query   string
+	Found   []client.Worksheet
+	Problem string
+}
+
+// worksheets shows a search for worksheets, at first for the user's own.
+func (p *Pages) worksheets(v *visit) error {
+	l := worksheetsPage{Query: v.URL.Query().Get("q")}
+	if !v.URL.Query().Has("q") && v.user.UserName != "" {
+		l.Query = ".mine"
+	}
+	words, err := codalab.SplitWords(l.Query)
+	if err == nil {
+		l.Found, err = v.api.SearchWorksheets(v.Context(), append([]string{".limit=100"}, words...)...)
+		if no, ok := refusedKeywords(err); ok {
+			l.Problem, err = no, nil
+		}
+	} else {
+		l.Problem, err = err.Error(), nil
+	}
+	if err != nil {
+		return fmt.Errorf("search for worksheets: %w", err)
+	}
+	return p.show(v, http.StatusOK, "worksheets", "Worksheets", l)
+}
+
+// worksheetPage is what worksheet.html shows.
+type worksheetPage struct {
+	client.Worksheet
+	Heading string
+	Blocks  []block
+}
+
+// Readers says who else may read the worksheet.
+func (w worksheetPage) Readers() string {
+	var names []string
+	for _, g := range w.GroupPermissions {
+		if g.Permission >= codalab.PermissionRead {
+			names = append(names, g.GroupName)
+		}
+	}
+	if len(names) == 0 {
+		return "Nobody else may read it."
+	}
+	return "May be read by " + strings.Join(names, ", ") + "."
+}
+
+// block is a part of a worksheet. The fields that are set tell what it shows.
+type block struct {
+	HTML template.HTML
+	// Mistake is the server's sentence about a part that it does not understand.
+	Mistake string
+	// Header and Table are a table's, Bundles has the bundle of each row.
+	Header  []string
+	Table   [][]string
+	Bundles []client.BlockBundle
+	// Record has the keys and values of a record.
+	Record []fact
+	// Title names a file or a search; Address is the page or the image that it leads to.
+	Title, Address string
+	Text           []string
+	Image          string
+	Worksheets     []codalab.WorksheetName
+	Graph          *graph
+}
+
+// worksheet shows a worksheet.
+func (p *Pages) worksheet(v *visit) error {
+	w, err := v.api.WorksheetAccess(v.Context(), v.PathValue("uuid"))
+	if err != nil {
+		return fmt.Errorf("show worksheet: %w", err)
+	}
+	shown, err := v.api.InterpretWorksheet(v.Context(), w.UUID)
+	if err != nil {
+		return fmt.Errorf("show worksheet: %w", err)
+	}
+	page := worksheetPage{Worksheet: w, Heading: w.Name}
+	if w.Title != nil && *w.Title != "" {
+		page.Heading = *w.Title
+	}
+	tables, err := p.tables(v, shown.Blocks)
+	if err != nil {
+		return err
+	}
+	for i, b := range shown.Blocks {
+		page.Blocks = append(page.Blocks, p.block(b, tables[i]))
+	}
+	return p.show(v, http.StatusOK, "worksheet", page.Heading, page)
+}
+
+// tables returns the rows of the blocks that have some, with the values that are in files, in one call.
+func (p *Pages) tables(v *visit, blocks []client.Block) (map[int][]map[string]any, error) {
+	var all []json.RawMessage
+	first := make([]int, len(blocks)+1)
+	for i, b := range blocks {
+		all = append(all, b.Rows...)
+		first[i+1] = len(all)
+	}
+	tables := map[int][]map[string]any{}
+	if len(all) == 0 {
+		return tables, nil
+	}
+	filled, err := v.api.TableContents(v.Context(), all)
+	if err != nil {
+		return nil, fmt.Errorf("fill tables: %w", err)
+	}
+	for i := range blocks {
+		tables[i] = filled[min(first[i], len(filled)):min(first[i+1], len(filled))]
+	}
+	return tables, nil
+}
+
+// block returns a block as its page shows it.
+func (p *Pages) block(b client.Block, rows []map[string]any) block {
+	var out block
+	uuid := ""
+	if len(b.BundlesSpec.Bundles) > 0 {
+		uuid = b.BundlesSpec.Bundles[0].UUID
+	}
+	switch b.Mode {
+	case "markup_block":
+		if b.Error {
+			out.Mistake = b.Text
+		} else {
+			out.HTML = p.markup.html(b.Text)
+		}
+	case "table_block":
+		out.Header, out.Bundles = b.Header, b.BundlesSpec.Bundles
+		for _, r := range rows {
+			var cells []string
+			for _, name := range b.Header {
+				cells = append(cells, shortened(cellText(r[name])))
+			}
+			out.Table = append(out.Table, cells)
+		}
+	case "record_block":
+		out.Bundles = b.BundlesSpec.Bundles
+		for _, r := range rows {
+			out.Record = append(out.Record, fact{cellText(r["key"]), shortened(cellText(r["value"]))})
+		}
+	case "contents_block", "image_block":
+		subpath := strings.Trim(b.Path, "/")
+		out.Title, out.Address = "/"+subpath, filesAddress(uuid, subpath)
+		switch {
+		case b.Mode == "image_block":
+			out.Image = blob(uuid, subpath)
+		case b.Lines == nil:
+			out.Text = []string{"(no such file)"}
+		default:
+			out.Text = b.Lines
+		}
+	case "subworksheets_block":
+		out.Worksheets = b.Worksheets
+	case "graph_block":
+		out.Graph = newGraph(b.Trajectories)
+	case "placeholder_block":
+		out.Title = b.Directive
+	}
+	return out
+}
+
+func cellText(value any) string {
+	switch x := value.(type) {
+	case nil:
+		return ""
+	case string:
+		return x
+	case json.Number:
+		return x.String()
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// tableRow pairs the cells of a row with its bundle.
+type tableRow struct {
+	Bundle client.BlockBundle
+	Cells  []string
+}
+
+// TableRows are the rows of a table.
+func (b block) TableRows() []tableRow {
+	var rows []tableRow
+	for i, cells := range b.Table {
+		r := tableRow{Cells: cells}
+		if i < len(b.Bundles) {
+			r.Bundle = b.Bundles[i]
+		}
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+// Link is the number of the column whose cells lead to the bundles.
+func (b block) Link() int { return max(0, slices.Index(b.Header, "name")) }

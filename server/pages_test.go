@@ -1,0 +1,267 @@
+package server_test
+
+import (
+	"bufio"
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/html"
+
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+// visitor is a browser that visits the pages of a site.
+type visitor struct {
+	*site
+	cookies []*http.Cookie
+}
+
+// browse signs a user in; nobody if the name is empty.
+func (s *site) browse(t *testing.T, user string) *visitor {
+	t.Helper()
+	b := &visitor{site: s}
+	if user != "" {
+		b.cookies = s.form("/signin", url.Values{"name": {user}, "password": {user}, "next": {"/runs"}}, nil).cookies
+		if len(b.cookies) == 0 {
+			t.Fatalf("%s cannot sign in", user)
+		}
+	}
+	return b
+}
+
+// shows gets a page, which must have a status and contain texts. It returns the page.
+func (b *visitor) shows(t *testing.T, path string, status int, texts ...string) string {
+	t.Helper()
+	resp := b.form(path, nil, nil, b.cookies...)
+	page := resp.body
+	if resp.status != status {
+		t.Fatalf("%s: %d\n%s", path, resp.status, page)
+	}
+	for _, text := range texts {
+		if !strings.Contains(page, text) {
+			t.Errorf("%s does not show %q:\n%s", path, text, page)
+		}
+	}
+	if !strings.Contains(resp.header.Get("Content-Security-Policy"), "script-src 'self';") || resp.header.Get("X-Content-Type-Options") != "nosniff" {
+		t.Errorf("%s has the header %v", path, resp.header)
+	}
+	return page
+}
+
+// sends sends a form, and returns the address to which it leads.
+func (b *visitor) sends(t *testing.T, path string, fields url.Values) string {
+	t.Helper()
+	resp := b.form(path, fields, nil, b.cookies...)
+	if resp.status != http.StatusSeeOther {
+		t.Fatalf("%s: %d\n%s", path, resp.status, resp.body)
+	}
+	return resp.header.Get("Location")
+}
+
+func TestPagesOfAResearcher(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	data := s.upload("data", "1,2\n")
+	run := s.run("echo '<b>bold</b>' & sleep 1", nil)
+	home := s.home("alice")
+	s.call("alice", "POST", "/worksheet-items?uuid="+home, object("worksheet-items", map[string]string{"type": "markup", "value": "# Results\n\nA *good* one."})).ok()
+	s.call("alice", "POST", "/worksheets/"+home+"/add-items", map[string]any{"items": []string{data}, "item_type": "bundle"}).ok()
+	a := s.browse(t, "alice")
+	a.shows(t, "/runs", http.StatusOK, "echo &#39;&lt;b&gt;bold&lt;/b&gt;&#39; &amp; sleep 1", `class="state `, "cl search .mine type=run .limit=50", `<button>Sign out</button>`)
+	a.shows(t, "/runs?q=.mine", http.StatusOK, ">data</a>", ">job</a>")
+	a.shows(t, "/runs?q=.mine+.count", http.StatusOK, "<p>2</p>")
+	a.shows(t, "/runs?q=tag%3Dx", http.StatusOK, `role="alert"`)
+	a.shows(t, "/runs?q=%22", http.StatusOK, `role="alert"`)
+	a.shows(t, "/runs?q=name%3Dnone", http.StatusOK, "No bundle matches.")
+	a.shows(t, "/bundles/"+run, http.StatusOK, "A run of alice", "cl run --like "+run, `value="kill"`, "echo &#39;&lt;b&gt;")
+	a.shows(t, "/bundles/"+data, http.StatusOK, "A dataset of alice", "1,2")
+	a.shows(t, "/worksheets/"+home, http.StatusOK, "<h1>Results</h1>", "<em>good</em>", ">data</a>", "Nobody else may read it.")
+	a.shows(t, "/worksheets", http.StatusOK, home)
+	a.shows(t, "/queues", http.StatusOK, "No queue serves you.")
+	if to := a.sends(t, "/runs/actions", url.Values{"uuid": {run}, "action": {"kill"}, "next": {"/bundles/" + run}}); to != "/bundles/"+run+"?done=1+bundle+will+be+killed." {
+		t.Errorf("the way goes on to %s", to)
+	}
+	if to := a.sends(t, "/runs/actions", url.Values{"uuid": {data}, "action": {"remove"}, "next": {"/bundles/" + data}}); to != "/runs" {
+		t.Errorf("the way goes on to %s", to)
+	}
+	a.shows(t, "/bundles/"+data, http.StatusNotFound)
+	if to := a.sends(t, "/signout", url.Values{}); to != "/signin" {
+		t.Errorf("the way goes on to %s", to)
+	}
+	a.shows(t, "/runs", http.StatusUnauthorized, "/signin?next=%2fruns")
+}
+
+// A page shows nobody what the API does not.
+func TestPagesShowWhatTheirReaderMayRead(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	secret, public := s.upload("secret", "x"), s.upload("open", "y")
+	s.share("alice", "bundle", secret, "public", store.PermissionNone)
+	s.share("alice", "bundle", public, "public", store.PermissionRead)
+	home := s.home("alice")
+	for user, may := range map[string]bool{"": false, "bob": false, "alice": true, "root": true} {
+		b := s.browse(t, user)
+		for path, refused := range map[string]int{
+			"/bundles/" + secret: http.StatusNotFound, "/bundles/" + secret + "/files/": http.StatusNotFound, "/bundles/" + secret + "/files/x": http.StatusNotFound,
+			"/bundles/" + secret + "/events": http.StatusNotFound, "/worksheets/" + home: http.StatusForbidden,
+		} {
+			if may {
+				refused = http.StatusOK
+			}
+			if may && strings.HasSuffix(path, "/x") {
+				refused = http.StatusNotFound
+			}
+			if page := b.shows(t, path, refused); !may && strings.Contains(page, "secret</") {
+				t.Errorf("%s: %s shows %s", user, path, page)
+			}
+		}
+		b.shows(t, "/bundles/"+public, http.StatusOK, "open")
+	}
+	b := s.browse(t, "bob")
+	if resp := b.form("/runs/actions", url.Values{"uuid": {public}, "action": {"remove"}}, nil, b.cookies...); resp.status != http.StatusForbidden {
+		t.Errorf("bob removes a bundle of alice: %d", resp.status)
+	}
+	// Another site's page makes no browser act.
+	a := s.browse(t, "alice")
+	for _, path := range []string{"/runs/actions", "/signin"} {
+		fields := url.Values{"uuid": {public}, "action": {"remove"}, "name": {"bob"}, "password": {"bob"}}
+		if resp := a.form(path, fields, http.Header{"Sec-Fetch-Site": {"cross-site"}}, a.cookies...); resp.status != http.StatusForbidden {
+			t.Errorf("%s from another site: %d", path, resp.status)
+		}
+	}
+	s.get("alice", "/bundles/"+public).ok()
+}
+
+// Names, commands, markup and files of users run nothing, load nothing and break no page.
+func TestHostileTextsRunNothing(t *testing.T) {
+	t.Parallel()
+	const script = `"><script>alert(1)</script><img src=x onerror=alert(1)>`
+	s := newSite(t)
+	home := s.home("alice")
+	s.run(script+"\u202e", nil)
+	s.call("alice", "PATCH", "/worksheets", map[string]any{"data": []any{map[string]any{"type": "worksheets", "id": home, "attributes": map[string]any{"title": script}}}}).ok()
+	for _, markup := range []string{
+		script, "[x](javascript:alert(1))", "![x](javascript:alert(1))", "<iframe src=//evil.example></iframe>", "<form action=//evil.example><input name=password></form>",
+		"<style>body{display:none}</style>", "<a href='data:text/html,<script>alert(1)</script>'>x</a>", "<div style='position:fixed;inset:0' onclick=alert(1)>x</div>",
+		"<svg><script>alert(1)</script></svg>", "<base href=//evil.example>", "<meta http-equiv=refresh content=0>", "<button hx-post=/runs/actions hx-trigger=load>x</button>",
+		"<b hx-get=/signout hx-trigger=load data-hx-get=/x>x</b>", strings.Repeat("<div>", 2000), strings.Repeat("> ", 500) + "x", "$$" + script + "$$",
+	} {
+		s.call("alice", "POST", "/worksheet-items?uuid="+home, object("worksheet-items", map[string]string{"type": "markup", "value": markup})).ok()
+	}
+	a := s.browse(t, "alice")
+	for _, path := range []string{"/runs", "/worksheets/" + home, "/worksheets?q=" + url.QueryEscape(script), "/runs?q=" + url.QueryEscape(script), "/signin?next=" + url.QueryEscape(script), "/bundles/" + url.PathEscape(script)} {
+		checkHarmless(t, path, a.form(path, nil, nil, a.cookies...).body)
+	}
+}
+
+// checkHarmless fails for a page with anything in it that is not its own.
+func checkHarmless(t *testing.T, path, page string) {
+	t.Helper()
+	tokens := html.NewTokenizer(strings.NewReader(page))
+	for {
+		switch tokens.Next() {
+		case html.ErrorToken:
+			return
+		case html.StartTagToken, html.SelfClosingTagToken:
+			token := tokens.Token()
+			own := map[string]bool{}
+			for _, a := range token.Attr {
+				own[a.Key+"="+a.Val] = true
+				address := a.Key == "href" || a.Key == "src" || a.Key == "action"
+				if strings.HasPrefix(a.Key, "on") || a.Key == "style" || address && (strings.Contains(a.Val, ":") || strings.HasPrefix(a.Val, "//")) && a.Key != "href" ||
+					a.Key == "href" && !strings.HasPrefix(a.Val, "/") && !strings.HasPrefix(a.Val, "#") && !strings.HasPrefix(a.Val, "http") ||
+					strings.Contains(a.Key, "hx-") && a.Val != "sse" {
+					t.Errorf("%s has %s", path, token)
+				}
+			}
+			switch token.Data {
+			case "iframe", "object", "embed", "base", "style", "svg", "input", "form", "button":
+				if token.Data == "iframe" || token.Data == "object" || token.Data == "embed" || token.Data == "base" || token.Data == "style" || token.Data == "svg" {
+					t.Errorf("%s has %s", path, token)
+				}
+			case "script":
+				if !own["src=/static/htmx.min.js"] && !own["src=/static/sse.js"] && !own["src=/static/pages.js"] {
+					t.Errorf("%s has %s", path, token)
+				}
+			}
+		case html.TextToken, html.EndTagToken, html.CommentToken, html.DoctypeToken:
+		}
+	}
+}
+
+// events reads the events of a stream as they come.
+type events struct {
+	t     *testing.T
+	lines *bufio.Scanner
+}
+
+// next returns the next event of a name.
+func (e *events) next(name string) string {
+	e.t.Helper()
+	var event, data string
+	for e.lines.Scan() {
+		line := e.lines.Text()
+		switch {
+		case line == "" && event == name:
+			return data
+		case line == "":
+			event, data = "", ""
+		case strings.HasPrefix(line, "event: "):
+			event = strings.TrimPrefix(line, "event: ")
+		case strings.HasPrefix(line, "data: "):
+			data += strings.TrimPrefix(line, "data: ") + "\n"
+		}
+	}
+	e.t.Fatalf("the stream has ended before an event %s: %v", name, e.lines.Err())
+	return ""
+}
+
+// opens opens a stream of events.
+func (b *visitor) opens(t *testing.T, address, path string) *events {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.WaitLimit)
+	t.Cleanup(cancel)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address+path, nil)
+	must(t, err)
+	for _, c := range b.cookies {
+		r.AddCookie(c)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	must(t, err)
+	t.Cleanup(func() { _ = resp.Body.Close() })
+	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" {
+		t.Fatalf("%s: %s %s", path, resp.Status, resp.Header.Get("Content-Type"))
+	}
+	return &events{t, bufio.NewScanner(resp.Body)}
+}
+
+// A list and a bundle that somebody looks at change without being asked for.
+func TestPagesFollowWhatHappens(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	web := httptest.NewServer(s.handler)
+	t.Cleanup(web.Close)
+	first := s.run("first command", nil)
+	a := s.browse(t, "alice")
+	list, one := a.opens(t, web.URL, "/runs/events?q=.mine"), a.opens(t, web.URL, "/bundles/"+first+"/events")
+	if rows := list.next("rows"); !strings.Contains(rows, "first command") || strings.Contains(rows, "second command") {
+		t.Errorf("the list shows %s", rows)
+	}
+	if standing := one.next("standing"); !strings.Contains(standing, "staged") {
+		t.Errorf("the bundle is %s", standing)
+	}
+	s.run("second command", nil)
+	if rows := list.next("rows"); !strings.Contains(rows, "second command") {
+		t.Errorf("the list shows %s", rows)
+	}
+	s.kill(first)
+	for !strings.Contains(list.next("rows"), "state killed") {
+		continue
+	}
+	one.next("ended")
+}
