@@ -131,12 +131,12 @@ func WriteJSON(w http.ResponseWriter, status int, v any) error {
 	if err != nil {
 		return fmt.Errorf("encode answer: %w", err)
 	}
-	writeBody(w, status, body)
+	WriteBody(w, status, body)
 	return nil
 }
 
-// writeBody answers with a text in JSON. Nobody reads the error of a client that has gone.
-func writeBody(w http.ResponseWriter, status int, body []byte) {
+// WriteBody answers with a text in JSON. Nobody reads the error of a client that has gone.
+func WriteBody(w http.ResponseWriter, status int, body []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_, _ = w.Write(body)
@@ -153,7 +153,7 @@ func WriteWarnings(w http.ResponseWriter, data any, included []codalab.Object, w
 	if len(warnings) > 0 {
 		meta["warnings"] = warnings
 	}
-	writeBody(w, http.StatusOK, codalab.AppendDocument(nil, data, included, meta))
+	WriteBody(w, http.StatusOK, codalab.AppendDocument(nil, data, included, meta))
 	return nil
 }
 

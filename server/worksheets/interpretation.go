@@ -1,6 +1,7 @@
 package worksheets
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -52,21 +53,21 @@ func (s *Worksheets) interpretWorksheet(w http.ResponseWriter, r *http.Request, 
 	if err != nil {
 		return err
 	}
-	return rest.WriteJSON(w, http.StatusOK, whole)
+	rest.WriteBody(w, http.StatusOK, whole)
+	return nil
 }
 
-// withMeta returns an object with the server's version, which all of CodaLab's answers have.
-func withMeta(object any) (map[string]json.RawMessage, error) {
+// withMeta returns an object in JSON with the server's version, which all of CodaLab's answers have.
+func withMeta(object any) ([]byte, error) {
 	text, err := json.Marshal(object)
 	if err != nil {
 		return nil, fmt.Errorf("encode answer: %w", err)
 	}
-	var whole map[string]json.RawMessage
-	if err := json.Unmarshal(text, &whole); err != nil {
-		return nil, fmt.Errorf("add meta to answer: %w", err)
+	members, ok := bytes.CutSuffix(text, []byte("}"))
+	if !ok || len(members) < len(`{"`) {
+		return nil, fmt.Errorf("add meta to answer: %.20q is no object with members", text)
 	}
-	whole["meta"] = json.RawMessage(`{"version":"` + codalab.Version + `"}`)
-	return whole, nil
+	return append(members, `,"meta":{"version":"`+codalab.Version+`"}}`...), nil
 }
 
 // interpretTable fills in the cells of a table (codalab/rest/interpret.py:
