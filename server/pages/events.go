@@ -2,13 +2,16 @@ package pages
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
@@ -80,29 +83,29 @@ func (p *Pages) part(name, part string, data any) (string, error) {
 	return strings.TrimSpace(text.String()), nil
 }
 
-// follow calls look at once, after changes of a topic, and after each time every, until it is done, fails, or the browser
-// has gone. An error ends the stream; the browser asks again.
-func (p *Pages) follow(v *visit, topic string, every time.Duration, look func(*stream) (done bool, err error)) error {
+// look sends what is new. again is the time after which to look though nobody tells of a change; 0 for never. Done ends the
+// stream.
+type look func(s *stream) (again time.Duration, done bool, err error)
+
+// follow looks at once, after changes of a topic, and when the look before has said so, until it is done or fails, or the
+// browser has gone. An error ends the stream; the browser asks again.
+func (p *Pages) follow(v *visit, topic string, look look) error {
 	w := p.feed.watch(topic)
 	defer p.feed.leave(w)
 	s := v.stream()
-	var silent time.Duration
 	for {
-		before := len(s.sent)
-		done, err := look(s)
+		again, done, err := look(s)
+		for err == nil && !done {
+			var told bool
+			if told, err = w.wait(v.Context(), cmp.Or(again, aliveEvery)); err == nil && (told || again > 0) {
+				err = pause.For(v.Context(), gatherFor)
+				break
+			}
+			if err == nil {
+				err = s.alive()
+			}
+		}
 		if err != nil || done {
-			return p.ended(v, err)
-		}
-		if silent += every; silent >= aliveEvery || before != len(s.sent) {
-			silent, err = 0, s.alive()
-		}
-		if err == nil {
-			err = w.wait(v.Context(), every)
-		}
-		if err == nil {
-			err = pause.For(v.Context(), gatherFor)
-		}
-		if err != nil {
 			return p.ended(v, err)
 		}
 	}
@@ -116,56 +119,73 @@ func (p *Pages) ended(v *visit, err error) error {
 	return nil
 }
 
-// runEvents follows a list of bundles.
+// runEvents follows a list of bundles. Changes of the reader's own are told; a list of others' is read anew from time to time.
 func (p *Pages) runEvents(v *visit) error {
-	if _, err := p.listed(v); err != nil {
+	first, err := p.listed(v)
+	if err != nil {
 		return err
 	}
-	return p.follow(v, ownerTopic(v.user.ID), aliveEvery, func(s *stream) (bool, error) {
+	again := time.Duration(0)
+	if !slices.Contains(strings.Fields(first.Query), ".mine") {
+		again = aliveEvery
+	}
+	return p.follow(v, ownerTopic(v.user.ID), func(s *stream) (time.Duration, bool, error) {
 		l, err := p.listed(v)
 		if err != nil {
-			return false, err
+			return 0, false, err
 		}
 		text, err := p.part("runs", "rows", l)
 		if err != nil {
-			return false, err
+			return 0, false, err
 		}
-		return false, s.send("rows", text)
+		if text == s.sent["rows"] {
+			return again, false, s.alive()
+		}
+		return again, false, s.send("rows", text)
 	})
 }
 
-// bundleEvents follows a bundle: its state, and the ends of its output.
+// bundleEvents follows a bundle: its state, and the ends of its output while it runs.
 func (p *Pages) bundleEvents(v *visit) error {
 	if _, err := p.openBundle(v); err != nil {
 		return err
 	}
-	return p.follow(v, bundleTopic(v.PathValue("uuid")), lookEvery, func(s *stream) (bool, error) {
+	return p.follow(v, bundleTopic(v.PathValue("uuid")), func(s *stream) (time.Duration, bool, error) {
 		b, err := p.openBundle(v)
 		if err != nil {
-			return false, err
+			return 0, false, err
 		}
 		text, err := p.part("bundle", "standing", b)
 		if err == nil {
 			err = s.send("standing", text)
 		}
-		if err != nil {
-			return false, err
+		switch {
+		case err != nil:
+			return 0, false, err
+		case b.State.Final():
+			return 0, true, s.send("ended", "ended")
+		case b.State != codalab.StateRunning || !b.Run():
+			return 0, false, nil
 		}
-		if b.State.Final() {
-			return true, s.send("ended", "ended")
-		}
-		files, err := p.directory(v, "")
-		if err != nil || files == nil {
-			return false, nil //nolint:nilerr // the worker may answer later
-		}
-		for _, o := range p.outputs(v, files) {
-			if text, err = p.part("bundle", "output", o); err == nil {
-				err = s.send(o.Name, text)
-			}
-			if err != nil {
-				return false, err
-			}
-		}
-		return false, nil
+		return lookEvery, false, p.sendOutputs(v, s)
 	})
+}
+
+// sendOutputs sends the ends of a run's stdout and stderr. A worker that does not answer now may answer later. A browser that
+// has gone is noticed by the comment.
+func (p *Pages) sendOutputs(v *visit, s *stream) error {
+	files, err := p.directory(v, "")
+	if err != nil || files == nil {
+		return s.alive()
+	}
+	for _, o := range p.outputs(v, files) {
+		text, err := p.part("bundle", "output", o)
+		if err == nil {
+			err = s.send(o.Name, text)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return s.alive()
 }

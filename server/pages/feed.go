@@ -59,14 +59,15 @@ func (f *feed) leave(w *watcher) {
 }
 
 // wait returns after a change, or after a time. It fails when ctx ends.
-func (w *watcher) wait(ctx context.Context, longest time.Duration) error {
+func (w *watcher) wait(ctx context.Context, longest time.Duration) (changed bool, err error) {
 	timer := time.NewTimer(longest)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-		return ctx.Err()
+		return false, ctx.Err()
 	case <-w.changed:
+		return true, nil
 	case <-timer.C:
+		return false, nil
 	}
-	return nil
 }

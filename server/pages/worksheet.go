@@ -94,40 +94,24 @@ func (p *Pages) worksheet(v *visit) error {
 	if w.Title != nil && *w.Title != "" {
 		page.Heading = *w.Title
 	}
-	tables, err := p.tables(v, shown.Blocks)
-	if err != nil {
-		return err
-	}
-	for i, b := range shown.Blocks {
-		page.Blocks = append(page.Blocks, p.block(b, tables[i]))
+	for _, b := range shown.Blocks {
+		page.Blocks = append(page.Blocks, p.block(b))
 	}
 	return p.show(v, http.StatusOK, "worksheet", page.Heading, page)
 }
 
-// tables returns the rows of the blocks that have some, with the values that are in files, in one call.
-func (p *Pages) tables(v *visit, blocks []client.Block) (map[int][]map[string]any, error) {
-	var all []json.RawMessage
-	first := make([]int, len(blocks)+1)
-	for i, b := range blocks {
-		all = append(all, b.Rows...)
-		first[i+1] = len(all)
-	}
-	tables := map[int][]map[string]any{}
-	if len(all) == 0 {
-		return tables, nil
-	}
-	filled, err := v.api.TableContents(v.Context(), all)
+// cells returns the values of a row by their columns; none if it cannot be read.
+func cells(row json.RawMessage) map[string]any {
+	value, err := codalab.DecodeExact(row)
 	if err != nil {
-		return nil, fmt.Errorf("fill tables: %w", err)
+		return nil
 	}
-	for i := range blocks {
-		tables[i] = filled[min(first[i], len(filled)):min(first[i+1], len(filled))]
-	}
-	return tables, nil
+	m, _ := value.(map[string]any)
+	return m
 }
 
 // block returns a block as its page shows it.
-func (p *Pages) block(b client.Block, rows []map[string]any) block {
+func (p *Pages) block(b client.Block) block {
 	var out block
 	uuid := ""
 	if len(b.BundlesSpec.Bundles) > 0 {
@@ -142,17 +126,19 @@ func (p *Pages) block(b client.Block, rows []map[string]any) block {
 		}
 	case "table_block":
 		out.Header, out.Bundles = b.Header, b.BundlesSpec.Bundles
-		for _, r := range rows {
-			var cells []string
+		for _, row := range b.Rows {
+			values := cells(row)
+			var texts []string
 			for _, name := range b.Header {
-				cells = append(cells, shortened(cellText(r[name])))
+				texts = append(texts, shortened(cellText(values[name])))
 			}
-			out.Table = append(out.Table, cells)
+			out.Table = append(out.Table, texts)
 		}
 	case "record_block":
 		out.Bundles = b.BundlesSpec.Bundles
-		for _, r := range rows {
-			out.Record = append(out.Record, fact{cellText(r["key"]), shortened(cellText(r["value"]))})
+		for _, row := range b.Rows {
+			values := cells(row)
+			out.Record = append(out.Record, fact{cellText(values["key"]), shortened(cellText(values["value"]))})
 		}
 	case "contents_block", "image_block":
 		subpath := strings.Trim(b.Path, "/")
