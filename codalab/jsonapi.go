@@ -23,6 +23,8 @@ type Object struct {
 	ID            string                  `json:"id,omitempty"`
 	Attributes    json.RawMessage         `json:"attributes,omitempty"`
 	Relationships map[string]Relationship `json:"relationships,omitempty"`
+	// Meta is what a server tells about the object besides; nil for nothing.
+	Meta any `json:"meta,omitempty"`
 }
 
 // Relationship links an object to others; Data is null, one Link or a list of links.
@@ -122,6 +124,9 @@ func (o Object) appendTo(b []byte) []byte {
 			between = ","
 		}
 		b = append(b, '}')
+	}
+	if o.Meta != nil {
+		b = append(append(b, `,"meta":`...), mustEncode(o.Meta)...)
 	}
 	return append(b, '}')
 }

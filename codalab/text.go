@@ -180,3 +180,23 @@ func DependencyList(deps []Dependency) string {
 	}
 	return strings.Join(texts, ",")
 }
+
+// DefaultName derives a bundle's name from a file's name or a run's command (codalab/lib/spec_util.py: create_default_name).
+func DefaultName(bundleType, from string) string {
+	switch bundleType {
+	case TypeRun:
+		from, _, _ = strings.Cut(from, " ")
+		from = "run-" + from
+	case TypeMake:
+		from = "make-" + from
+	}
+	name := regexp.MustCompile(`[^a-zA-Z0-9_.-]`).ReplaceAllString(from, "-")
+	name = regexp.MustCompile(`-+`).ReplaceAllString(name, "-")
+	if !regexp.MustCompile(`^[a-zA-Z_]`).MatchString(name) {
+		name = "_" + name
+	}
+	if len(name) > 32 {
+		name = name[:15] + ".." + name[len(name)-15:]
+	}
+	return name
+}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"maps"
-	"regexp"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -125,23 +124,5 @@ func (c *cli) checkNew(ctx context.Context, bundleType string, m codalab.Metadat
 	return nil
 }
 
-// defaultName derives a bundle's name from a file's name or a run's command
-// (codalab/lib/spec_util.py: create_default_name).
-func defaultName(bundleType, from string) string {
-	switch bundleType {
-	case codalab.TypeRun:
-		from, _, _ = strings.Cut(from, " ")
-		from = "run-" + from
-	case codalab.TypeMake:
-		from = "make-" + from
-	}
-	name := regexp.MustCompile(`[^a-zA-Z0-9_.-]`).ReplaceAllString(from, "-")
-	name = regexp.MustCompile(`-+`).ReplaceAllString(name, "-")
-	if !regexp.MustCompile(`^[a-zA-Z_]`).MatchString(name) {
-		name = "_" + name
-	}
-	if len(name) > 32 {
-		name = name[:15] + ".." + name[len(name)-15:]
-	}
-	return name
-}
+// defaultName derives a bundle's name from a file's name or a run's command.
+func defaultName(bundleType, from string) string { return codalab.DefaultName(bundleType, from) }
