@@ -228,6 +228,10 @@ func (s *Bundles) bundleObjects(r *http.Request, u store.User, uuids []string, s
 	if err != nil {
 		return nil, nil, err
 	}
+	display, err := rest.BoolParam(r.URL.Query(), "include_display_metadata", false)
+	if err != nil {
+		return nil, nil, err
+	}
 	found, have, err := s.config.Access.BundlesFor(ctx, u, uuids, keys...)
 	if err != nil {
 		return nil, nil, err
@@ -256,6 +260,18 @@ func (s *Bundles) bundleObjects(r *http.Request, u store.User, uuids []string, s
 			owners = append(owners, b.OwnerID)
 		}
 	}
+	for i := range objects {
+		if display {
+			objects[i].Meta = displayMeta(found[objects[i].ID], have[objects[i].ID])
+		}
+	}
+	included, err = s.related(ctx, u, include, objects, readable, owners)
+	return objects, included, err
+}
+
+// related returns the related objects that a query includes, and names them in the objects of the bundles that the user may
+// read.
+func (s *Bundles) related(ctx context.Context, u store.User, include map[string]bool, objects []codalab.Object, readable, owners []string) ([]codalab.Object, error) {
 	related := present.Relations{Objects: map[string]codalab.Object{}}
 	for _, o := range objects {
 		related.Objects[o.ID] = o
@@ -268,18 +284,18 @@ func (s *Bundles) bundleObjects(r *http.Request, u store.User, uuids []string, s
 	} {
 		if include[rel.name] && mayInclude(u, rel.name) {
 			if err := rel.add(ctx, u, readable, &related); err != nil {
-				return nil, nil, err
+				return nil, err
 			}
 		}
 	}
 	if include["owner"] {
 		users, err := present.UserObjects(ctx, s.config.Store, owners)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		related.Included = append(related.Included, users...)
 	}
-	return objects, related.Included, nil
+	return related.Included, nil
 }
 
 // mayInclude reports whether the answer may have related objects. A worker token gets none. A bridge needs to know whether
