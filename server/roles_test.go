@@ -176,6 +176,7 @@ func routeRows() []row {
 			return "/worksheets", edit("worksheets", s.sheet, map[string]any{"title": "x"})
 		}},
 		{"DELETE /worksheets", owners, func(s subject) (string, any) { return "/worksheets?force=1", deletion("worksheets", s.sheet) }},
+		{"GET /worksheets/sample/{$}", everybody, at("/worksheets/sample/", nil)},
 		{"GET /worksheets/{uuid}", publicReaders, func(s subject) (string, any) { return "/worksheets/" + s.sheet + "?include=items", nil }},
 		{"POST /worksheets/{uuid}/add-items", owners, func(s subject) (string, any) {
 			return "/worksheets/" + s.sheet + "/add-items", map[string]any{"items": []string{"x"}}
@@ -214,11 +215,17 @@ func routeRows() []row {
 		}},
 
 		{"GET /bundle_stores", users, at("/bundle_stores", nil)},
+		{"GET /bundle_stores/{uuid}", [5]int{login, missing, missing, missing, missing}, at("/bundle_stores/0x1", nil)},
 		{"POST /bundle_stores", [5]int{login, no, no, no, http.StatusBadRequest}, at("/bundle_stores", object("bundle_stores", map[string]string{"name": "x"}))},
 
 		{"GET /interpret/worksheet/{uuid}", publicReaders, func(s subject) (string, any) { return "/interpret/worksheet/" + s.sheet, nil }},
 		{"POST /interpret/genpath-table-contents", everybody, func(s subject) (string, any) { // see TestGenpaths…
 			return "/interpret/genpath-table-contents", map[string]any{"contents": []any{map[string]any{"x": []any{s.data, "/", nil}}}}
+		}},
+		{"POST /interpret/search", everybody, at("/interpret/search", map[string]any{"keywords": []string{".count"}})},
+		{"POST /interpret/wsearch", everybody, at("/interpret/wsearch", map[string]any{"keywords": []string{"x"}})},
+		{"POST /cli/command", [5]int{login, missing, no, ok, ok}, func(s subject) (string, any) { // see TestCommand…
+			return "/cli/command", map[string]any{"worksheet_uuid": s.sheet, "command": "rm --force " + s.data}
 		}},
 		{"POST /interpret/file-genpaths", everybody, func(s subject) (string, any) {
 			return "/interpret/file-genpaths", map[string]any{"queries": []any{map[string]any{"bundle_uuid": s.data, "genpath": "/"}}}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/server/contents"
 	"github.com/cl-slurm/cl-slurm/server/rest"
+	"github.com/cl-slurm/cl-slurm/server/signin"
+	"github.com/cl-slurm/cl-slurm/server/terminal"
 )
 
 // routes returns all routes but that of sign-ins (codalab/rest/*.py).
@@ -23,28 +25,13 @@ func (s *Server) routes() []rest.Route {
 
 // absent returns the routes of CodaLab's own server that this one does not have, each with the reason.
 func absent() map[string]string {
-	const (
-		page   = "only the web page calls it"
-		stores = "there are no bundle stores beside the server's own"
-	)
+	const stores = "there are no bundle stores beside the server's own"
 	return map[string]string{
-		"POST /interpret/search":                   page,
-		"POST /interpret/wsearch":                  page,
-		"POST /cli/command":                        page + ": a shell on the server",
-		"GET /worksheets/sample/":                  page,
-		"GET /worksheets/":                         page,
-		"POST /help/":                              page + ": it sends a mail to the administrators",
-		"POST /account/signup":                     "the operator adds users: cl-server user add",
-		"GET /account/verify/{key}":                "the operator adds users: cl-server user add",
-		"GET /account/resend":                      "the operator adds users: cl-server user add",
-		"POST /account/reset":                      "the operator gives a code: cl-server user reset",
-		"GET /account/reset/verify/{code}":         "a code in an address gets into logs; GET /account/reset asks for it",
-		"POST /account/changeemail":                "root sets it: PATCH /users",
-		"GET /account/css":                         page,
+		"GET /worksheets/":                         "no page calls it any more",
+		"POST /help/":                              "no page calls it any more: it sends a mail to the administrators",
 		"GET /oauth2/authorize":                    "no program asks for an authorization code",
 		"GET /oauth2/errors":                       "no program asks for an authorization code",
 		"DELETE /bundle_stores":                    stores,
-		"GET /bundle_stores/{uuid}":                stores,
 		"GET /bundles/{uuid}/locations/{store}/":   stores,
 		"GET /bundles/locations":                   stores,
 		"POST /bundles/{uuid}/state":               "clients call it after an upload to another store",
@@ -72,18 +59,22 @@ func Calls() []Call {
 		{"POST /account/reset/finalize", true, true, true, false, "differs", "answers programs in plain text; ends all sessions of the user"},
 		{"POST /account/login", true, true, true, false, "differs", "the addresses to go on to are paths of this server; failed sign-ins are slowed; the cookie cannot be read by scripts, and is no proof in a request from another site's page"},
 		{"GET /account/logout", true, true, true, false, "differs", "it ends the session; the address to go on to is a path of this server"},
+		{"GET /account/css", true, true, true, false, "differs", "it has no name of the user"},
 		{"POST /oauth2/device_authorization", true, true, true, false, "differs", "only this server has it, with --oidc-issuer: a program begins a sign-in by a browser (RFC 8628)"},
 		{"GET /sso", true, true, true, false, "differs", "only this server has it, with --oidc-issuer: the page for the code that cl login --sso shows"},
 		{"POST /sso", true, true, true, false, "differs", "the same; it sends the browser to the provider"},
 		{"GET /sso/callback", true, true, true, false, "differs", "the same; the browser comes back from the provider"},
 		{"POST /oauth2/revoke", true, true, true, false, "differs", "ends all tokens of the session"},
 	}
-	for _, one := range (&Server{contents: &contents.Contents{}}).routes() {
+	for _, one := range append((&Server{contents: &contents.Contents{}}).routes(), (&terminal.Terminal{}).Routes(nil)...) {
 		verdict := "same"
 		if one.Differs != "" {
 			verdict = "differs"
 		}
 		calls = append(calls, Call{one.Pattern, one.Public, one.Worker, one.WorkerToken, one.Manager, verdict, one.Differs})
+	}
+	for _, one := range signin.PageCalls() {
+		calls = append(calls, Call{one.Pattern, true, true, true, false, "differs", "sends the browser back to its page with a sentence: the operator adds users, and resets passwords and addresses"})
 	}
 	for pattern, why := range absent() {
 		calls = append(calls, Call{Pattern: pattern, Verdict: "absent", Why: why})
@@ -108,10 +99,15 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /rest/account/logout", s.signIns.Logout)
 	mux.HandleFunc("GET "+ResetPath, s.signIns.ResetPage)
 	mux.HandleFunc("POST "+ResetPath+"/finalize", s.signIns.Reset)
+	mux.HandleFunc("GET /rest/account/css", signin.PageStyle)
+	for _, one := range signin.PageCalls() {
+		method, path, _ := strings.Cut(one.Pattern, " ")
+		mux.HandleFunc(method+" /rest"+path, one.Answer)
+	}
 	if s.sso != nil {
 		s.sso.Handle(mux)
 	}
-	for _, one := range s.routes() {
+	for _, one := range append(s.routes(), s.terminal.Routes(mux)...) {
 		method, path, _ := strings.Cut(one.Pattern, " ")
 		mux.HandleFunc(method+" /rest"+path, s.authenticated(one))
 	}

@@ -31,6 +31,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/signin"
 	"github.com/cl-slurm/cl-slurm/server/sso"
 	"github.com/cl-slurm/cl-slurm/server/store"
+	"github.com/cl-slurm/cl-slurm/server/terminal"
 	"github.com/cl-slurm/cl-slurm/server/values"
 	"github.com/cl-slurm/cl-slurm/server/vault"
 	"github.com/cl-slurm/cl-slurm/server/worksheets"
@@ -116,6 +117,7 @@ type Server struct {
 	signIns    *signin.SignIns
 	secrets    *secrets.Secrets
 	queues     *queues.Queues
+	terminal   terminal.Terminal
 	notices    *notices.Notices
 	sso        *sso.SSO // nil without a provider
 	pages      *pages.Pages

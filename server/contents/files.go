@@ -27,6 +27,7 @@ func (s *Files) routes() []rest.Route {
 		{Pattern: "POST /bundle_stores", Serve: s.addBundleStore, Differs: "refused: the server keeps all contents itself"},
 		{Pattern: "GET /bundles/{uuid}/locations/{$}", Serve: s.locations, Differs: "always empty: contents come from this server"},
 		{Pattern: "POST /bundles/{uuid}/locations/{$}", Serve: s.addLocation, Differs: "there is no other store to upload to"},
+		{Pattern: "GET /bundle_stores/{uuid}", Serve: s.bundleStore, Differs: "there is none"},
 		{Pattern: "GET /bundle_stores", Serve: s.bundleStores, Differs: "always empty"},
 	}
 }
@@ -302,6 +303,11 @@ func (s *Files) bundleStores(w http.ResponseWriter, r *http.Request, _ store.Use
 		return noStore(name)
 	}
 	return rest.WriteDocument(w, []string{}, nil)
+}
+
+// bundleStore refuses to show a bundle store (codalab/rest/bundles.py: _fetch_bundle_store).
+func (s *Files) bundleStore(_ http.ResponseWriter, r *http.Request, _ store.User) error {
+	return rest.Refuse(http.StatusNotFound, "There is no bundle store %s: this server keeps all contents in its own data directory", r.PathValue("uuid"))
 }
 
 // addBundleStore refuses to add a bundle store.

@@ -3,6 +3,7 @@ package rest
 import (
 	"errors"
 	"fmt"
+	"html"
 	"io"
 	"log/slog"
 	"net/http"
@@ -77,7 +78,7 @@ func refusal(err error) *RefusalError {
 
 // AnswerError answers a request that failed with err; nil means that the handler has answered. It logs an
 // error that is no RefusalError, because a client cannot mend it. CodaLab's own server labels its messages as
-// HTML. This one does not, since they repeat text of the client.
+// HTML. This one does so for CodaLab's web page alone (ofPage), since they repeat text of the client.
 func AnswerError(to *slog.Logger, w http.ResponseWriter, r *http.Request, err error) {
 	if err == nil {
 		return
@@ -87,13 +88,31 @@ func AnswerError(to *slog.Logger, w http.ResponseWriter, r *http.Request, err er
 		failures.Log(r.Context(), to, r.Method+" "+r.URL.Path, err)
 		no = refusal(err)
 	}
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	if no.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(no.RetryAfter/time.Second)))
 	}
+	text := no.Message
+	if ofPage(r) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		w.Header().Set("Content-Security-Policy", "default-src 'none'")
+		text = "<!DOCTYPE html><title>" + strconv.Itoa(no.Status) + "</title><pre>" + html.EscapeString(text) + "</pre>"
+	} else {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	}
 	w.WriteHeader(no.Status)
-	if _, err := io.WriteString(w, no.Message); err != nil {
+	if _, err := io.WriteString(w, text); err != nil {
 		to.LogAttrs(r.Context(), slog.LevelDebug, "the client did not take the answer", slog.String("error", err.Error()))
 	}
+}
+
+// PageCookie is the name of CodaLab's own cookie (codalab/server/cookie.py: LoginCookie).
+const PageCookie = "codalab_session"
+
+// ofPage reports whether CodaLab's web page has sent a request: it has the page's cookie, and not the header that cl sends.
+// The page shows the first element pre of a refusal (frontend/src/util/worksheet_utils.js: parseError), and fails if there is
+// none. CodaLab's own server answers so without that header (codalab/server/rest_server.py: error_handler).
+func ofPage(r *http.Request) bool {
+	_, err := r.Cookie(PageCookie)
+	return err == nil && r.Header.Get("X-Requested-With") == ""
 }

@@ -72,7 +72,8 @@ func ReplacedWorker(worker string) error {
 
 // Changes reports whether a route changes objects of users, so that its requests are in the audit log.
 // The log leaves out requests of workers and parts of uploads: there are too many, and the bundles show
-// their results. It also leaves out requests to containers, which change nothing here.
+// their results. It also leaves out requests to containers, which change nothing here, and command lines, whose own
+// requests are in it.
 func (one Route) Changes() bool {
 	method, path, _ := strings.Cut(one.Pattern, " ")
 	switch {
@@ -81,7 +82,7 @@ func (one Route) Changes() bool {
 	case one.Audited:
 		return true
 	}
-	for _, part := range []string{"/workers/", "/interpret/", "/netcat/", "/netcurl/"} {
+	for _, part := range []string{"/workers/", "/interpret/", "/netcat/", "/netcurl/", "/cli/"} {
 		if strings.Contains(path, part) {
 			return false
 		}

@@ -12,9 +12,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// markCookie is the name of CodaLab's own cookie (codalab/server/cookie.py: LoginCookie). Its web page looks whether it is
-// there, for which scripts must be able to read it (frontend/src/CodalabApp.js: checkAuth). So it proves nothing here.
-const markCookie = "codalab_session"
+// markCookie is CodaLab's own cookie (codalab/server/cookie.py: LoginCookie). Its web page looks whether it is there, for
+// which scripts must be able to read it (frontend/src/CodalabApp.js: checkAuth). So it proves nothing here.
+const markCookie = rest.PageCookie
 
 // cookieLife is the life of a browser's session, which is not renewed (codalab/rest/account.py: do_login).
 const cookieLife = 30 * 24 * time.Hour

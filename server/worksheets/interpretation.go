@@ -2,6 +2,7 @@ package worksheets
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,6 +24,8 @@ func (s *Worksheets) interpretRoutes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "GET /interpret/worksheet/{uuid}", Serve: s.interpretWorksheet, Public: true, Differs: "a mistake in one item becomes a block that tells of it; regular expressions are RE2; files, tables and searches are bounded"},
 		{Pattern: "POST /interpret/genpath-table-contents", Serve: s.interpretTable, Public: true, Differs: "bounded, as above"},
+		{Pattern: "POST /interpret/search", Serve: search.Bounded(s.interpretSearch), Public: true, Differs: "searches as those of GET /bundles; bounded, as above"},
+		{Pattern: "POST /interpret/wsearch", Serve: search.Bounded(s.interpretWorksheetSearch), Public: true, Differs: "searches as those of GET /worksheets; bounded, as above; the answer has no permissions"},
 		{Pattern: "POST /interpret/file-genpaths", Serve: s.interpretFiles, Public: true, Differs: "bounded, as above"},
 		{Pattern: "POST /worksheets/{uuid}/raw", Serve: s.setLines},
 		{Pattern: "PUT /worksheets/{uuid}/raw", Serve: s.setLines},
@@ -241,4 +244,84 @@ func (s *Worksheets) searchShownWorksheets(ctx context.Context, u store.User, wo
 		sheets = append(sheets, shown[sheet.UUID])
 	}
 	return sheets, err
+}
+
+// readKeywords reads the keywords of a search by the web page.
+func readKeywords(w http.ResponseWriter, r *http.Request) ([]string, error) {
+	var in struct {
+		Keywords []string `json:"keywords"`
+	}
+	if err := rest.ReadJSON(w, r, &in); err != nil {
+		return nil, err
+	}
+	if in.Keywords == nil {
+		return nil, rest.Refuse(http.StatusBadRequest, "Missing `keywords`")
+	}
+	return in.Keywords, nil
+}
+
+// writeResponse answers with what the web page reads as a response.
+func writeResponse(w http.ResponseWriter, response any) error {
+	return rest.WriteJSON(w, http.StatusOK, map[string]any{"response": response, "meta": map[string]string{"version": codalab.Version}})
+}
+
+// interpretSearch tells the web page the bundles that a search finds, or the number that it asks for (codalab/rest/interpret.py:
+// interpret_search; codalab/rest/bundles.py: search_bundles).
+func (s *Worksheets) interpretSearch(w http.ResponseWriter, r *http.Request, u store.User) error {
+	ctx := r.Context()
+	words, err := readKeywords(w, r)
+	if err != nil {
+		return err
+	}
+	q, err := search.Read(ctx, s.config.Access, u, words)
+	if err != nil {
+		return err
+	}
+	uuids, number, err := search.Bundles(ctx, s.config.Access, u, q)
+	if err != nil {
+		return err
+	}
+	var result any = append([]string{}, uuids...)
+	if q.Aggregate() {
+		result = number
+	}
+	return writeResponse(w, map[string]any{"result": result, "is_aggregate": q.Aggregate()})
+}
+
+// interpretWorksheetSearch tells the web page the worksheets that a search finds (codalab/rest/interpret.py:
+// interpret_wsearch).
+func (s *Worksheets) interpretWorksheetSearch(w http.ResponseWriter, r *http.Request, u store.User) error {
+	words, err := readKeywords(w, r)
+	if err != nil {
+		return err
+	}
+	found, err := s.searchShownWorksheets(r.Context(), u, words)
+	if err != nil {
+		return err
+	}
+	return writeResponse(w, append([]interpret.WorksheetInfo{}, found...))
+}
+
+// samples is the number of worksheets that a front page shows beside the home page.
+const samples = 3
+
+// sampleWorksheets returns worksheets for a front page: the home page, and the last changed of those with certain tags
+// (codalab/rest/worksheets.py: get_sample_worksheets, which picks some of them at random).
+func (s *Worksheets) sampleWorksheets(w http.ResponseWriter, r *http.Request, u store.User) error {
+	type sample struct {
+		UUID      string  `json:"uuid"`
+		Name      string  `json:"display_name"`
+		OwnerName *string `json:"owner_name"`
+	}
+	list := []sample{}
+	for _, words := range [][]string{{"name=home", ".limit=1"}, {"tag=paper,software,data", fmt.Sprintf(".limit=%d", samples)}} {
+		found, err := s.searchShownWorksheets(r.Context(), u, words)
+		if err != nil {
+			return err
+		}
+		for _, sheet := range found {
+			list = append(list, sample{sheet.UUID, cmp.Or(rest.Deref(sheet.Title), sheet.Name), sheet.OwnerName})
+		}
+	}
+	return rest.WriteJSON(w, http.StatusOK, list)
 }

@@ -42,6 +42,7 @@ func (s *Worksheets) worksheetRoutes() []rest.Route {
 		{Pattern: "POST /worksheets", Serve: s.createWorksheets, Differs: "cl-server run --default-permission says who may read a new worksheet: nobody but its owner, the owner's groups, or everybody as with CodaLab; a name that differs from another one by case alone is refused, and names such as admin"},
 		{Pattern: "PATCH /worksheets", Serve: s.patchWorksheets, Differs: "an owner who names another one offers the worksheet, as by PATCH /bundles; home worksheets cannot be given away; names as for new worksheets"},
 		{Pattern: "DELETE /worksheets", Serve: s.deleteWorksheets, Differs: "a uuid without a worksheet is refused like one of a worksheet that the user may not read"},
+		{Pattern: "GET /worksheets/sample/{$}", Serve: search.Bounded(s.sampleWorksheets), Public: true, Differs: "the tagged worksheets are the last changed ones, not any"},
 		{Pattern: "GET /worksheets/{uuid}", Serve: s.worksheet, Public: true, Differs: "items always have a sort_key, so that a reader never changes a worksheet; items.subworksheet is included; with metadata=KEY,… the bundles have only these keys of their metadata, and neither args nor state_details, and an item names only its bundle, or else its worksheet; with items=bundles there are no items, and bundles are a relationship of the worksheet"},
 		{Pattern: "POST /worksheets/{uuid}/add-items", Serve: s.insertItems},
 		{Pattern: "POST /worksheet-items", Serve: s.addItems},
