@@ -22,7 +22,20 @@ type page struct {
 }
 
 // openPage signs a user in by the page's form.
-func (s *site) openPage(user string) page { return page{s, s.signInBrowser(user).Cookies()} }
+func (s *site) openPage(user string) page {
+	s.t.Helper()
+	resp := s.signInBrowser(user)
+	defer func() { _ = resp.Body.Close() }()
+	return page{s, resp.Cookies()}
+}
+
+// visit sends a form, or gets an address if there are no fields, and returns the status and the headers of the answer.
+func (s *site) visit(path string, fields url.Values, cookies ...*http.Cookie) (int, http.Header) {
+	s.t.Helper()
+	resp := s.form(path, fields, nil, cookies...)
+	defer func() { _ = resp.Body.Close() }()
+	return resp.StatusCode, resp.Header
+}
 
 // send sends a request of the page's scripts (frontend/src/util/apiWrapper.js). A body that is no text becomes JSON.
 func (p page) send(method, path string, body any) answer {
@@ -94,7 +107,7 @@ func TestPageWorksOnABundle(t *testing.T) {
 	s.get("alice", "/bundles/"+run).is(http.StatusNotFound)
 
 	// CodalabApp.js: signout
-	s.form("/rest/account/logout?redirect_uri=/", nil, nil, p.cookies...)
+	s.visit("/rest/account/logout?redirect_uri=/", nil, p.cookies...)
 	p.send("GET", "/user", nil).is(http.StatusUnauthorized)
 }
 
@@ -296,12 +309,12 @@ func TestPageAsksForAccounts(t *testing.T) {
 	for path, want := range map[string]string{
 		"/rest/account/signup": "/account/signup?error=The+operator", "/rest/account/reset": "/account/reset?error=Ask+the+operator", "/rest/account/changeemail": "/account/changeemail?error=Ask+the+operator",
 	} {
-		resp := s.form(path, url.Values{"email": {"a@example.org"}}, nil)
-		if to := resp.Header.Get("Location"); resp.StatusCode != http.StatusSeeOther || !strings.HasPrefix(to, want) {
-			t.Errorf("%s: %s to %q", path, resp.Status, to)
+		status, header := s.visit(path, url.Values{"email": {"a@example.org"}})
+		if to := header.Get("Location"); status != http.StatusSeeOther || !strings.HasPrefix(to, want) {
+			t.Errorf("%s: %d to %q", path, status, to)
 		}
 	}
-	if resp := s.form("/rest/account/css", nil, nil); resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/css; charset=utf-8" {
-		t.Errorf("the style is %s %v", resp.Status, resp.Header)
+	if status, header := s.visit("/rest/account/css", nil); status != http.StatusOK || header.Get("Content-Type") != "text/css; charset=utf-8" {
+		t.Errorf("the style is %d %v", status, header)
 	}
 }

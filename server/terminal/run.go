@@ -54,10 +54,12 @@ func metadataOptions() []option {
 			continue
 		}
 		o := option{name: strings.ReplaceAll(key.Key, "_", "-"), short: map[string]string{"name": "n", "description": "d"}[key.Key], kind: isValue}
-		if key.Type == codalab.TypeBool {
+		switch key.Type {
+		case codalab.TypeBool:
 			o.kind = isSwitch
-		} else if key.Type == codalab.TypeList {
+		case codalab.TypeList:
 			o.kind = isList
+		default: // one word
 		}
 		list = append(list, o)
 	}
@@ -176,6 +178,11 @@ func add(list []input, spec string) (longer []input, key string, err error) {
 			return list, list[i].key, nil
 		}
 		key = "b" + strconv.Itoa(len(list)+1)
+	}
+	if i := slices.IndexFunc(list, func(other input) bool {
+		return strings.HasPrefix(key, other.key+"/") || strings.HasPrefix(other.key, key+"/")
+	}); i >= 0 {
+		return nil, "", wrong("A key cannot be an ancestor of another: %s %s", key, list[i].key)
 	}
 	if i := slices.IndexFunc(list, func(other input) bool { return other.key == key }); i >= 0 {
 		if list[i].target != target {
