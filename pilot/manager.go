@@ -296,7 +296,8 @@ func (m *Manager) reached(ctx context.Context, t *tracked, w codalab.WorkerInfo)
 		t.reached, t.uncertain, m.streak = true, time.Time{}, 0
 		m.Log.InfoContext(ctx, "worker has reached the server", slog.String("worker", WorkerID(t.Name)), jobAttr(t.Job))
 	}
-	if t.Phase == Active { // else the server still knows the worker of the lost node
+	// Before that the server still knows the worker of the lost node.
+	if t.Phase == Active && (t.Since.IsZero() || w.CheckInTime >= t.Since.Unix()) {
 		t.again = false
 	}
 	m.noteCapacity(w)

@@ -146,6 +146,7 @@ func TestPilotThatWaitsAgainIsComing(t *testing.T) {
 	s.pilots[0].Phase, s.pilots[0].Since = pilot.Active, s.now
 	s.pass(time.Minute, 0) // it begins
 	s.checkIn(true, 0)
+	s.workers[0].CheckInTime = s.now.Unix()
 	s.pass(time.Minute, 1) // it has a run
 }
 
@@ -159,7 +160,10 @@ func TestPilotThatBeginsAgainIsComing(t *testing.T) {
 	s.checkIn(true, 0)
 	s.stage(0, nil)
 	s.pass(time.Minute, 0)
+	s.workers[0].CheckInTime = s.now.Unix()
 	s.pilots[0].Since = s.now.Add(30 * time.Second)
+	s.pass(time.Minute, 0)
+	s.pass(time.Minute, 0) // the server still knows the worker of the lost node
 	s.workers = nil
 	s.stage(1, nil)
 	s.pass(time.Minute, 0)
