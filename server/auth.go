@@ -29,6 +29,10 @@ func (s *Server) enter(ctx context.Context, one rest.Route, w *watched, r *http.
 // authenticated serves a route for the user whose access token the request has.
 func (s *Server) authenticated(one rest.Route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		if rest.HasCookie(r) {
+			w.Header().Set("Cache-Control", "private, no-store") // what a browser has got is not there for the next person
+			w.Header().Add("Vary", "Cookie")
+		}
 		u, err := s.signIns.Authenticate(r, one.Public && !s.RequireSignIn)
 		if err == nil {
 			err = one.Admit(r, u)

@@ -3,15 +3,18 @@ package server_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/net/html"
 
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
+	"github.com/cl-slurm/cl-slurm/server"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -72,7 +75,7 @@ func TestPagesOfAResearcher(t *testing.T) {
 	s.call("alice", "POST", "/worksheet-items?uuid="+home, object("worksheet-items", map[string]string{"type": "markup", "value": "# Results\n\nA *good* one."})).ok()
 	s.call("alice", "POST", "/worksheets/"+home+"/add-items", map[string]any{"items": []string{data}, "item_type": "bundle"}).ok()
 	a := s.browse(t, "alice")
-	a.shows(t, "/runs", http.StatusOK, "echo &#39;&lt;b&gt;bold&lt;/b&gt;&#39; &amp; sleep 1", `class="state `, "cl search .mine type=run .limit=50", `<button>Sign out</button>`)
+	a.shows(t, "/runs", http.StatusOK, "echo &#39;&lt;b&gt;bold&lt;/b&gt;&#39; &amp; sleep 1", `class="state `, "cl search .limit=50 .mine type=run", `<button>Sign out</button>`)
 	a.shows(t, "/runs?q=.mine", http.StatusOK, ">data</a>", ">job</a>")
 	a.shows(t, "/runs?q=.mine+.count", http.StatusOK, "<p>2</p>")
 	a.shows(t, "/runs?q=tag%3Dx", http.StatusOK, `role="alert"`)
@@ -83,7 +86,7 @@ func TestPagesOfAResearcher(t *testing.T) {
 	a.shows(t, "/worksheets/"+home, http.StatusOK, "<h1>Results</h1>", "<em>good</em>", ">data</a>", "Nobody else may read it.")
 	a.shows(t, "/worksheets", http.StatusOK, home)
 	a.shows(t, "/queues", http.StatusOK, "No queue serves you.")
-	if to := a.sends(t, "/runs/actions", url.Values{"uuid": {run}, "action": {"kill"}, "next": {"/bundles/" + run}}); to != "/bundles/"+run+"?done=1+bundle+will+be+killed." {
+	if to := a.sends(t, "/runs/actions", url.Values{"uuid": {run}, "action": {"kill"}, "next": {"/bundles/" + run}}); to != "/bundles/"+run+"?done=kill&n=1" {
 		t.Errorf("the way goes on to %s", to)
 	}
 	if to := a.sends(t, "/runs/actions", url.Values{"uuid": {data}, "action": {"remove"}, "next": {"/bundles/" + data}}); to != "/runs" {
@@ -264,4 +267,81 @@ func TestPagesFollowWhatHappens(t *testing.T) {
 		continue
 	}
 	one.next("ended")
+}
+
+// A stream does not hold the server up when it stops, and a user cannot have any number of them.
+func TestStreamsEndWithTheServerAndAreBounded(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	ctx, stop := context.WithCancel(t.Context())
+	data, err := store.Open(ctx, t.TempDir())
+	must(t, err)
+	t.Cleanup(func() { must(t, data.Close()) })
+	must(t, data.AddUser(ctx, userNamed("alice")))
+	own := server.New(server.Config{Store: data, Now: time.Now, PasswordCost: server.PasswordCost{Passes: 1, KiB: 8}})
+	s.handler = own.Handler()
+	ran := make(chan error, 1)
+	go func() { ran <- own.Run(ctx) }()
+	web := httptest.NewServer(s.handler)
+	t.Cleanup(web.Close)
+	a := s.browse(t, "alice")
+	var streams []*events
+	for range 50 {
+		streams = append(streams, a.opens(t, web.URL, "/runs/events"))
+		streams[len(streams)-1].next("rows")
+	}
+	a.shows(t, "/runs/events", http.StatusTooManyRequests)
+	stop()
+	if err := <-ran; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	for _, e := range streams {
+		for e.lines.Scan() {
+			continue
+		}
+	}
+}
+
+// A link on another site, or a picture in a text, acts on nothing in its reader's name.
+func TestAddressesInTextsActOnNothing(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	run := s.run("serve", nil)
+	a := s.browse(t, "alice")
+	picture := http.Header{"Sec-Fetch-Dest": {"image"}, "Sec-Fetch-Site": {"same-origin"}}
+	if got := a.form("/rest/account/logout", nil, picture, a.cookies...); got.status != http.StatusForbidden || len(got.cookies) > 0 {
+		t.Errorf("a picture signs out: %d %v", got.status, got.cookies)
+	}
+	port := "/rest/bundles/" + run + "/netcurl/80/delete"
+	for name, test := range map[string]struct {
+		header http.Header
+		proof  bool
+	}{
+		"by hand":      {http.Header{"Sec-Fetch-Site": {"none"}, "Sec-Fetch-Dest": {"document"}}, true},
+		"a link here":  {http.Header{"Sec-Fetch-Dest": {"document"}}, true},
+		"a picture":    {picture, false},
+		"another site": {http.Header{"Sec-Fetch-Site": {"cross-site"}, "Sec-Fetch-Dest": {"document"}}, false},
+		"unknown":      {http.Header{"Sec-Fetch-Site": nil}, false},
+	} {
+		got := a.form(port, nil, test.header, a.cookies...)
+		if proof := strings.Contains(got.body, "bundle not running"); got.status != http.StatusForbidden || proof != test.proof || proof == strings.Contains(got.body, "not signed in") {
+			t.Errorf("%s: %d %s", name, got.status, got.body)
+		}
+	}
+	if got := a.form("/rest/user", nil, nil, a.cookies...); got.header.Get("Cache-Control") != "private, no-store" {
+		t.Errorf("an answer by cookie has the header %v", got.header)
+	}
+}
+
+// What a page gives to copy is one command, whatever the words in it are.
+func TestLinesToCopyAreQuoted(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	a := s.browse(t, "alice")
+	a.shows(t, "/runs?q="+url.QueryEscape("name=$(date) .mine"), http.StatusOK, "<code>cl search .limit=50 &#39;name=$(date)&#39; .mine</code>")
+	a.shows(t, "/worksheets?q="+url.QueryEscape("a;b"), http.StatusOK, "<code>cl wsearch .limit=100 &#39;a;b&#39;</code>")
+	a.shows(t, "/runs?q=.mine&page=2", http.StatusOK, "<code>cl search .limit=50 .offset=100 .mine</code>")
+	if page := a.shows(t, "/runs?q=.mine&done=Your+password+has+expired&n=1", http.StatusOK); strings.Contains(page, "expired") {
+		t.Errorf("the page says what its address says: %s", page)
+	}
 }

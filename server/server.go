@@ -170,7 +170,7 @@ func New(c Config) *Server {
 		signIns.Redeem = s.sso.Redeem
 	}
 	s.signIns = signin.New(signIns)
-	s.pages = pages.New(pages.Config{Log: c.Log, Now: c.Now, SignIn: s.signIns.SignInBrowser, SignOut: s.signIns.SignOutBrowser})
+	s.pages = pages.New(pages.Config{Log: c.Log, Now: c.Now, SignIn: s.signIns.SignInBrowser, SignOut: s.signIns.SignOutBrowser, Address: address})
 	s.checkIns = checkin.New(checkin.Config{
 		Log: c.Log, Now: c.Now, Store: c.Store, Access: permitted, Hub: h, Site: c.Site, Files: s.contents.Files, Changed: changed,
 		SharedDisk: c.SharedDisk, Hold: c.Hold, WorkerTimeout: c.WorkerTimeout, Address: address,
@@ -203,6 +203,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer s.contents.Makers.Wait()
 	defer s.hub.Bells.Wait()
 	defer s.hub.Stop()
+	defer s.pages.Stop()
 	s.queues.Restore(ctx)
 	g, within := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.signIns.Run(within) })

@@ -24,17 +24,14 @@ type page struct {
 // openPage signs a user in by the page's form.
 func (s *site) openPage(user string) page {
 	s.t.Helper()
-	resp := s.signInBrowser(user)
-	defer func() { _ = resp.Body.Close() }()
-	return page{s, resp.Cookies()}
+	return page{s, s.signInBrowser(user).cookies}
 }
 
 // visit sends a form, or gets an address if there are no fields, and returns the status and the headers of the answer.
 func (s *site) visit(path string, fields url.Values, cookies ...*http.Cookie) (int, http.Header) {
 	s.t.Helper()
 	resp := s.form(path, fields, nil, cookies...)
-	defer func() { _ = resp.Body.Close() }()
-	return resp.StatusCode, resp.Header
+	return resp.status, resp.header
 }
 
 // send sends a request of the page's scripts (frontend/src/util/apiWrapper.js). A body that is no text becomes JSON.

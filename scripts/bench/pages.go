@@ -75,11 +75,15 @@ func benchPageReads(ctx context.Context, dir string) {
 	figure{name: "pages/worksheet_1000", value: median(all), unit: "ms", bar: 80}.print()
 }
 
-// benchPageStreams measures 1,000 open lists of one user, while another user's bundles change.
+// benchPageStreams measures 1,000 open lists of 20 users, while another user's bundles change.
 func benchPageStreams(ctx context.Context, dir string) {
-	const streams, addresses, watched = 1000, 20, 20 * time.Second
+	const streams, users, watched = 1000, 20, 20 * time.Second
 	data := filepath.Join(dir, "data")
-	tokens := makeUsers(ctx, data, "bob")
+	var names []string
+	for i := range users {
+		names = append(names, fmt.Sprintf("user%d", i))
+	}
+	tokens := makeUsers(ctx, data, names...)
 	s := startServer(ctx, data)
 	defer s.end()
 	other := newCoreUser(ctx, signedIn(s.address, tokens["ann"]), "python:3")
@@ -94,8 +98,8 @@ func benchPageStreams(ctx context.Context, dir string) {
 		for i := range streams {
 			group.Go(func() error {
 				if opened[i] == nil {
-					from := &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(1+i%addresses))}
-					p := pageReader{s.address, tokens["bob"], &http.Client{Transport: &http.Transport{DialContext: (&net.Dialer{LocalAddr: from}).DialContext}}}
+					from := &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(1+i%users))}
+					p := pageReader{s.address, tokens[names[i%users]], &http.Client{Transport: &http.Transport{DialContext: (&net.Dialer{LocalAddr: from}).DialContext}}}
 					opened[i] = bufio.NewScanner(p.open(ctx, "/runs/events?q=.mine").Body) //nolint:bodyclose // it is open until leave
 				}
 				for opened[i].Scan() {
@@ -120,7 +124,9 @@ func benchPageStreams(ctx context.Context, dir string) {
 	figure{name: "pages/streams_1000_memory_whole", value: whole, unit: "MB"}.print()
 	// All of them are there still, and follow.
 	took := seconds(func() {
-		must(newCoreUser(ctx, signedIn(s.address, tokens["bob"]), "python:3").create(ctx, "none"))
+		for _, name := range names {
+			must(newCoreUser(ctx, signedIn(s.address, tokens[name]), "python:3").create(ctx, "none"))
+		}
 		check(await("<tbody>"))
 	})
 	figure{name: "pages/streams_1000_told", value: took, unit: "s"}.print()

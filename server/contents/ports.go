@@ -129,7 +129,9 @@ func (s *Ports) netcurl(w http.ResponseWriter, r *http.Request, u store.User) er
 func notForwarded(name string) bool {
 	switch http.CanonicalHeaderKey(name) {
 	case "Authorization", "Cookie", "Set-Cookie", "Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization",
-		"Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length", "Expect", "Host", "Strict-Transport-Security":
+		"Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length", "Expect", "Host", "Strict-Transport-Security",
+		// They would hold for the whole server in a browser.
+		"Clear-Site-Data", "Nel", "Report-To", "Reporting-Endpoints", "Alt-Svc", "Refresh", "Service-Worker-Allowed", "Origin-Agent-Cluster", "Set-Login":
 		return true
 	}
 	return false

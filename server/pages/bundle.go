@@ -1,7 +1,9 @@
 package pages
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -10,6 +12,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
@@ -21,6 +24,8 @@ const (
 	// mostOutput bounds their bytes, and mostPreview those of a file that is shown.
 	mostOutput  = 64 << 10
 	mostPreview = 256 << 10
+	// filesWithin is the time that a bundle's page waits for its files.
+	filesWithin = 3 * time.Second
 	// mostEntries is the number of entries of a directory that are shown.
 	mostEntries = 1000
 )
@@ -33,6 +38,8 @@ type bundlePage struct {
 	// Outputs are the ends of stdout and stderr, as far as there are any.
 	Outputs []output
 	Files   *directory
+	// Unread is a sentence about files that cannot be read now.
+	Unread string
 	// File is the file that is shown in place of all else; nil for none.
 	File *file
 	// Done is a sentence about the last action.
@@ -107,32 +114,57 @@ func (p *Pages) bundle(v *visit) error {
 	if err != nil {
 		return err
 	}
-	b.Done = v.URL.Query().Get("done")
+	b.Done = done(v.URL.Query())
 	b.Facts = facts(b.Metadata)
-	if b.Files, err = p.directory(v, ""); err != nil {
-		return err
-	}
-	if b.Files == nil { // a file, or nothing
-		b.File, err = p.file(v, "")
-		if err != nil && !isStatus(err, http.StatusNotFound) {
-			return err
+	// A worker that does not answer holds nobody up.
+	ctx, cancel := context.WithTimeout(v.Context(), filesWithin)
+	defer cancel()
+	whole := v.Request
+	v.Request = whole.WithContext(ctx)
+	if b.Files, err = p.directory(v, ""); err == nil && b.Files == nil { // a file, or nothing
+		if b.File, err = p.file(v, ""); isStatus(err, http.StatusNotFound) {
+			err = nil
 		}
 	}
-	if b.Run() {
-		b.Outputs = p.outputs(v, b.Files)
+	if err != nil { // the rest of the page is there nevertheless
+		b.Unread = unread(err)
 	}
+	if b.Run() {
+		b.Outputs = p.outputs(v, b)
+	}
+	v.Request = whole
 	return p.show(v, http.StatusOK, "bundle", b.Name(), b)
 }
 
-// outputs are the ends of a run's stdout and stderr, as far as its files have them.
-func (p *Pages) outputs(v *visit, files *directory) []output {
+// outputNames are the files that a run's page shows.
+func outputNames() []string { return []string{"stdout", "stderr"} }
+
+// outputs are the ends of a run's output. A run that goes on has a place for each, which a stream fills.
+func (p *Pages) outputs(v *visit, b bundlePage) []output {
 	var list []output
-	for _, name := range []string{"stdout", "stderr"} {
-		if files != nil && slices.ContainsFunc(files.Entries, func(e entry) bool { return e.Name == name }) {
-			list = append(list, p.end(v, name))
+	for _, name := range outputNames() {
+		there := b.Files != nil && slices.ContainsFunc(b.Files.Entries, func(e entry) bool { return e.Name == name })
+		if !there && b.State.Final() {
+			continue
 		}
+		o := output{Name: name, Size: -1}
+		if there {
+			var err error
+			if o, err = p.end(v, name); err != nil {
+				o.Text = unread(err)
+			}
+		}
+		list = append(list, o)
 	}
 	return list
+}
+
+// unread is the sentence about what cannot be read.
+func unread(err error) string {
+	if no, ok := errors.AsType[*codalab.Error](err); ok && no.Message != "" {
+		return "It cannot be read now: " + no.Message
+	}
+	return "It cannot be read now."
 }
 
 func (p *Pages) openBundle(v *visit) (bundlePage, error) {
@@ -189,22 +221,21 @@ func (p *Pages) directory(v *visit, subpath string) (*directory, error) {
 	return d, nil
 }
 
-// end returns the last lines of a file of a run. What cannot be read has a sentence in its place.
-func (p *Pages) end(v *visit, name string) output {
+// end returns the last lines of a file of a run.
+func (p *Pages) end(v *visit, name string) (output, error) {
 	o := output{Name: name, Size: -1}
 	contents, err := v.api.OpenLines(v.Context(), p.target(v, name), 0, outputLines)
 	if err != nil {
-		o.Text = "It cannot be read now: " + err.Error()
-		return o
+		return o, fmt.Errorf("read %s: %w", name, err)
 	}
 	defer contents.Close()
 	o.Size = contents.Size
 	text, err := io.ReadAll(io.LimitReader(contents, mostOutput))
-	o.Text = strings.ToValidUTF8(string(text), "\ufffd")
 	if err != nil {
-		o.Text += "\nThe rest cannot be read now: " + err.Error()
+		return o, fmt.Errorf("read %s: %w", name, err)
 	}
-	return o
+	o.Text = strings.ToValidUTF8(string(text), "\ufffd")
+	return o, nil
 }
 
 // files shows a file or a directory of a bundle.

@@ -12,7 +12,8 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/internal/pause"
+	"github.com/cl-slurm/cl-slurm/internal/clientnet"
+	"github.com/cl-slurm/cl-slurm/server/rest"
 )
 
 const (
@@ -90,7 +91,14 @@ type look func(s *stream) (again time.Duration, done bool, err error)
 // follow looks at once, after changes of a topic, and when the look before has said so, until it is done or fails, or the
 // browser has gone. An error ends the stream; the browser asks again.
 func (p *Pages) follow(v *visit, topic string, look look) error {
-	w := p.feed.watch(topic)
+	user := v.user.ID
+	if user == "" {
+		user = "network " + clientnet.Of(p.config.Address(v.Request))
+	}
+	w := p.feed.watch(user, topic)
+	if w == nil {
+		return rest.Refuse(http.StatusTooManyRequests, "You follow %d pages: close some.", mostStreams)
+	}
 	defer p.feed.leave(w)
 	s := v.stream()
 	for {
@@ -98,7 +106,7 @@ func (p *Pages) follow(v *visit, topic string, look look) error {
 		for err == nil && !done {
 			var told bool
 			if told, err = w.wait(v.Context(), cmp.Or(again, aliveEvery)); err == nil && (told || again > 0) {
-				err = pause.For(v.Context(), gatherFor)
+				err = w.gather(v.Context(), gatherFor)
 				break
 			}
 			if err == nil {
@@ -171,14 +179,14 @@ func (p *Pages) bundleEvents(v *visit) error {
 	})
 }
 
-// sendOutputs sends the ends of a run's stdout and stderr. A worker that does not answer now may answer later. A browser that
-// has gone is noticed by the comment.
+// sendOutputs sends the ends of a run's stdout and stderr, as far as they are there. A worker that does not answer now may
+// answer later.
 func (p *Pages) sendOutputs(v *visit, s *stream) error {
-	files, err := p.directory(v, "")
-	if err != nil || files == nil {
-		return s.alive()
-	}
-	for _, o := range p.outputs(v, files) {
+	for _, name := range outputNames() {
+		o, err := p.end(v, name)
+		if err != nil {
+			continue
+		}
 		text, err := p.part("bundle", "output", o)
 		if err == nil {
 			err = s.send(o.Name, text)
@@ -187,5 +195,5 @@ func (p *Pages) sendOutputs(v *visit, s *stream) error {
 			return err
 		}
 	}
-	return s.alive()
+	return s.alive() // which notices a browser that has gone
 }

@@ -3,6 +3,7 @@ package pages
 import (
 	"bytes"
 	"html/template"
+	"regexp"
 
 	"github.com/microcosm-cc/bluemonday"
 	"github.com/yuin/goldmark"
@@ -24,7 +25,10 @@ func newMarkup() markup {
 	)
 	clean.AllowLists()
 	clean.AllowTables()
-	clean.AllowImages()
+	// A picture is a file of a bundle. Any other address would make its reader's browser send a request that the reader has
+	// not wished, in the reader's name or to another site.
+	clean.AllowAttrs("src").Matching(regexp.MustCompile(`^/rest/bundles/0x[0-9a-f]{32}/contents/blob/[^?#]*$`)).OnElements("img")
+	clean.AllowAttrs("alt", "width", "height").OnElements("img")
 	clean.AllowAttrs("title").Globally() // and no id, name or class, which belong to the page
 	clean.AllowAttrs("href").OnElements("a")
 	clean.AllowStandardURLs()

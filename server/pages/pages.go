@@ -32,6 +32,8 @@ type Config struct {
 	// a wrong name or password, 429 after too many of them. SignOut ends the session.
 	SignIn  func(w http.ResponseWriter, r *http.Request, name, password string) error
 	SignOut func(http.ResponseWriter, *http.Request) error
+	// Address returns the address of a request's client.
+	Address func(*http.Request) string
 }
 
 // Pages serves the web pages. It is safe for concurrent use.
@@ -40,12 +42,12 @@ type Pages struct {
 	api       http.Handler
 	templates map[string]*template.Template
 	markup    markup
-	feed      feed
+	feed      *feed
 }
 
 // New returns Pages. It panics if a template has a mistake.
 func New(c Config) *Pages {
-	p := &Pages{config: c, templates: map[string]*template.Template{}, markup: newMarkup(), feed: feed{watchers: map[string]map[*watcher]bool{}}}
+	p := &Pages{config: c, templates: map[string]*template.Template{}, markup: newMarkup(), feed: newFeed()}
 	base := template.Must(template.New("base.html").Funcs(functions()).ParseFS(htmlFiles, "html/base.html", "html/parts.html"))
 	for _, name := range []string{"signin", "runs", "bundle", "files", "worksheet", "worksheets", "queues", "problem"} {
 		p.templates[name] = template.Must(template.Must(base.Clone()).ParseFS(htmlFiles, "html/"+name+".html"))
@@ -83,6 +85,9 @@ func (p *Pages) Handle(mux *http.ServeMux) {
 		static.ServeHTTP(w, r)
 	})
 }
+
+// Stop ends all streams, so that the HTTP server can shut down. It is called once.
+func (p *Pages) Stop() { close(p.feed.stopped) }
 
 // Changed tells the pages that a bundle has changed. It never waits.
 func (p *Pages) Changed(ownerID, uuid string) { p.feed.changed(ownerID, uuid) }
@@ -126,7 +131,7 @@ func (p *Pages) visited(serve func(*visit) error) http.HandlerFunc {
 
 // begin finds out who visits.
 func (p *Pages) begin(ctx context.Context, v *visit) error {
-	o := client.Options{HTTP: &http.Client{Transport: transport{p.api, v.Request}}, ClientID: client.CommandClient, Now: p.config.Now}
+	o := client.Options{HTTP: &http.Client{Transport: transport{p.api, v.Request, p.config.Log}}, ClientID: client.CommandClient, Now: p.config.Now}
 	cookie, err := v.Cookie(rest.SessionCookie)
 	signedIn := err == nil && cookie.Value != ""
 	if signedIn {
@@ -206,6 +211,8 @@ func functions() template.FuncMap {
 			}
 			return strings.Join(lines, "\n")
 		},
+		// cl is a line of cl with these words.
+		"cl":   func(words ...string) string { return codalab.JoinWords(append([]string{"cl"}, words...)) },
 		"wait": func(seconds *int64) string { return codalab.FormatDuration(time.Duration(*seconds) * time.Second) },
 		"utc": func(t time.Time) string {
 			if t.IsZero() {

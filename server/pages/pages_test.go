@@ -163,7 +163,9 @@ func TestMarkupIsCleaned(t *testing.T) {
 	m := newMarkup()
 	for text, want := range map[string]string{
 		"*a*": "<p><em>a</em></p>\n", "<script>x</script>": "", "[a](javascript:x)": "<p>a</p>\n", "<b hx-get=/x id=main class=skip>a</b>": "<p><b>a</b></p>\n",
-		"<img src=http://evil.example/x.png onerror=x>": "<img src=\"http://evil.example/x.png\">",
+		"<img src=http://evil.example/x.png onerror=x>": "", "![x](/rest/account/logout)": "<p><img alt=\"x\"></p>\n", "<img src='/runs/events?q=a'>": "",
+		"![x](/rest/bundles/0x00000000000000000000000000000001/contents/blob/a.png)": "<p><img src=\"/rest/bundles/0x00000000000000000000000000000001/contents/blob/a.png\" alt=\"x\"></p>\n",
+		"<img src='/rest/bundles/0x00000000000000000000000000000001/netcurl/80/x'>":  "",
 	} {
 		if got := string(m.html(text)); got != want {
 			t.Errorf("%q becomes %q instead of %q", text, got, want)

@@ -46,6 +46,16 @@ func (l list) Here(path string, page int) string {
 	return path + "?" + q.Encode()
 }
 
+// words are the keywords of the page. The user's own come last: the last of two words of one kind holds.
+func (l list) words() ([]string, error) {
+	own, err := codalab.SplitWords(l.Query)
+	words := []string{".limit=" + strconv.Itoa(rowsOfAPage)}
+	if l.Page > 0 {
+		words = append(words, ".offset="+strconv.Itoa(l.Page*rowsOfAPage))
+	}
+	return append(words, own...), err
+}
+
 // Before and After are the pages beside this one.
 func (l list) Before() int { return l.Page - 1 }
 
@@ -54,11 +64,11 @@ func (l list) After() int { return l.Page + 1 }
 
 // CL is the command that shows the same.
 func (l list) CL() string {
-	line := "cl search " + l.Query + " .limit=" + strconv.Itoa(rowsOfAPage)
-	if l.Page > 0 {
-		line += " .offset=" + strconv.Itoa(l.Page*rowsOfAPage)
+	words, err := l.words()
+	if err != nil {
+		return ""
 	}
-	return line
+	return codalab.JoinWords(append([]string{"cl", "search"}, words...))
 }
 
 // row is a bundle in a list.
@@ -111,7 +121,7 @@ func (p *Pages) runs(v *visit) error {
 	if err != nil {
 		return err
 	}
-	l.Done = v.URL.Query().Get("done")
+	l.Done = done(v.URL.Query())
 	return p.show(v, http.StatusOK, "runs", "Runs", l)
 }
 
@@ -126,13 +136,11 @@ func (p *Pages) listed(v *visit) (list, error) {
 	}
 	l.Page, _ = strconv.Atoi(q.Get("page"))
 	l.Page = max(0, min(l.Page, 1_000_000))
-	words, err := codalab.SplitWords(l.Query)
+	words, err := l.words()
 	if err != nil {
 		l.Problem = err.Error()
 		return l, nil //nolint:nilerr // the page shows it
 	}
-	// The user's own words come last: the last of two words of one kind holds.
-	words = append([]string{".limit=" + strconv.Itoa(rowsOfAPage), ".offset=" + strconv.Itoa(l.Page*rowsOfAPage)}, words...)
 	found, number, err := p.find(v, words)
 	if no, ok := refusedKeywords(err); ok {
 		l.Problem = no
@@ -167,14 +175,12 @@ func (p *Pages) act(v *visit) error {
 		return err
 	}
 	uuids := form["uuid"]
-	done := "No bundle was chosen."
 	if len(uuids) > 0 {
 		switch action := form.Get("action"); action {
 		case "kill":
-			err, done = v.api.KillBundles(v.Context(), uuids...), counted(len(uuids), "will be killed.")
+			err = v.api.KillBundles(v.Context(), uuids...)
 		case "remove":
 			_, err = v.api.DeleteBundles(v.Context(), uuids, client.DeleteOptions{})
-			done = counted(len(uuids), "removed.")
 		default:
 			return rest.Refuse(http.StatusBadRequest, "There is no action '%s'.", action)
 		}
@@ -186,15 +192,24 @@ func (p *Pages) act(v *visit) error {
 	if local, query, _ := strings.Cut(to, "?"); local != "/runs" && !strings.HasPrefix(local, "/bundles/") || form.Get("action") == "remove" && local != "/runs" {
 		to = "/runs"
 	} else if values, bad := url.ParseQuery(query); bad == nil {
-		values.Set("done", done)
+		values.Set("done", form.Get("action"))
+		values.Set("n", strconv.Itoa(len(uuids)))
 		to = local + "?" + values.Encode()
 	}
 	rest.Go(v.ResponseWriter, v.Request, to)
 	return nil
 }
 
-func counted(n int, did string) string {
-	if n == 1 {
+// done is the sentence about the action that has led to a page; empty for none.
+func done(q url.Values) string {
+	n, err := strconv.Atoi(q.Get("n"))
+	did := map[string]string{"kill": "will be killed.", "remove": "removed."}[q.Get("done")]
+	switch {
+	case did == "" || err != nil:
+		return ""
+	case n == 0:
+		return "No bundle was chosen."
+	case n == 1:
 		return "1 bundle " + did
 	}
 	return strconv.Itoa(n) + " bundles " + did

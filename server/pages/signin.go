@@ -51,6 +51,9 @@ func (p *Pages) signIn(v *visit) error {
 }
 
 func (p *Pages) signOut(v *visit) error {
+	if _, err := readForm(v); err != nil {
+		return err
+	}
 	if err := p.config.SignOut(v.ResponseWriter, v.Request); err != nil {
 		return err
 	}

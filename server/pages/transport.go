@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
+	"runtime/debug"
 	"sync"
 
 	"github.com/cl-slurm/cl-slurm/internal/background"
@@ -15,6 +17,7 @@ import (
 type transport struct {
 	handler http.Handler
 	from    *http.Request
+	log     *slog.Logger
 }
 
 // RoundTrip serves a request. The answer's body is that of a connection: the handler waits for its reader, and ends when it
@@ -34,7 +37,7 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	w := &answer{header: http.Header{}, to: to, began: make(chan struct{})}
 	background.Detach(func() { // the handler ends with its answer, or when its reader has closed it
 		defer cancel()
-		w.end(serve(t.handler, w, inner))
+		w.end(t.serve(ctx, w, inner))
 	})
 	select {
 	case <-w.began:
@@ -49,14 +52,17 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// serve calls a handler. One that panics to break its answer off returns an error.
-func serve(h http.Handler, w http.ResponseWriter, r *http.Request) (err error) {
+// serve calls the handler. One that panics to break its answer off returns an error.
+func (t transport) serve(ctx context.Context, w http.ResponseWriter, r *http.Request) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("the answer broke off: %v", p)
+			if p != http.ErrAbortHandler { //nolint:errorlint // as package net/http compares it
+				t.log.LogAttrs(ctx, slog.LevelError, "panic", slog.String("doing", r.Method+" "+r.URL.Path), slog.Any("error", err), slog.String("stack", string(debug.Stack())))
+			}
 		}
 	}()
-	h.ServeHTTP(w, r)
+	t.handler.ServeHTTP(w, r)
 	return nil
 }
 

@@ -19,6 +19,15 @@ type worksheetsPage struct {
 	Problem string
 }
 
+// CL is the command that shows the same.
+func (l worksheetsPage) CL() string {
+	words, err := codalab.SplitWords(l.Query)
+	if err != nil {
+		return ""
+	}
+	return codalab.JoinWords(append([]string{"cl", "wsearch", ".limit=100"}, words...))
+}
+
 // worksheets shows a search for worksheets, at first for the user's own.
 func (p *Pages) worksheets(v *visit) error {
 	l := worksheetsPage{Query: v.URL.Query().Get("q")}
@@ -39,6 +48,9 @@ func (p *Pages) worksheets(v *visit) error {
 	}
 	return p.show(v, http.StatusOK, "worksheets", "Worksheets", l)
 }
+
+// mostTableRows is the number of rows of a table that are shown.
+const mostTableRows = 1000
 
 // worksheetPage is what worksheet.html shows.
 type worksheetPage struct {
@@ -67,8 +79,10 @@ type block struct {
 	// Mistake is the server's sentence about a part that it does not understand.
 	Mistake string
 	// Header and Table are a table's, Bundles has the bundle of each row.
-	Header  []string
-	Table   [][]string
+	Header []string
+	Table  [][]string
+	// Left is the number of rows that are not shown.
+	Left    int
 	Bundles []client.BlockBundle
 	// Record has the keys and values of a record.
 	Record []fact
@@ -125,6 +139,8 @@ func (p *Pages) block(b client.Block) block {
 			out.HTML = p.markup.html(b.Text)
 		}
 	case "table_block":
+		out.Left = max(0, len(b.Rows)-mostTableRows)
+		b.Rows = b.Rows[:len(b.Rows)-out.Left]
 		out.Header, out.Bundles = b.Header, b.BundlesSpec.Bundles
 		for _, row := range b.Rows {
 			values := cells(row)

@@ -18,6 +18,27 @@ func CheckSite(r *http.Request) error {
 	return nil
 }
 
+// IsVisit reports whether a person may have made a request by going to a page, and not a part of one, as a picture in a text
+// that somebody else has written. Old browsers do not tell, and programs neither.
+func IsVisit(r *http.Request) bool {
+	to := r.Header.Get("Sec-Fetch-Dest")
+	return to == "" || to == "document"
+}
+
+// CheckVisit refuses a request that is no visit.
+func CheckVisit(r *http.Request) error {
+	if !IsVisit(r) {
+		return Refuse(http.StatusForbidden, "A part of a page has sent this request.")
+	}
+	return nil
+}
+
+// HasCookie reports whether the cookie is the proof of a request's user.
+func HasCookie(r *http.Request) bool {
+	c, err := r.Cookie(SessionCookie)
+	return err == nil && c.Value != "" && r.Header.Get("Authorization") == ""
+}
+
 // LocalPath returns an address of this server, as a path with its query; "/" for an address of another one.
 func LocalPath(address string) string {
 	u, err := url.Parse(address)

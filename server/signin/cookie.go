@@ -32,6 +32,10 @@ func token(r *http.Request) (string, error) {
 	if err != nil || cookie.Value == "" {
 		return "", nil //nolint:nilerr // http.ErrNoCookie
 	}
+	// A command's own pages act on GET, too, and a link on another site sends the cookie with that.
+	if from := r.Header.Get("Sec-Fetch-Site"); strings.Contains(r.URL.Path, "/netcurl/") && (from != "same-origin" && from != "none" || !rest.IsVisit(r)) {
+		return "", nil
+	}
 	return cookie.Value, rest.CheckSite(r)
 }
 
@@ -99,7 +103,11 @@ func (s *SignIns) Login(w http.ResponseWriter, r *http.Request) {
 
 // Logout ends the session of a browser (codalab/rest/account.py: do_logout).
 func (s *SignIns) Logout(w http.ResponseWriter, r *http.Request) {
-	if err := s.SignOutBrowser(w, r); err != nil {
+	err := rest.CheckVisit(r)
+	if err == nil {
+		err = s.SignOutBrowser(w, r)
+	}
+	if err != nil {
 		rest.AnswerError(s.config.Log, w, r, err)
 		return
 	}

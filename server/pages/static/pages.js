@@ -1,7 +1,7 @@
-// A list stays as it is while its reader has chosen some of it.
+// A list stays as it is while its reader has chosen some of it, or is in it with the keyboard.
 document.addEventListener("htmx:sseBeforeMessage", (event) => {
   const list = event.target.closest("[data-keep-chosen]");
-  if (list && list.querySelector("input:checked")) {
+  if (list && (list.querySelector("input:checked") || list.contains(document.activeElement))) {
     event.preventDefault();
   }
 });
