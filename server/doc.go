@@ -7,7 +7,7 @@
 // (package access).
 //
 //	bundles  worksheets  accounts  checkin  signin  secrets  schedule    rooms, which do not know each other
-//	terminal                                                            a room that enters the routes of the others in memory
+//	terminal                                                            a room that calls the routes of the others (selfcall)
 //	contents                                                            the contents of bundles
 //	hub      plan                                                       connected workers; decisions
 //	sharing  search  present  stored  access  rest                      what several rooms need

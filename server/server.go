@@ -117,7 +117,7 @@ type Server struct {
 	signIns    *signin.SignIns
 	secrets    *secrets.Secrets
 	queues     *queues.Queues
-	terminal   terminal.Terminal
+	terminal   *terminal.Terminal
 	notices    *notices.Notices
 	sso        *sso.SSO // nil without a provider
 	pages      *pages.Pages
@@ -170,6 +170,7 @@ func New(c Config) *Server {
 		signIns.Redeem = s.sso.Redeem
 	}
 	s.signIns = signin.New(signIns)
+	s.terminal = &terminal.Terminal{Log: c.Log}
 	s.pages = pages.New(pages.Config{Log: c.Log, Now: c.Now, SignIn: s.signIns.SignInBrowser, SignOut: s.signIns.SignOutBrowser, Address: address})
 	s.checkIns = checkin.New(checkin.Config{
 		Log: c.Log, Now: c.Now, Store: c.Store, Access: permitted, Hub: h, Site: c.Site, Files: s.contents.Files, Changed: changed,

@@ -30,7 +30,7 @@ const (
 	mostEntries = 1000
 )
 
-// bundlePage is what bundle.html shows.
+// bundlePage has the contents of bundle.html.
 type bundlePage struct {
 	row
 	// Facts are the metadata, by key.
@@ -52,7 +52,7 @@ func (b bundlePage) Mine() bool { return b.Permission >= codalab.PermissionAll }
 // Run reports whether the bundle is a run.
 func (b bundlePage) Run() bool { return b.Type == codalab.TypeRun }
 
-// Sentence tells what the bundle is.
+// Sentence names the bundle's type, owner and size.
 func (b bundlePage) Sentence() string {
 	text := "A " + b.Type
 	if owner := b.OwnerName(); owner != "" {

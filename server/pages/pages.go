@@ -16,6 +16,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/server/failures"
 	"github.com/cl-slurm/cl-slurm/server/rest"
+	"github.com/cl-slurm/cl-slurm/server/selfcall"
 )
 
 //go:embed html/*.html
@@ -130,32 +131,25 @@ func (p *Pages) visited(serve func(*visit) error) http.HandlerFunc {
 }
 
 // begin finds out who visits.
-func (p *Pages) begin(ctx context.Context, v *visit) error {
-	o := client.Options{HTTP: &http.Client{Transport: transport{p.api, v.Request, p.config.Log}}, ClientID: client.CommandClient, Now: p.config.Now}
-	cookie, err := v.Cookie(rest.SessionCookie)
-	signedIn := err == nil && cookie.Value != ""
-	if signedIn {
-		o.Token = func(context.Context) (string, error) { return cookie.Value, nil }
-	}
-	if v.api, err = client.New("http://cl-server", o); err != nil || !signedIn {
+func (p *Pages) begin(ctx context.Context, v *visit) (err error) {
+	v.api, err = selfcall.Transport{Handler: p.api, From: v.Request, Log: p.config.Log}.Client()
+	if err != nil || !rest.HasCookie(v.Request) {
 		return err
 	}
 	v.user, err = v.api.User(ctx)
-	if no, ok := errors.AsType[*codalab.Error](err); errors.Is(err, client.ErrToken) || ok && no.Status == http.StatusUnauthorized {
-		o.Token = nil // the session has ended
-		v.user = codalab.User{}
-		v.api, err = client.New("http://cl-server", o)
+	if isStatus(err, http.StatusUnauthorized) {
+		err = nil // the session has ended
 	}
 	return err
 }
 
-// page is what base.html shows around each page.
+// page has the contents of base.html.
 type page struct {
 	Title string
 	User  string
 	// Here is the page's own address, to which a sign-in comes back.
 	Here string
-	// Body is what the page's own template shows.
+	// Body is for the page's own template.
 	Body any
 }
 

@@ -5,7 +5,7 @@ import (
 	"net/http"
 )
 
-// queues shows what the queues offer, and how long new runs wait.
+// queues shows the load of the queues, and the time for which new runs wait.
 func (p *Pages) queues(v *visit) error {
 	found, err := v.api.Queues(v.Context())
 	if err != nil {

@@ -21,7 +21,7 @@ const (
 	myRuns = ".mine type=run"
 )
 
-// list is what runs.html shows.
+// list has the contents of runs.html.
 type list struct {
 	// Query has the keywords, as cl search reads them.
 	Query string
@@ -56,7 +56,7 @@ func (l list) words() ([]string, error) {
 	return append(words, own...), err
 }
 
-// Before and After are the pages beside this one.
+// Before is the number of the page before this one.
 func (l list) Before() int { return l.Page - 1 }
 
 // After is Before for the next page.

@@ -12,7 +12,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
 
-// worksheetsPage is what worksheets.html shows.
+// worksheetsPage has the contents of worksheets.html.
 type worksheetsPage struct {
 	Query   string
 	Found   []client.Worksheet
@@ -52,14 +52,14 @@ func (p *Pages) worksheets(v *visit) error {
 // mostTableRows is the number of rows of a table that are shown.
 const mostTableRows = 1000
 
-// worksheetPage is what worksheet.html shows.
+// worksheetPage has the contents of worksheet.html.
 type worksheetPage struct {
 	client.Worksheet
 	Heading string
 	Blocks  []block
 }
 
-// Readers says who else may read the worksheet.
+// Readers is a sentence with the other readers.
 func (w worksheetPage) Readers() string {
 	var names []string
 	for _, g := range w.GroupPermissions {
@@ -73,7 +73,7 @@ func (w worksheetPage) Readers() string {
 	return "May be read by " + strings.Join(names, ", ") + "."
 }
 
-// block is a part of a worksheet. The fields that are set tell what it shows.
+// block is a part of a worksheet. It shows the fields that are set.
 type block struct {
 	HTML template.HTML
 	// Mistake is the server's sentence about a part that it does not understand.

@@ -22,7 +22,7 @@ type command struct {
 	run      func(context.Context, *session, given) error
 }
 
-// usage is how the command is used, in a line.
+// usage is the command with its arguments, in a line.
 func (c command) usage() string { return strings.TrimSpace(c.name + " " + c.arguments) }
 
 // options are all of the command's options.

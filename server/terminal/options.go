@@ -10,7 +10,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/rest"
 )
 
-// kind says what follows an option.
+// kind is the kind of an option's words.
 type kind int
 
 const (

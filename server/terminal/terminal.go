@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/spelling"
 	"github.com/cl-slurm/cl-slurm/server/rest"
+	"github.com/cl-slurm/cl-slurm/server/selfcall"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -22,10 +24,14 @@ const (
 	within        = 30 * time.Second
 	mostOutput    = 256 << 10
 	mostOfOneUser = 4 // at a time
+	// mostAnswer bounds an answer to a command's request in memory, in bytes.
+	mostAnswer = 8 << 20
 )
 
 // Terminal executes command lines.
 type Terminal struct {
+	Log *slog.Logger
+
 	mu sync.Mutex
 	// running is the number of commands that a user has under way, by the user's id.
 	running map[string]int
@@ -64,7 +70,7 @@ func (in request) words() ([]string, error) {
 	return words, nil
 }
 
-// answer is what a command answers (codalab/rest/cli.py: general_command).
+// answer is the answer of a command (codalab/rest/cli.py: general_command).
 type answer struct {
 	// Result tells the page what to do next, or which bundles the output names; nil for nothing.
 	Result map[string]any `json:"structured_result"`
@@ -94,7 +100,7 @@ func (t *Terminal) serve(handler http.Handler, w http.ResponseWriter, r *http.Re
 	defer leave()
 	ctx, cancel := context.WithTimeout(r.Context(), within)
 	defer cancel()
-	at, err := client.New("http://"+inside, client.Options{HTTP: &http.Client{Transport: &entrance{handler: handler, proof: r}}})
+	at, err := selfcall.Transport{Handler: handler, From: r, Log: t.Log, Most: mostAnswer}.Client()
 	if err != nil {
 		return err
 	}
