@@ -136,16 +136,10 @@ func (e end) provoke(t *testing.T, s *site, name string) string {
 func (b *bundle) ends(t *testing.T) {
 	t.Helper()
 	var state, status string
-	ended := func() bool {
+	testenv.Await(t, "the bundle has ended", func() bool {
 		state, status = b.shown(t)
 		return slices.Contains([]string{"ready", "failed", "killed"}, state)
-	}
-	for range 2 {
-		if testenv.Poll(ended) {
-			return
-		}
-	}
-	t.Fatalf("it has not ended: %s, %s", state, status)
+	}, &state, &status)
 }
 
 // ownEnds are ends of the command by itself. Exit status 137 is none for its memory without evidence.

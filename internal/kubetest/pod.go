@@ -63,7 +63,7 @@ func Run(tb testing.TB, namespace string, p Pod) End {
 // await waits for the end of a pod, and returns its last phase.
 func await(tb testing.TB, namespace, name string) (phase string) {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), 5*testenv.WaitLimit) // a whole suite may run in it
+	ctx, cancel := context.WithTimeout(tb.Context(), 2*testenv.WaitLimit) // a whole suite may run in it
 	defer cancel()
 	watch := exec.CommandContext(ctx, "kubectl", "get", "pod", name, "--namespace", namespace, "--watch", `--output=jsonpath={.status.phase}{"\n"}`)
 	out, err := watch.StdoutPipe()

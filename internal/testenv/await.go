@@ -10,9 +10,10 @@ import (
 )
 
 // WaitLimit is the longest that a test waits for an event, such as the start of a job or the end of a
-// process. It is generous, because a dozen other tests may share a slow machine: only a test that
-// fails waits so long.
-const WaitLimit = 2 * time.Minute
+// process. It is generous, because a dozen other tests may share a machine that is ten times slower,
+// and what they wait for has pauses of its own, such as the minute before a bridge's second attempt:
+// only a test that fails waits so long.
+const WaitLimit = 10 * time.Minute
 
 // The pauses between two calls of a condition grow from pollFirst to pollMost.
 const (

@@ -57,7 +57,7 @@ func TestAwaitThatFailsSaysWhatItWaitedForAndWhatItSaw(t *testing.T) {
 			tb.Helper()
 			Await(tb, "a job", func() bool { looks++; text = []byte("pending"); return false }, &text, func() string { return "of ann" })
 		})
-		if want := "not within 2m0s: a job; pending; of ann"; said != want {
+		if want := "not within 10m0s: a job; pending; of ann"; said != want {
 			t.Errorf("Await says %q, want %q", said, want)
 		}
 		if looks > int(WaitLimit/pollMost)+100 {
@@ -67,7 +67,7 @@ func TestAwaitThatFailsSaysWhatItWaitedForAndWhatItSaw(t *testing.T) {
 			tb.Helper()
 			Receive(tb, "an answer", make(chan int))
 		})
-		if want := "not within 2m0s: an answer"; said != want {
+		if want := "not within 10m0s: an answer"; said != want {
 			t.Errorf("Receive says %q, want %q", said, want)
 		}
 	})

@@ -35,16 +35,13 @@ func (s *Site) launch(args ...string) *process {
 	return p
 }
 
-// startWithin and stopWithin bound a program's start and its end.
-const (
-	startWithin = 5 * time.Minute
-	stopWithin  = 2 * time.Minute
-)
+// patience bounds a program's start and its end, and the end of a site's jobs.
+const patience = 10 * time.Minute
 
 // waitReady waits for a program to be ready. It fails if the program ends before. A
 // program that has ended after it was ready is no failure.
 func (p *process) waitReady(ctx context.Context, ready func() bool) error {
-	ctx, cancel := context.WithTimeout(ctx, startWithin)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	err := poll(ctx, func() bool {
 		select {
@@ -77,7 +74,7 @@ func (p *process) stop(signal syscall.Signal) error {
 	select {
 	case <-p.ended:
 		return nil
-	case <-time.After(stopWithin):
+	case <-time.After(patience):
 		return errors.Join(fmt.Errorf("%s did not end", p.cmd.Args[0]), p.cmd.Process.Kill())
 	}
 }

@@ -333,7 +333,7 @@ func (s *Site) endBridge() error {
 	if s.bridge == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	return errors.Join(s.StopBridge(), s.cancelJobs(ctx))
 }
