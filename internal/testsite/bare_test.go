@@ -88,13 +88,13 @@ func TestSiteWithoutAccountingRunsAllAndSaysWhatItLacks(t *testing.T) {
 	need(t)
 	bare := testenv.BareSlurm(t)
 	s := onBare(t, bare)
-	running := run(t, s, "cpu", "sleep 300")
-	cancelled := run(t, s, "cpu", "sleep 300")
-	lost := run(t, s, "cpu", "sleep 300")
+	running := run(t, s, "cpu", "sleep 3000")
+	cancelled := run(t, s, "cpu", "sleep 3000")
+	lost := run(t, s, "cpu", "sleep 3000")
 	ends := map[string]struct{ bundle, state, failure string }{
 		"success":    {run(t, s, "cpu", "echo once"), "ready", "^None$"},
 		"failure":    {run(t, s, "cpu", "exit 3"), "failed", "^Exit code 3"},
-		"time limit": {run(t, s, "cpu", "sleep 300", "--request-time", "2s"), "failed", "^Time limit exceeded"},
+		"time limit": {run(t, s, "cpu", "sleep 3000", "--request-time", "2s"), "failed", "^Time limit exceeded"},
 		"killed":     {running, "killed", "^Kill requested"},
 		"cancelled":  {cancelled, "failed", "(?i)cancelled"},
 	}

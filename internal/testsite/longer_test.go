@@ -14,7 +14,7 @@ func TestRunFollowsTheTimeLimitThatAnAdministratorGivesItsJob(t *testing.T) {
 	queues := "[queue.plain]\npartition = \"cpu\"\naccount = \"lab\"\nmax_time = \"20m\"\n" + preemptible
 	s := own(t, testsite.Options{Config: often(""), Queues: queues})
 	const waits = "echo up; until [ -e go ]; do sleep 0.2; done; echo done"
-	longer := run(t, s, "plain", waits, "--request-time", "1m")
+	longer := run(t, s, "plain", waits, "--request-time", "5m")
 	admin(t, "scontrol", "update", "jobid="+begun(t, s, longer), "timelimit=+30")
 	shorter := run(t, s, "timed", "trap 'echo saved > state; exit 0' TERM; echo up; while :; do sleep 0.1; done", "--request-time", "3m")
 	admin(t, "scontrol", "update", "jobid="+begun(t, s, shorter), "timelimit=2")

@@ -143,7 +143,7 @@ func TestI5OrphanIsListedAndJobsOfOthersAreNotTouched(t *testing.T) {
 		return fmt.Sprintf("codalab bundle=0x%032x attempt=1 owner=2 bridge=%s generation=%d", generation, bridge, generation)
 	}
 	script := filepath.Join(s.Shared, "sleep")
-	if err := os.WriteFile(script, []byte("#!/bin/sh\nsleep 300\n"), 0o644); err != nil {
+	if err := os.WriteFile(script, []byte("#!/bin/sh\nsleep 3000\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	orphan := byHand(t, s, "cl-researcher-000000000000.1-"+id, stamp(id, 1), script)

@@ -31,7 +31,7 @@ account = "lab"
 [queue.timed]
 partition = "cpu"
 account = "lab"
-max_time = "5m"
+max_time = "1h"
 signal = "2s"
 
 [queue.local]
@@ -188,8 +188,8 @@ func TestTimedOutRunGoesOnWithItsFiles(t *testing.T) {
 	if got := cl(t, s, "cat", bundle+"/n"); got != "2" {
 		t.Errorf("counted to %q", got)
 	}
-	failed := run(t, s, "timed", "sleep 600", "--resume", "1", "--request-time", "4s")
-	local := run(t, s, "local", "sleep 600", "--resume", "1", "--request-time", "4s")
+	failed := run(t, s, "timed", "sleep 3000", "--resume", "1", "--request-time", "4s")
+	local := run(t, s, "local", "sleep 3000", "--resume", "1", "--request-time", "4s")
 	for bundle, want := range map[string]string{
 		failed: `Time limit exceeded\. \(TERM at container uptime .*s, \d\.\ds before the time limit 4\.0s\) .* The run was resumed 1 time before, as often as it asks for \(--resume 1\)\. Its attempts before ran on n[12] \(Slurm job \d+\)\.`,
 		local:  `Time limit exceeded\. .* It is not resumed, because the runs of queue local work on the nodes' own disks\.`,
@@ -207,8 +207,8 @@ func TestOtherEndsAreEnds(t *testing.T) {
 	s := own(t, testsite.Options{Config: often(""), Queues: preemptible})
 	failed := run(t, s, "timed", "exit 3", "--resume", "5")
 	memory := run(t, s, "timed", "tail /dev/zero", "--resume", "5", "--request-memory", "50m")
-	killed := run(t, s, "timed", "echo began; sleep 600", "--resume", "5")
-	cancelled := run(t, s, "timed", "echo began; sleep 600", "--resume", "5")
+	killed := run(t, s, "timed", "echo began; sleep 3000", "--resume", "5")
+	cancelled := run(t, s, "timed", "echo began; sleep 3000", "--resume", "5")
 	untilPrinted(t, s, killed, "began")
 	cl(t, s, "kill", killed)
 	untilPrinted(t, s, cancelled, "began")
@@ -226,7 +226,7 @@ func TestRunIsResumedByItsTag(t *testing.T) {
 	t.Parallel()
 	alone(t)
 	s := own(t, testsite.Options{Config: often(""), Queues: preemptible})
-	command := `echo "attempt $CODALAB_ATTEMPT begins" >> attempts; test $CODALAB_ATTEMPT -gt 1 || sleep 600`
+	command := `echo "attempt $CODALAB_ATTEMPT begins" >> attempts; test $CODALAB_ATTEMPT -gt 1 || sleep 3000`
 	bundle := run(t, s, "spot", command, "--tags", "vision", "resume=1", "--request-cpus", "40")
 	preempt(t, s, bundle)
 	ready(t, s, bundle)
@@ -245,9 +245,9 @@ func TestRunIsResumedByItsTag(t *testing.T) {
 func TestBridgeIsKilledWhileARunIsResumed(t *testing.T) {
 	t.Parallel()
 	s := own(t, testsite.Options{Config: often(""), Queues: preemptible})
-	bundle := run(t, s, "timed", `echo $CODALAB_ATTEMPT >> attempts; test $(wc -l < attempts) -gt 3 || sleep 600`, "--request-time", "4s", "--resume", "1000")
+	bundle := run(t, s, "timed", `echo $CODALAB_ATTEMPT >> attempts; test $(wc -l < attempts) -gt 3 || sleep 3000`, "--request-time", "4s", "--resume", "1000")
 	for range 4 {
-		begun(t, s, bundle)
+		begunOrEnded(t, s, bundle) // the bridge may look again when the last attempt has ended
 		killed(t, s)
 	}
 	ready(t, s, bundle)

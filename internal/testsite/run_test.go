@@ -125,7 +125,7 @@ func TestRunSeesTheGPUsOfItsAllocationOnly(t *testing.T) {
 func TestRunningBundlesFilesAreReadLive(t *testing.T) {
 	t.Parallel()
 	s := site(t)
-	bundle := run(t, s, "cpu", "mkdir d; echo x > d/f; echo begun; sleep 300")
+	bundle := run(t, s, "cpu", "mkdir d; echo x > d/f; echo begun; sleep 3000")
 	until(t, s, bundle, "state", "running")
 	untilPrinted(t, s, bundle, "begun")
 	if got := cl(t, s, "cat", bundle+"/d/f"); got != "x" {

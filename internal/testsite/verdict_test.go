@@ -15,7 +15,7 @@ import (
 func TestI7JobCancelledByRootIsOneVerdict(t *testing.T) {
 	t.Parallel()
 	s := own(t, testsite.Options{Config: often("")})
-	bundle := run(t, s, "cpu", "echo once; sleep 300")
+	bundle := run(t, s, "cpu", "echo once; sleep 3000")
 	job := begun(t, s, bundle)
 	admin(t, "scancel", job)
 	if state := ended(t, s, bundle); state != "failed" {
@@ -45,7 +45,7 @@ func requeue(t *testing.T, s *testsite.Site, job string) {
 func TestI7JobRequeuedByRootIsOneVerdict(t *testing.T) {
 	t.Parallel()
 	s := own(t, testsite.Options{Config: often("")})
-	bundle := run(t, s, "cpu", "echo once; sleep 300")
+	bundle := run(t, s, "cpu", "echo once; sleep 3000")
 	job := begun(t, s, bundle)
 	untilPrinted(t, s, bundle, "once")
 	requeue(t, s, job)
@@ -92,7 +92,7 @@ func TestTraceOfARealRunIsReplayed(t *testing.T) {
 	trace := filepath.Join(testenv.SharedDir(t), "trace")
 	s := own(t, testsite.Options{Flags: []string{"--trace", trace}})
 	good, bad := run(t, s, "cpu", "echo once"), run(t, s, "short", "exit 3")
-	killed := run(t, s, "cpu", "sleep 300")
+	killed := run(t, s, "cpu", "sleep 3000")
 	begun(t, s, killed)
 	cl(t, s, "kill", killed)
 	ranOnce(t, s, good)
