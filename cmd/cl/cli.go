@@ -208,8 +208,14 @@ func unknownCommand(root *cobra.Command, name string) error {
 // do_command).
 func explain(err error) error {
 	var call *codalab.Error
+	var wrong *codalab.SpecError
 	var done *explained
-	if !errors.As(err, &call) || errors.As(err, &done) {
+	switch {
+	case errors.As(err, &done):
+		return err
+	case errors.As(err, &wrong):
+		return &explained{error: err, text: "UsageError: " + wrong.Error()}
+	case !errors.As(err, &call):
 		return err
 	}
 	name := ""

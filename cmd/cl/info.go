@@ -112,7 +112,7 @@ func orFileHint(err error, specs []string) error {
 // resolves it (codalab/lib/canonicalize.py: get_bundle_uuid).
 func twoSlashes(spec string) string {
 	instance, rest := "", spec
-	if before, after, ok := splitInstance(spec); ok {
+	if before, after, ok := codalab.SplitInstance(spec); ok {
 		instance, rest = before+"::", after
 	}
 	if worksheet, bundle, ok := strings.Cut(rest, "/"); ok && worksheet != "" && bundle != "" && !strings.HasPrefix(bundle, "/") {

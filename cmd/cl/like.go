@@ -57,7 +57,7 @@ func (c *cli) createLike(
 		return err
 	}
 	specs, typed := splitWords(words, old.Dependencies)
-	targets, command, err := desugar(specs, typed)
+	targets, command, err := codalab.RunInputs(specs, typed)
 	if err != nil {
 		return err
 	}
@@ -169,26 +169,26 @@ func (c *cli) substituted(subs []string, old codalab.Bundle) (string, error) {
 
 // replaced returns the dependencies of a run with others in place of those that have their keys. Others with new keys come
 // after them.
-func (c *cli) replaced(ctx context.Context, at *workspace, old codalab.Bundle, targets []keyedTarget) ([]codalab.Dependency, error) {
+func (c *cli) replaced(ctx context.Context, at *workspace, old codalab.Bundle, targets []codalab.Input) ([]codalab.Dependency, error) {
 	news, err := at.dependencies(ctx, targets)
 	if err != nil {
 		return nil, err
 	}
 	var all []codalab.Dependency
-	var keys []keyedTarget
+	var keys []codalab.Input
 	for _, d := range old.Dependencies {
 		all = append(all, codalab.Dependency{ChildPath: d.ChildPath, ParentUUID: d.ParentUUID, ParentPath: d.ParentPath})
-		keys = append(keys, keyedTarget{key: d.ChildPath})
+		keys = append(keys, codalab.Input{Key: d.ChildPath})
 	}
 	var further []string
 	for _, d := range news {
-		if i := slices.IndexFunc(keys, func(k keyedTarget) bool { return k.key == d.ChildPath }); i >= 0 {
+		if i := slices.IndexFunc(keys, func(k codalab.Input) bool { return k.Key == d.ChildPath }); i >= 0 {
 			all[i] = d
 			continue
 		}
-		all, keys, further = append(all, d), append(keys, keyedTarget{key: d.ChildPath}), append(further, d.ChildPath)
+		all, keys, further = append(all, d), append(keys, codalab.Input{Key: d.ChildPath}), append(further, d.ChildPath)
 	}
-	if err := disjoint(keys); err != nil {
+	if err := codalab.CheckKeys(keys); err != nil {
 		return nil, err
 	}
 	if len(further) > 0 && len(old.Dependencies) > 0 {

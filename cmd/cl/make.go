@@ -57,24 +57,24 @@ func (c *cli) makeBundle(ctx context.Context, worksheet string, specs []string, 
 }
 
 // makeTargets reads the parts of a make bundle.
-func makeTargets(specs []string) ([]keyedTarget, error) {
-	var targets []keyedTarget
+func makeTargets(specs []string) ([]codalab.Input, error) {
+	var targets []codalab.Input
 	for _, spec := range specs {
-		key, target, _, err := splitKey(spec)
+		in, _, err := codalab.ParseInput(spec)
 		if err != nil {
 			return nil, err
 		}
 		for _, other := range targets {
 			switch {
-			case other.key == key && key == "":
+			case other.Key == in.Key && in.Key == "":
 				return nil, refusef("Must specify keys when packaging multiple targets!")
-			case other.key == key:
-				return nil, refusef("Duplicate key: %s", key)
+			case other.Key == in.Key:
+				return nil, refusef("Duplicate key: %s", in.Key)
 			}
 		}
-		targets = append(targets, keyedTarget{key, target})
+		targets = append(targets, in)
 	}
-	return targets, disjoint(targets)
+	return targets, codalab.CheckKeys(targets)
 }
 
 // makeName is a make bundle's name unless its user gives one (codalab/lib/metadata_defaults.py:

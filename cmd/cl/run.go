@@ -123,7 +123,7 @@ func (o *runOptions) addWaitFlags(flags *pflag.FlagSet) {
 
 func (c *cli) createRun(ctx context.Context, worksheet string, specs []string, command string, m codalab.Metadata, o runOptions) error {
 	typed := command
-	targets, command, err := desugar(specs, command)
+	targets, command, err := codalab.RunInputs(specs, command)
 	if err != nil {
 		return err
 	}

@@ -106,17 +106,17 @@ func (s *source) check() error {
 }
 
 // checkKeys refuses dependencies whose keys are those of entries of the directory.
-func (s *source) checkKeys(deps []keyedTarget) error {
+func (s *source) checkKeys(deps []codalab.Input) error {
 	if s == nil {
 		return nil
 	}
 	for _, d := range deps {
-		first, _, _ := strings.Cut(path.Clean(d.key), "/")
+		first, _, _ := strings.Cut(path.Clean(d.Key), "/")
 		switch {
 		case first == ".":
 			return refusef("A dependency with the key . fills the run's directory, as --upload does: give it another key.")
 		case slices.Contains(s.tree.Top(), first):
-			return refusef("The dependency %s and the entry %s of --upload %s have the same name: give the dependency another key, or name the entry in .clignore.", d.key, first, s.dir)
+			return refusef("The dependency %s and the entry %s of --upload %s have the same name: give the dependency another key, or name the entry in .clignore.", d.Key, first, s.dir)
 		}
 	}
 	return nil
@@ -376,10 +376,10 @@ func (w *workspace) withoutUploads(ctx context.Context, deps []codalab.Dependenc
 }
 
 // keysOf returns the keys of dependencies.
-func keysOf(deps []codalab.Dependency) []keyedTarget {
-	var keys []keyedTarget
+func keysOf(deps []codalab.Dependency) []codalab.Input {
+	var keys []codalab.Input
 	for _, d := range deps {
-		keys = append(keys, keyedTarget{key: d.ChildPath})
+		keys = append(keys, codalab.Input{Key: d.ChildPath})
 	}
 	return keys
 }

@@ -164,7 +164,7 @@ func (c *cli) workspace(spec string) (*workspace, error) {
 	if err != nil {
 		return nil, err
 	}
-	address, name, explicit := splitInstance(spec)
+	address, name, explicit := codalab.SplitInstance(spec)
 	if explicit {
 		if address, err = c.address(address); err != nil {
 			return nil, err
@@ -210,13 +210,4 @@ func (c *cli) openWorksheet(ctx context.Context, spec string) (*workspace, strin
 	}
 	uuid, err := at.worksheetUUID(ctx)
 	return at, uuid, err
-}
-
-// splitInstance splits ADDRESS::SPEC.
-func splitInstance(spec string) (address, rest string, ok bool) {
-	address, rest, ok = strings.Cut(spec, "::")
-	if !ok {
-		return "", spec, false
-	}
-	return strings.TrimRight(address, "/"), rest, true
 }

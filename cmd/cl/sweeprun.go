@@ -119,7 +119,7 @@ func (c *cli) checkedMembers(d sweepDefinition) ([]grid.Member, error) {
 }
 
 // defineSweep reads a sweep's definition from the command line, without its dependencies, which it returns by name.
-func (c *cli) defineSweep(specs []string, command string, m codalab.Metadata, o runOptions, f *sweepFlags) (sweepDefinition, []keyedTarget, error) {
+func (c *cli) defineSweep(specs []string, command string, m codalab.Metadata, o runOptions, f *sweepFlags) (sweepDefinition, []codalab.Input, error) {
 	d := sweepDefinition{Command: command, Metadata: m}
 	for name, set := range map[string]bool{"-m": o.memoize, "-e": o.edit, "-i": o.interactive, "-t": o.tail, "-a": o.afterSortKey != ""} {
 		if set {
@@ -138,13 +138,13 @@ func (c *cli) defineSweep(specs []string, command string, m codalab.Metadata, o 
 	if err != nil {
 		return d, nil, err
 	}
-	targets, command, err := desugar(specs, command)
+	targets, command, err := codalab.RunInputs(specs, command)
 	if err != nil {
 		return d, nil, err
 	}
 	for _, t := range targets {
-		if slices.ContainsFunc(names, func(name string) bool { return strings.Contains(t.key+t.target, "{"+name+"}") }) {
-			return d, nil, refusef("A setting cannot choose a dependency, as in %s: name all of them, and let the command choose.", t.target)
+		if slices.ContainsFunc(names, func(name string) bool { return strings.Contains(t.Key+t.Target, "{"+name+"}") }) {
+			return d, nil, refusef("A setting cannot choose a dependency, as in %s: name all of them, and let the command choose.", t.Target)
 		}
 	}
 	d.Command = command

@@ -22,7 +22,7 @@ func (c *cli) bundlesAndSweeps(ctx context.Context, worksheetSpec string, specs 
 		return at, uuids, unknown
 	}
 	runs := make([][]string, len(targets)) // of the targets that are sweeps
-	var bundles []targetSpec
+	var bundles []codalab.TargetSpec
 	for i, t := range targets {
 		sweep, ok, err := at.sweepNamed(ctx, t)
 		if err != nil {
@@ -69,11 +69,11 @@ func noRuns(sweep client.Worksheet, n int) string {
 }
 
 // sweepNamed returns the sweep that a target names, with its bundles; false if it names none.
-func (w *workspace) sweepNamed(ctx context.Context, t targetSpec) (client.Worksheet, bool, error) {
-	if t.worksheet != "" || t.subpath != "" {
+func (w *workspace) sweepNamed(ctx context.Context, t codalab.TargetSpec) (client.Worksheet, bool, error) {
+	if t.Worksheet != "" || t.Subpath != "" {
 		return client.Worksheet{}, false, nil
 	}
-	found, err := w.FindWorksheet(ctx, w.base, t.bundle)
+	found, err := w.FindWorksheet(ctx, w.base, t.Bundle)
 	switch {
 	case isNotFound(err) || codalab.IsStatus(err, 400): // no name of a worksheet, such as ^2, or a prefix of several
 		return client.Worksheet{}, false, nil

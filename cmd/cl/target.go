@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"path"
 	"regexp"
 	"strconv"
 	"strings"
@@ -10,67 +9,26 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// targetSpec is a user's name for a path in a bundle's contents:
-// [ADDRESS::][WORKSHEET//]BUNDLE[/SUBPATH].
-type targetSpec struct {
-	instance, worksheet, bundle, subpath string
-}
-
-// parseTarget parses a target without a key (codalab/lib/cli_util.py: parse_target_spec).
-func parseTarget(spec string) (targetSpec, error) {
-	var t targetSpec
-	rest := spec
-	if instance, after, ok := splitInstance(rest); ok {
-		t.instance, rest = instance, after
-	}
-	if worksheet, after, ok := strings.Cut(rest, "//"); ok {
-		t.worksheet, rest = worksheet, after
-	}
-	t.bundle, t.subpath, _ = strings.Cut(rest, "/")
-	if t.bundle == "" {
-		return t, refusef("%q names no bundle", spec)
-	}
-	if clean := path.Clean(t.subpath); clean == ".." || strings.HasPrefix(clean, "../") {
-		return t, refusef("%q leads out of the bundle", spec)
-	}
-	return t, nil
-}
-
-// splitKey splits KEY:TARGET; a "::" does not end a key (codalab/lib/cli_util.py:
-// parse_key_target).
-func splitKey(spec string) (key, target string, keyed bool, err error) {
-	target = spec
-	if i := strings.IndexByte(spec, ':'); i >= 0 && !strings.HasPrefix(spec[i+1:], ":") {
-		key, target, keyed = spec[:i], spec[i+1:], true
-	}
-	if target == "" {
-		return "", "", false, refusef("target_spec (%s) in wrong format. "+
-			"Please provide a valid target_spec in the format of "+
-			"[<key>]:[<worksheet>//](<uuid>|<name>|^<index>)[/<subpath within bundle>].", spec)
-	}
-	return key, target, keyed, nil
-}
-
 // target resolves a target on the worksheet that worksheetSpec names (bundle_cli.py:
 // resolve_target).
 func (c *cli) target(ctx context.Context, worksheetSpec, spec string) (*workspace, codalab.Target, error) {
-	t, err := parseTarget(spec)
+	t, err := codalab.ParseTarget(spec)
 	if err != nil {
 		return nil, codalab.Target{}, err
 	}
-	if t.instance != "" {
-		worksheetSpec, t.worksheet = t.instance+"::"+t.worksheet, ""
+	if t.Instance != "" {
+		worksheetSpec, t.Worksheet = t.Instance+"::"+t.Worksheet, ""
 	}
 	at, err := c.workspace(worksheetSpec)
 	if err != nil {
 		return nil, codalab.Target{}, err
 	}
-	at = at.onWorksheet(t.worksheet)
-	uuids, err := at.resolve(ctx, []string{t.bundle})
+	at = at.onWorksheet(t.Worksheet)
+	uuids, err := at.resolve(ctx, []string{t.Bundle})
 	if err != nil {
 		return nil, codalab.Target{}, err
 	}
-	return at, codalab.Target{BundleUUID: uuids[0], Subpath: t.subpath}, nil
+	return at, codalab.Target{BundleUUID: uuids[0], Subpath: t.Subpath}, nil
 }
 
 // bundleUUIDs resolves the bundles that a command names: [ADDRESS::][WORKSHEET//]BUNDLE, with ranges
@@ -85,26 +43,26 @@ func (c *cli) bundleUUIDs(ctx context.Context, worksheetSpec string, specs []str
 }
 
 // bundleTargets reads the specs of bundles, and returns their server and its worksheet.
-func (c *cli) bundleTargets(ctx context.Context, worksheetSpec string, specs []string) (*workspace, []targetSpec, error) {
+func (c *cli) bundleTargets(ctx context.Context, worksheetSpec string, specs []string) (*workspace, []codalab.TargetSpec, error) {
 	specs, err := expandSpecs(specs)
 	if err != nil {
 		return nil, nil, err
 	}
-	targets := make([]targetSpec, len(specs))
+	targets := make([]codalab.TargetSpec, len(specs))
 	for i, spec := range specs {
-		t, err := parseTarget(spec)
+		t, err := codalab.ParseTarget(spec)
 		switch {
 		case err != nil:
 			return nil, nil, err
-		case t.subpath != "":
+		case t.Subpath != "":
 			return nil, nil, refusef("%q is a file of a bundle, not a bundle", spec)
-		case t.instance != targets[0].instance && i > 0:
+		case t.Instance != targets[0].Instance && i > 0:
 			return nil, nil, refusef("The bundles must be on one server: %s", strings.Join(specs, " "))
 		}
 		targets[i] = t
 	}
-	if len(targets) > 0 && targets[0].instance != "" {
-		worksheetSpec = targets[0].instance + "::"
+	if len(targets) > 0 && targets[0].Instance != "" {
+		worksheetSpec = targets[0].Instance + "::"
 	}
 	at, err := c.workspace(worksheetSpec)
 	if err != nil {
@@ -120,13 +78,13 @@ func (c *cli) bundleTargets(ctx context.Context, worksheetSpec string, specs []s
 
 // resolveTargets returns the uuids of the bundles of targets on this server, with one call for each
 // worksheet that they name.
-func (w *workspace) resolveTargets(ctx context.Context, targets []targetSpec) ([]string, error) {
+func (w *workspace) resolveTargets(ctx context.Context, targets []codalab.TargetSpec) ([]string, error) {
 	uuids := make([]string, len(targets))
 	specs := map[string][]string{} // by worksheet
 	which := map[string][]int{}
 	for i, t := range targets {
-		specs[t.worksheet] = append(specs[t.worksheet], t.bundle)
-		which[t.worksheet] = append(which[t.worksheet], i)
+		specs[t.Worksheet] = append(specs[t.Worksheet], t.Bundle)
+		which[t.Worksheet] = append(which[t.Worksheet], i)
 	}
 	for worksheet, list := range specs {
 		found, err := w.onWorksheet(worksheet).resolve(ctx, list)

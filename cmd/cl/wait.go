@@ -91,11 +91,11 @@ func (c *cli) waitCommand() *cobra.Command {
 
 // waitFor waits for bundles: for one with its reasons and its output, for several with their counts.
 func (c *cli) waitFor(ctx context.Context, worksheet string, specs []string, o waitOptions) error {
-	one, err := parseTarget(specs[0])
+	one, err := codalab.ParseTarget(specs[0])
 	if err != nil {
 		return err
 	}
-	if !o.tail && one.subpath == "" || len(specs) > 1 {
+	if !o.tail && one.Subpath == "" || len(specs) > 1 {
 		at, uuids, err := c.bundlesAndSweeps(ctx, worksheet, specs, anyRun)
 		if err == nil {
 			err = c.registerMail(ctx, at, o, uuids)

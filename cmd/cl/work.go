@@ -84,7 +84,7 @@ func (c *cli) switchWorksheet(ctx context.Context, spec string, uuidOnly bool) e
 // workPrivately makes a worksheet of the user alone, and switches to it. One of this name that is there already must be
 // the user's alone.
 func (c *cli) workPrivately(ctx context.Context, spec string, uuidOnly bool) error {
-	address, name, explicit := splitInstance(spec)
+	address, name, explicit := codalab.SplitInstance(spec)
 	if explicit {
 		address += "::"
 	} else {

@@ -2,7 +2,6 @@ package terminal
 
 import (
 	"context"
-	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -19,9 +18,9 @@ func makeRun(ctx context.Context, s *session, g given) error {
 		return err
 	}
 	last := len(g.arguments) - 1
-	inputs, line, err := desugar(g.arguments[:last], g.arguments[last])
+	inputs, line, err := codalab.RunInputs(g.arguments[:last], g.arguments[last])
 	if err != nil {
-		return err
+		return wrong("%s", err)
 	}
 	if strings.TrimSpace(line) == "" {
 		return wrong("The command cannot be empty.")
@@ -117,105 +116,24 @@ func listed(words []string) []string {
 	return slices.DeleteFunc(all, func(word string) bool { return word == "" })
 }
 
-// input is a dependency: the run sees the target under the key.
-type input struct{ key, target string }
-
-// desugar reads a run's dependencies, also those between percent signs in its command, and gives those without a key the keys
-// b1, b2 and so on. Two percent signs are one of the command (codalab/lib/cli_util.py: desugar_command).
-func desugar(specs []string, line string) (inputs []input, plain string, err error) {
-	for _, spec := range specs {
-		if inputs, _, err = add(inputs, spec); err != nil {
-			return nil, "", err
-		}
-	}
-	var done strings.Builder
-	for {
-		before, rest, marked := strings.Cut(line, "%")
-		done.WriteString(before)
-		if !marked {
-			return inputs, done.String(), nil
-		}
-		if literal, ok := strings.CutPrefix(rest, "%"); ok {
-			done.WriteByte('%')
-			line = literal
-			continue
-		}
-		spec, after, closed := strings.Cut(rest, "%")
-		if !closed {
-			done.WriteString("%" + rest)
-			return inputs, done.String(), nil
-		}
-		var key string
-		if inputs, key, err = add(inputs, spec); err != nil {
-			return nil, "", err
-		}
-		done.WriteString(key)
-		line = after
-	}
-}
-
-// add adds a dependency, unless the list has it already, and returns its key.
-func add(list []input, spec string) (longer []input, key string, err error) {
-	key, target, keyed := strings.Cut(spec, ":")
-	if !keyed {
-		key, target = "", spec
-	}
-	bundle, subpath := splitTarget(target)
-	if clean := path.Clean(subpath); bundle == "" || clean == ".." || strings.HasPrefix(clean, "../") {
-		return nil, "", wrong("'%s' names no bundle, and no path in one. A percent sign of the command is written %%%%.", spec)
-	}
-	switch {
-	case key != "":
-	case keyed && subpath != "":
-		key = subpath
-	case keyed:
-		key = bundle
-		if _, name, elsewhere := strings.Cut(bundle, "//"); elsewhere {
-			key = name
-		}
-	default:
-		if i := slices.IndexFunc(list, func(other input) bool { return other.target == target }); i >= 0 {
-			return list, list[i].key, nil
-		}
-		key = "b" + strconv.Itoa(len(list)+1)
-	}
-	if i := slices.IndexFunc(list, func(other input) bool {
-		return strings.HasPrefix(key, other.key+"/") || strings.HasPrefix(other.key, key+"/")
-	}); i >= 0 {
-		return nil, "", wrong("A key cannot be an ancestor of another: %s %s", key, list[i].key)
-	}
-	if i := slices.IndexFunc(list, func(other input) bool { return other.key == key }); i >= 0 {
-		if list[i].target != target {
-			return nil, "", wrong("key %s exists with multiple values: %s and %s", key, list[i].target, target)
-		}
-		return list, key, nil
-	}
-	return append(list, input{key, target}), key, nil
-}
-
-// splitTarget splits [WORKSHEET//]BUNDLE[/SUBPATH] before the subpath (codalab/lib/cli_util.py: parse_target_spec).
-func splitTarget(target string) (bundle, subpath string) {
-	worksheet, rest, elsewhere := strings.Cut(target, "//")
-	if !elsewhere {
-		bundle, subpath, _ = strings.Cut(target, "/")
-		return bundle, subpath
-	}
-	name, subpath, _ := strings.Cut(rest, "/")
-	if name == "" {
-		return "", ""
-	}
-	return worksheet + "//" + name, subpath
-}
-
 // dependencies resolves a run's dependencies.
-func (s *session) dependencies(ctx context.Context, inputs []input) ([]codalab.Dependency, error) {
+func (s *session) dependencies(ctx context.Context, inputs []codalab.Input) ([]codalab.Dependency, error) {
 	if len(inputs) == 0 {
 		return nil, nil
 	}
 	deps, specs := make([]codalab.Dependency, len(inputs)), make([]string, len(inputs))
 	for i, in := range inputs {
-		specs[i], deps[i].ParentPath = splitTarget(in.target)
-		deps[i].ChildPath = in.key
+		t, err := codalab.ParseTarget(in.Target)
+		switch {
+		case err != nil:
+			return nil, wrong("%s", err)
+		case t.Instance != "":
+			return nil, wrong("A run's dependencies are on its own server: %s", in.Target)
+		case t.Worksheet != "":
+			t.Bundle = t.Worksheet + "//" + t.Bundle
+		}
+		specs[i] = t.Bundle
+		deps[i] = codalab.Dependency{ChildPath: in.Key, ParentPath: t.Subpath}
 	}
 	uuids, err := s.bundles(ctx, specs)
 	if err != nil {

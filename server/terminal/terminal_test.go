@@ -47,30 +47,6 @@ func TestOptionsAreReadAsByArgparse(t *testing.T) {
 	}
 }
 
-func TestDependenciesGetKeys(t *testing.T) {
-	t.Parallel()
-	for _, one := range []struct {
-		specs       []string
-		line, plain string
-		want        []input
-	}{
-		{[]string{":a.txt", "k:b/c", ":d/e", "w//f"}, "x", "x", []input{{"a.txt", "a.txt"}, {"k", "b/c"}, {"e", "d/e"}, {"b4", "w//f"}}},
-		{nil, "cat %a% %a% 50%%", "cat b1 b1 50%", []input{{"b1", "a"}}},
-		{[]string{":w//f"}, "100%", "100%", []input{{"f", "w//f"}}},
-	} {
-		got, plain, err := desugar(one.specs, one.line)
-		if diff := cmp.Diff(one.want, got, cmp.AllowUnexported(input{})); diff != "" || plain != one.plain || err != nil {
-			t.Errorf("%v %s: %q %v %s", one.specs, one.line, plain, err, diff)
-		}
-	}
-	if _, _, err := desugar([]string{"a:x", "a:y"}, "date"); err == nil {
-		t.Error("one key stands for two bundles")
-	}
-	if _, _, err := desugar([]string{"a:x", "a/b:y"}, "date"); err == nil {
-		t.Error("a key is below another")
-	}
-}
-
 func TestTagsOfThePageAreWords(t *testing.T) {
 	t.Parallel()
 	if diff := cmp.Diff([]string{"x", "y z", "plain", "it's"}, listed([]string{"'x','y z'", "", "plain", "it's"})); diff != "" {
