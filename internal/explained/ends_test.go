@@ -149,7 +149,7 @@ func ownEnds() map[string]end {
 		"exit status 3":                             {command: "echo 'cannot open data.csv' >&2; exit 3"},
 		"exit status 137":                           {command: "exit 137"},
 		"it kills itself":                           {command: "kill -9 $$"},
-		"a child is killed, not for its memory":     {command: "sleep 3000 & kill -9 $!; wait $!"},
+		"a child is killed, not for its memory":     {command: "sleep 600 & kill -9 $!; wait $!"},
 		"it needs too much memory":                  {command: "exec tail /dev/zero"},
 		"a child needs too much memory":             {command: "tail /dev/zero; exit 1"},
 		"a child needs too much memory, no failure": {command: "tail /dev/zero; echo survived"},

@@ -20,7 +20,7 @@ func TestBundlesWaitForALimitOfAQOSAndNeverFailForIt(t *testing.T) {
 	}, &said)
 	var bundles []string
 	for range 4 {
-		bundles = append(bundles, run(t, s, "few", "sleep 5"))
+		bundles = append(bundles, run(t, s, "few", "until test -e finish; do sleep 0.1; done"))
 	}
 	status := ""
 	testenv.Await(t, "a bundle waits for the limit", func() bool {
@@ -37,7 +37,7 @@ func TestBundlesWaitForALimitOfAQOSAndNeverFailForIt(t *testing.T) {
 		t.Errorf("config check --live says\n%s", out)
 	}
 	for _, bundle := range bundles {
-		ready(t, s, bundle)
+		testenv.Await(t, "it ends", func() bool { permit(t, s, bundle); return field(t, s, bundle, "state") == "ready" })
 	}
 	if log := s.Log(); strings.Contains(log, "QOSMaxSubmitJobPerUserLimit") {
 		t.Log("a job was refused, because other tests use the QOS as well")

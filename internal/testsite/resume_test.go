@@ -58,7 +58,7 @@ while ! test -e finish; do sleep 0.05; done
 echo $n $sum > result; echo done`, to)
 }
 
-// permit lets a counting run end, in whatever directory it runs.
+// permit lets a run end that waits for a file finish, in whatever directory it runs.
 func permit(t *testing.T, s *testsite.Site, bundle string) {
 	t.Helper()
 	dirs, err := filepath.Glob(filepath.Join(s.Shared, "runs", bundle, "*-*"))

@@ -206,11 +206,12 @@ func TestAdministratorSeesNamesAndComments(t *testing.T) {
 func TestResultsOfABridgeThatWasAwayAreDelivered(t *testing.T) {
 	t.Parallel()
 	s := own(t, testsite.Options{})
-	bundle := run(t, s, "cpu", "sleep 5; echo late")
+	bundle := run(t, s, "cpu", "until test -e finish; do sleep 0.1; done; echo late")
 	until(t, s, bundle, "state", "running")
 	if err := s.StopBridge(); err != nil {
 		t.Fatal(err)
 	}
+	permit(t, s, bundle)
 	testenv.Await(t, "the job has ended", func() bool {
 		return !strings.Contains(must(t, s, "squeue", "--me", "--noheader", "--format=%k"), bundle)
 	})
