@@ -22,9 +22,6 @@ import (
 //go:embed html/*.html
 var htmlFiles embed.FS
 
-//go:embed static
-var staticFiles embed.FS
-
 // Config has what Pages needs. All fields are required.
 type Config struct {
 	Log *slog.Logger
@@ -44,12 +41,13 @@ type Pages struct {
 	templates map[string]*template.Template
 	markup    markup
 	feed      *feed
+	static    digests
 }
 
 // New returns Pages. It panics if a template has a mistake.
 func New(c Config) *Pages {
-	p := &Pages{config: c, templates: map[string]*template.Template{}, markup: newMarkup(), feed: newFeed()}
-	base := template.Must(template.New("base.html").Funcs(functions()).ParseFS(htmlFiles, "html/base.html", "html/parts.html"))
+	p := &Pages{config: c, templates: map[string]*template.Template{}, markup: newMarkup(), feed: newFeed(), static: newDigests()}
+	base := template.Must(template.New("base.html").Funcs(functions()).Funcs(template.FuncMap{"static": p.static.address}).ParseFS(htmlFiles, "html/base.html", "html/parts.html"))
 	for _, name := range []string{"signin", "runs", "bundle", "files", "worksheet", "worksheets", "queues", "problem"} {
 		p.templates[name] = template.Must(template.Must(base.Clone()).ParseFS(htmlFiles, "html/"+name+".html"))
 	}
@@ -59,6 +57,7 @@ func New(c Config) *Pages {
 // Handle adds the pages to the routes of mux, which also serves the REST API.
 func (p *Pages) Handle(mux *http.ServeMux) {
 	p.api = mux
+	compress := compressing()
 	for pattern, serve := range map[string]func(*visit) error{
 		"GET /{$}":                            p.home,
 		"GET /signin":                         p.signInPage,
@@ -77,14 +76,13 @@ func (p *Pages) Handle(mux *http.ServeMux) {
 		"GET /worksheets/{uuid}/{$}":          p.worksheet,
 		"GET /queues":                         p.queues,
 	} {
-		mux.HandleFunc(pattern, p.visited(serve))
+		handler := p.visited(serve)
+		if !isStream(pattern) {
+			handler = compress(handler)
+		}
+		mux.HandleFunc(pattern, handler)
 	}
-	static := http.FileServerFS(staticFiles)
-	mux.HandleFunc("GET /static/", func(w http.ResponseWriter, r *http.Request) {
-		guard(w)
-		w.Header().Set("Cache-Control", "public, max-age=3600")
-		static.ServeHTTP(w, r)
-	})
+	mux.HandleFunc("GET /static/", compress(http.HandlerFunc(p.static.serve)))
 }
 
 // Stop ends all streams, so that the HTTP server can shut down. It is called once.
