@@ -3,11 +3,11 @@
 // One rule holds for all of them: if something is missing, the test is skipped with a reason. If the
 // environment variable CLTEST_REQUIRE, a comma-separated list, names it, the test fails instead. The names
 // are slurm, containers, fuse, researcher, postgres, mariadb, docker, moto, azure, oidc, packages,
-// kubernetes, promtool and site;
+// kubernetes, promtool, chromium and site;
 // containers includes fuse. Under -short everything counts as missing.
 //
 // scripts/setup, scripts/slurm-cluster, scripts/postgres, scripts/azure-tools, scripts/oidc-provider, scripts/kubernetes and scripts/site provide
-// everything but promtool, which Debian's package prometheus has.
+// everything but promtool, which Debian's package prometheus has, and chromium, which is Debian's.
 package testenv
 
 import (
@@ -45,6 +45,7 @@ const (
 	realSite   = "site"
 	kubernetes = "kubernetes"
 	promtool   = "promtool"
+	chromium   = "chromium"
 )
 
 // shared is the directory that the nodes of the cluster and all users see.

@@ -1,0 +1,60 @@
+package browsertest
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+// violation is one of axe's rules that a page breaks (axe-core, doc/API.md: Results Object).
+type violation struct {
+	ID, Help string
+	Nodes    []struct{ HTML, FailureSummary string }
+}
+
+// TestPagesPassAxe checks each kind of page by the rules of axe-core, whose axe.min.js CLTEST_AXE names, for example from
+// "npm pack axe-core".
+func TestPagesPassAxe(t *testing.T) {
+	t.Parallel()
+	path := os.Getenv("CLTEST_AXE")
+	if path == "" {
+		t.Skip("needs axe-core: CLTEST_AXE is not the path of an axe.min.js")
+	}
+	axe, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSite(t, "ann")
+	pages := newGallery(s, "ann").pages()
+	for _, on := range []screen{desk, phone} {
+		p := s.visit(on)
+		p.goTo("/signin")
+		p.passes(string(axe), "/signin", on)
+		p.signIn("ann")
+		for _, path := range pages {
+			p.goTo(path)
+			p.sees("Queues")
+			p.passes(string(axe), path, on)
+		}
+	}
+}
+
+// passes reports the rules that the page breaks, in the light and in the dark.
+func (p *person) passes(axe, path string, on screen) {
+	p.t.Helper()
+	p.do(chromedp.Evaluate(axe, nil))
+	for _, on := range []screen{on, on.inTheDark()} {
+		p.light(on)
+		var found []violation
+		p.do(chromedp.Evaluate(`axe.run(document, {resultTypes: ["violations"]}).then((r) => r.violations)`, &found,
+			func(e *runtime.EvaluateParams) *runtime.EvaluateParams { return e.WithAwaitPromise(true) }))
+		for _, v := range found {
+			for _, n := range v.Nodes {
+				p.t.Errorf("%s, %s: %s (%s): %s\n%s", path, on, v.Help, v.ID, n.HTML, strings.TrimSpace(n.FailureSummary))
+			}
+		}
+	}
+}

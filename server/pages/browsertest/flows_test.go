@@ -1,0 +1,250 @@
+package browsertest
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+)
+
+func TestWrongPasswordIsToldAndTheNameStays(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "ann")
+	p := s.visit(desk)
+	p.goTo("/")
+	p.types("input[name=name]", "ann")
+	p.types("input[name=password]", "wrong")
+	p.clicks("main//button|Sign in")
+	p.sees("password")
+	if name := evaluate[string](p, `document.querySelector("input[name=name]").value`); name != "ann" || !evaluate[bool](p, `!!document.querySelector("[role=alert]")`) {
+		t.Errorf("the name is %q now, on %s", name, p.shown())
+	}
+	p.types("input[name=password]", password)
+	p.clicks("main//button|Sign in")
+	p.sees("ann Sign out", "No bundle matches.")
+}
+
+// A person signs in, follows a run, looks at its files, kills another run, removes one, and signs out.
+func TestDayOfAResearcher(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "ann")
+	s.startWorker("ann")
+	p := s.visit(desk)
+	p.signIn("ann")
+	p.sees("No bundle matches.")
+
+	// The list follows what happens.
+	p.do(chromedp.Evaluate(`window.notReloaded = true`, nil))
+	go1, go2 := s.dir+"/go1", s.dir+"/go2"
+	uuid := s.cl("ann", "run", "echo first line; until [ -e "+go1+" ]; do sleep 0.1; done; echo second line; until [ -e "+go2+" ]; do sleep 0.1; done; printf 'a,b\\n1,2\\n' > table.csv; echo last line", "-n", "grows")
+	p.sees("grows", "running")
+	if !evaluate[bool](p, `window.notReloaded === true`) {
+		t.Error("the list was loaded again")
+	}
+
+	// The output of a run grows while one looks.
+	p.clicks("grows")
+	p.sees("A run of ann", "first line")
+	p.do(chromedp.Evaluate(`window.notReloaded = true`, nil))
+	s.write("go1", "")
+	p.sees("second line")
+	if !evaluate[bool](p, `window.notReloaded === true`) {
+		t.Error("the page was loaded again")
+	}
+	s.write("go2", "")
+	p.sees("ready", "last line", "table.csv")
+
+	// Its files can be browsed and fetched.
+	p.clicks("table.csv")
+	p.sees("Download")
+	if got := p.fetches("Download"); got != "a,b\n1,2\n" {
+		t.Errorf("the file has %q", got)
+	}
+
+	// A run is killed.
+	long := s.cl("ann", "run", "echo begun; sleep 3600", "-n", "long")
+	p.goTo("/bundles/" + long)
+	p.sees("begun")
+	p.clicks("Kill")
+	p.sees("1 bundle will be killed.", "killed")
+
+	// The list is searched, and a bundle is removed.
+	p.goTo("/runs")
+	p.types("input[name=q]", ".mine name=long")
+	p.clicks("Search")
+	p.sees("long", "killed")
+	if strings.Contains(p.shown(), "grows") {
+		t.Errorf("the search is no search: %s", p.shown())
+	}
+	p.do(chromedp.Click(`input[aria-label="Choose long"]`, chromedp.ByQuery))
+	p.clicks("Remove the chosen")
+	p.sees("1 bundle removed.", "No bundle matches.")
+	if left := s.cl("ann", "search", ".mine", "type=run", "--uuid-only"); left != uuid {
+		t.Errorf("there are %s", left)
+	}
+
+	p.clicks("Sign out")
+	p.sees("Password")
+	p.goTo("/bundles/" + uuid)
+	p.sees("Sign in to see this page, if you may see it.")
+}
+
+// A list stays as it is while somebody has chosen a bundle in it.
+func TestListWaitsForWhoChooses(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "ann")
+	p := s.visit(desk)
+	first := s.cl("ann", "run", "true", "-n", "first")
+	p.signIn("ann")
+	p.sees("first")
+	p.do(chromedp.Click(`input[aria-label="Choose first"]`, chromedp.ByQuery))
+	other := p.secondTab()
+	other.goTo("/runs")
+	other.sees("first")
+	s.cl("ann", "run", "true", "-n", "second")
+	other.sees("second")
+	if !evaluate[bool](p, `document.querySelector("input:checked")?.value === "`+first+`"`) {
+		t.Errorf("the choice is lost: %s", p.shown())
+	}
+	// What one tab does, the other one shows.
+	p.clicks("Remove the chosen")
+	p.sees("1 bundle removed.")
+	other.await("the other tab shows it", func() bool { return !strings.Contains(other.shown(), "first") })
+}
+
+// A worksheet that is public is there for everybody, and nothing else is.
+func TestReaderWithoutLogin(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "ann")
+	w := newGallery(s, "ann")
+	reader := s.visit(desk)
+	reader.goTo("/worksheets/" + w.worksheet)
+	reader.sees("Sign in to see this page, if you may see it.")
+	s.cl("ann", "wperm", w.worksheet, "public", "read")
+	s.cl("ann", "perm", w.data, "public", "read")
+	reader.goTo("/worksheets/" + w.worksheet)
+	reader.sees("Learning rates", "0.91", "May be read by public.")
+	reader.await("the picture is there", func() bool {
+		return evaluate[bool](reader, `[...document.images].every((i) => i.complete && i.naturalWidth > 0) && document.images.length > 0`)
+	})
+	reader.clicks("results")
+	reader.sees("A dataset of ann", "scores.csv")
+	if strings.Contains(reader.shown(), "Remove") {
+		t.Errorf("a reader is offered to remove: %s", reader.shown())
+	}
+	reader.goTo("/bundles/" + w.secret)
+	reader.sees("Sign in to see this page, if you may see it.")
+	// Whoever signs in comes back to the page.
+	reader.do(chromedp.Click(`main a[href^="/signin"]`, chromedp.ByQuery))
+	reader.types("input[name=name]", "ann")
+	reader.types("input[name=password]", password)
+	reader.clicks("main//button|Sign in")
+	reader.sees("secret", "A dataset of ann")
+}
+
+// Reading and forms work without scripts.
+func TestWithoutScripts(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "ann")
+	w := newGallery(s, "ann")
+	run := s.cl("ann", "run", "sleep 1", "-n", "waits")
+	p := s.visit(desk)
+	p.withoutScripts()
+	p.signIn("ann")
+	if evaluate[bool](p, `typeof htmx !== "undefined"`) {
+		t.Error("scripts run")
+	}
+	p.sees("waits")
+	p.clicks("waits")
+	p.sees("A run of ann", "cl run --like "+run)
+	p.clicks("Kill")
+	p.sees("1 bundle will be killed.")
+	p.goTo("/runs?q=.mine")
+	p.types("input[name=q]", "name=results")
+	p.clicks("Search")
+	p.sees("results")
+	p.do(chromedp.Click(`input[aria-label="Choose results"]`, chromedp.ByQuery))
+	p.goTo("/bundles/" + w.data)
+	p.clicks("scores.csv")
+	p.sees("rate accuracy", "0.91")
+	if got := p.fetches("Download"); !strings.HasPrefix(got, "rate,accuracy\n") {
+		t.Errorf("the file has %q", got)
+	}
+	p.goTo("/worksheets/" + w.worksheet)
+	p.sees("Learning rates", "0.91")
+	p.clicks("Sign out")
+	p.sees("Password")
+}
+
+// Who has only a keyboard reaches everything, and sees where the focus is.
+func TestKeyboardReachesEverything(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "ann")
+	w := newGallery(s, "ann")
+	p := s.visit(desk)
+	p.signIn("ann")
+	for _, path := range w.pages() {
+		p.goTo(path)
+		p.sees("Sign out")
+		p.walks(path)
+	}
+	p.goTo("/signin")
+	// The first key leads past the menu.
+	p.goTo("/runs")
+	p.presses("\t")
+	if text := evaluate[string](p, `document.activeElement.innerText`); text != "Skip to the contents" {
+		t.Errorf("the first key leads to %q", text)
+	}
+}
+
+// walks goes through a page with the key Tab.
+func (p *person) walks(path string) {
+	p.t.Helper()
+	const mark = `
+		window.seen = new Set();
+		window.unseen = () => [...document.querySelectorAll("a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex='0']")]
+			.filter((e) => e.checkVisibility() && !seen.has(e)).map((e) => e.outerHTML.slice(0, 120));
+		window.look = () => {
+			const e = document.activeElement;
+			if (seen.has(e)) return "";
+			seen.add(e);
+			const style = getComputedStyle(e);
+			return e !== document.body && (style.outlineStyle === "none" || parseFloat(style.outlineWidth) < 2) ? e.outerHTML.slice(0, 120) : "";
+		};
+		document.activeElement.blur();
+		unseen().length`
+	steps := evaluate[int](p, mark) + 9 // a part of a page that scrolls takes a step, too
+	for range steps {
+		p.presses("\t")
+		if bare := evaluate[string](p, `look()`); bare != "" {
+			p.t.Errorf("%s: nobody sees the focus on %s", path, bare)
+		}
+	}
+	if left := evaluate[[]string](p, `unseen()`); len(left) > 0 {
+		p.t.Errorf("%s: the keyboard does not reach %s", path, strings.Join(left, "\n"))
+	}
+}
+
+// Nothing of a page is wider than a phone, and text can be read in the dark.
+func TestPagesFitAPhoneAndTheDark(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "ann")
+	w := newGallery(s, "ann")
+	p := s.visit(phone.inTheDark())
+	check := func(path string) {
+		p.goTo(path)
+		p.sees("Queues")
+		if wide := evaluate[int](p, `document.documentElement.scrollWidth`); wide > phone.width {
+			t.Errorf("%s is %d wide: %v", path, wide, evaluate[[]string](p, `[...document.querySelectorAll("main *, header *")]
+				.filter((e) => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest(".wide, pre")).map((e) => e.outerHTML.slice(0, 120))`))
+		}
+		if back := evaluate[string](p, `getComputedStyle(document.body).backgroundColor`); !strings.HasPrefix(back, "rgb(1") {
+			t.Errorf("%s is not dark: %s", path, back)
+		}
+	}
+	check("/signin")
+	p.signIn("ann")
+	for _, path := range w.pages() {
+		check(path)
+	}
+}

@@ -1,0 +1,62 @@
+package browsertest
+
+import (
+	"bytes"
+	"image"
+	"image/color"
+	"image/png"
+	"strings"
+
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+)
+
+// gallery is a worksheet with an example of all that pages show.
+type gallery struct {
+	worksheet, data, secret, failed, waiting string
+}
+
+// newGallery makes one as a user, without a worker.
+func newGallery(s *site, user string) *gallery {
+	s.t.Helper()
+	g := &gallery{worksheet: s.home(user)}
+	s.write("results/scores.csv", "rate,accuracy\n0.1,0.87\n0.01,0.91\n0.001,0.78\n")
+	s.write("results/log.txt", "epoch 1\n"+strings.Repeat("a long line of a log ", 40)+"\n")
+	s.write("results/accuracy.tsv", "0\t0.5\n1\t0.7\n2\t0.85\n3\t0.91\n")
+	s.write("results/stats.yaml", "accuracy: 0.91\nseed: 7\n")
+	s.write("results/deep/er/file", "x")
+	s.write("results/curve.png", picture(s))
+	g.data = s.cl(user, "upload", "results")
+	g.secret = s.cl(user, "upload", s.write("secret", "nobody else reads this\n"))
+	g.waiting = s.cl(user, "run", "data:results", "python train.py --learning-rate 0.01 --with-a-very-long-name-of-an-option-that-goes-on "+strings.Repeat("--more ", 30), "-n", "a-run-with-a-rather-long-name-as-people-give-them-0123456789")
+	g.failed = s.cl(user, "run", "false", "-n", "fails")
+	results := "[dataset results]{" + g.data + "}"
+	s.cl(user, "wedit", g.worksheet, "--file", s.write("worksheet.txt", strings.Join([]string{
+		"# Learning rates", "A text with `code`, *emphasis* and a [link](https://example.org/).", "",
+		"% schema s", "% add name", "% add accuracy /stats.yaml:accuracy", "% add seed /stats.yaml:seed", "% display table s", results, "",
+		"% display image /curve.png", results, "", "% display contents /log.txt", results, "", "% display record s", results, "",
+		"% display graph /accuracy.tsv", results, "", "## All runs", "% search .mine type=run", "",
+	}, "\n")))
+	return g
+}
+
+// pages are the addresses of one page of each kind.
+func (g *gallery) pages() []string {
+	return []string{
+		"/runs", "/runs?q=.mine", "/runs?q=tag%3Dx", "/bundles/" + g.data, "/bundles/" + g.waiting, "/bundles/" + g.data + "/files/", "/bundles/" + g.data + "/files/scores.csv",
+		"/bundles/" + g.data + "/files/log.txt", "/bundles/" + g.data + "/files/curve.png", "/worksheets", "/worksheets/" + g.worksheet, "/queues", "/bundles/0x" + strings.Repeat("0", 32),
+	}
+}
+
+// picture is a PNG.
+func picture(s *site) string {
+	s.t.Helper()
+	img := image.NewGray(image.Rect(0, 0, 320, 120))
+	for x := range 320 {
+		for y := range 120 {
+			img.SetGray(x, y, color.Gray{Y: uint8((x * y) % 251)})
+		}
+	}
+	var out bytes.Buffer
+	testenv.Must(s.t, png.Encode(&out, img))
+	return out.String()
+}
