@@ -26,6 +26,9 @@ build := go build -buildvcs=$(vcs) -ldflags "-s -w"
 unit_test := go test -vet=off -short
 full_test := go test -vet=off $(if $(root),,-exec 'sudo --preserve-env')
 
+# The tests of web pages in a browser are a module of their own.
+browser := server/pages/browsertest
+
 # Go's cache has the results of tests that use nothing of the machine. A test that does reads this variable
 # (internal/testenv), and so it runs again.
 export CLTEST_RUN := $(shell date +%s%N)
@@ -50,7 +53,8 @@ check: $(tools) ## lint what has changed; run its unit tests and those of what d
 .PHONY: test
 test: cluster-up postgres-up install ## run all tests, on a real Slurm cluster and a real PostgreSQL
 	@timeout 60 scripts/oidc-provider up || echo "there is no provider of OpenID Connect: the tests of sign-ins by a browser are skipped"
-	@$(MAKE) --no-print-directory -j2 test-product test-nfs
+	@command -v chromium >/dev/null || echo "there is no Chromium (scripts/setup browser): the tests of web pages in a browser are skipped"
+	@$(MAKE) --no-print-directory -j2 test-product test-nfs test-browser
 
 # Debian's npm is 300 packages, and scripts/setup does not install it. Where the provider is, no test that needs it may be
 # skipped; where it is not, "make test" says so.
@@ -94,6 +98,17 @@ test-kubernetes: kubernetes-up ## run the tests that need Kubernetes on a real o
 test-nfs:
 	cd cache/nfstest && CLTEST_REQUIRE=fuse,researcher $(full_test) -timeout=15m ./...
 
+# CLTEST_AXE=/path/to/axe.min.js (npm pack axe-core) also checks the pages by the rules of axe-core.
+.PHONY: test-browser
+test-browser: ## play the web pages in Chromium (scripts/setup browser)
+	cd $(browser) && CLTEST_REQUIRE=$$(! command -v chromium >/dev/null || echo chromium) go test -vet=off -timeout=30m ./...
+
+# docs/server.md and docs/researchers.md show them.
+.PHONY: screenshots
+screenshots: ## make the pictures of web pages in docs/pages, in Chromium
+	mkdir -p docs/pages
+	cd $(browser) && CLTEST_REQUIRE=chromium go test -vet=off -count=1 -run Screenshots . -screenshots $(CURDIR)/docs/pages
+
 # The tests stop parts of the site, and start them again. The site stays.
 .PHONY: test-site
 test-site: site-up ## run the tests of a small real site, with a release that is built first; RUN=LateNode runs some
@@ -122,7 +137,7 @@ race: ## run the unit tests under the race detector (needs a C compiler)
 .PHONY: lint
 lint: $(tools) ## check layering, style and format
 	$(tools)/golangci-lint run --allow-serial-runners ./...
-	for module in cache/nfstest scripts/chart scripts/release scripts/lib/kubernetes; do \
+	for module in cache/nfstest $(browser) scripts/chart scripts/release scripts/lib/kubernetes; do \
 	(cd $$module && $(tools)/golangci-lint run --allow-serial-runners -c $(CURDIR)/.golangci.yml ./...) || exit; done
 	for os in darwin windows; do GOOS=$$os go build -o /dev/null ./cmd/cl || exit; done
 	@unformatted=$$($(tools)/gofumpt -l $$(git ls-files -co --exclude-standard '*.go')); \
@@ -155,6 +170,11 @@ day: cluster-up ## print a run on a busy cluster and an operator's day, with pac
 	@for version in v0.9.0 v0.9.1; do \
 	(cd scripts/release && go run . -source ../.. -out ../../dist/$$version -version $$version -platforms linux/amd64 >&2) || exit; done
 	@eval "$$(scripts/slurm-cluster env)"; $(if $(root),,sudo) env PATH="$$PATH" SLURM_CONF="$$SLURM_CONF" scripts/day dist/v0.9.0 dist/v0.9.1
+
+# First paints and bytes of web pages, on a slow phone's line as Lighthouse has it.
+.PHONY: bench-browser
+bench-browser: ## measure the web pages in Chromium
+	cd $(browser) && CLTEST_REQUIRE=chromium go test -vet=off -count=1 -timeout=30m -run Measure -v . -measure | grep -E '^(bench:|FAIL|ok|---)'
 
 .PHONY: bench
 bench: cluster-up install ## measure everything; ONLY=main measures one area

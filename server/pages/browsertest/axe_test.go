@@ -28,7 +28,7 @@ func TestPagesPassAxe(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newSite(t, "ann")
-	pages := newGallery(s, "ann").pages()
+	pages := newGallery(s).pages()
 	for _, on := range []screen{desk, phone} {
 		p := s.visit(on)
 		p.goTo("/signin")

@@ -25,7 +25,7 @@ import (
 // chromium is the browser of all tests of this process. The first test that needs it starts it.
 type chromium struct {
 	once sync.Once
-	ctx  context.Context //nolint:containedctx // the driver has the browser in it
+	ctx  context.Context
 	end  []context.CancelFunc
 	err  error
 }
@@ -91,7 +91,7 @@ type person struct {
 	site *site
 	// profile has the person's cookies.
 	profile cdp.BrowserContextID
-	ctx     context.Context //nolint:containedctx // the driver has the page in it
+	ctx     context.Context
 	mu      sync.Mutex
 	errors  []string
 	fetched chan string
@@ -234,7 +234,29 @@ func (p *person) clicks(text string) {
 	if !found {
 		kind, label = "*[self::a or self::button or self::summary]", text
 	}
-	p.do(chromedp.Click(fmt.Sprintf(`//%s[normalize-space()=%q]`, kind, label), chromedp.BySearch, chromedp.NodeVisible))
+	p.click(fmt.Sprintf(`//%s[normalize-space()=%q]`, kind, label))
+}
+
+// click clicks on what a selector, or an XPath, finds. If a stream redraws that meanwhile, it clicks on what is there then.
+func (p *person) click(selector string) {
+	p.t.Helper()
+	p.await("a click on "+selector, func() bool {
+		ctx, end := context.WithTimeout(p.ctx, testenv.WaitLimit)
+		defer end()
+		return chromedp.Run(ctx, chromedp.Click(selector, chromedp.BySearch, chromedp.NodeVisible)) == nil
+	})
+}
+
+// chooses ticks a bundle of a list.
+func (p *person) chooses(name string) {
+	p.t.Helper()
+	box := fmt.Sprintf(`input[aria-label="Choose %s"]`, name)
+	p.await(name+" is chosen", func() bool {
+		if !evaluate[bool](p, fmt.Sprintf(`!!document.querySelector(%q)?.checked`, box)) {
+			p.click(box)
+		}
+		return evaluate[bool](p, fmt.Sprintf(`!!document.querySelector(%q)?.checked`, box))
+	})
 }
 
 // signIn signs a user in.

@@ -76,7 +76,7 @@ func TestDayOfAResearcher(t *testing.T) {
 	if strings.Contains(p.shown(), "grows") {
 		t.Errorf("the search is no search: %s", p.shown())
 	}
-	p.do(chromedp.Click(`input[aria-label="Choose long"]`, chromedp.ByQuery))
+	p.chooses("long")
 	p.clicks("Remove the chosen")
 	p.sees("1 bundle removed.", "No bundle matches.")
 	if left := s.cl("ann", "search", ".mine", "type=run", "--uuid-only"); left != uuid {
@@ -97,7 +97,7 @@ func TestListWaitsForWhoChooses(t *testing.T) {
 	first := s.cl("ann", "run", "true", "-n", "first")
 	p.signIn("ann")
 	p.sees("first")
-	p.do(chromedp.Click(`input[aria-label="Choose first"]`, chromedp.ByQuery))
+	p.chooses("first")
 	other := p.secondTab()
 	other.goTo("/runs")
 	other.sees("first")
@@ -115,8 +115,8 @@ func TestListWaitsForWhoChooses(t *testing.T) {
 // A worksheet that is public is there for everybody, and nothing else is.
 func TestReaderWithoutLogin(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, "ann")
-	w := newGallery(s, "ann")
+	s := newSite(t, "ann", "ben")
+	w := newGallery(s)
 	reader := s.visit(desk)
 	reader.goTo("/worksheets/" + w.worksheet)
 	reader.sees("Sign in to see this page, if you may see it.")
@@ -134,8 +134,12 @@ func TestReaderWithoutLogin(t *testing.T) {
 	}
 	reader.goTo("/bundles/" + w.secret)
 	reader.sees("Sign in to see this page, if you may see it.")
+	colleague := s.visit(desk)
+	colleague.signIn("ben")
+	colleague.goTo("/bundles/" + w.secret)
+	colleague.sees("Not Found")
 	// Whoever signs in comes back to the page.
-	reader.do(chromedp.Click(`main a[href^="/signin"]`, chromedp.ByQuery))
+	reader.click(`main a[href^="/signin"]`)
 	reader.types("input[name=name]", "ann")
 	reader.types("input[name=password]", password)
 	reader.clicks("main//button|Sign in")
@@ -146,7 +150,7 @@ func TestReaderWithoutLogin(t *testing.T) {
 func TestWithoutScripts(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "ann")
-	w := newGallery(s, "ann")
+	w := newGallery(s)
 	run := s.cl("ann", "run", "sleep 1", "-n", "waits")
 	p := s.visit(desk)
 	p.withoutScripts()
@@ -163,7 +167,7 @@ func TestWithoutScripts(t *testing.T) {
 	p.types("input[name=q]", "name=results")
 	p.clicks("Search")
 	p.sees("results")
-	p.do(chromedp.Click(`input[aria-label="Choose results"]`, chromedp.ByQuery))
+	p.chooses("results")
 	p.goTo("/bundles/" + w.data)
 	p.clicks("scores.csv")
 	p.sees("rate accuracy", "0.91")
@@ -180,7 +184,7 @@ func TestWithoutScripts(t *testing.T) {
 func TestKeyboardReachesEverything(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "ann")
-	w := newGallery(s, "ann")
+	w := newGallery(s)
 	p := s.visit(desk)
 	p.signIn("ann")
 	for _, path := range w.pages() {
@@ -229,7 +233,7 @@ func (p *person) walks(path string) {
 func TestPagesFitAPhoneAndTheDark(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "ann")
-	w := newGallery(s, "ann")
+	w := newGallery(s)
 	p := s.visit(phone.inTheDark())
 	check := func(path string) {
 		p.goTo(path)

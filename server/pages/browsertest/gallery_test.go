@@ -15,12 +15,14 @@ type gallery struct {
 	worksheet, data, secret, failed, waiting string
 }
 
-// newGallery makes one as a user, without a worker.
-func newGallery(s *site, user string) *gallery {
+// newGallery makes one of ann, without a worker.
+func newGallery(s *site) *gallery {
 	s.t.Helper()
+	const user = "ann"
 	g := &gallery{worksheet: s.home(user)}
 	s.write("results/scores.csv", "rate,accuracy\n0.1,0.87\n0.01,0.91\n0.001,0.78\n")
 	s.write("results/log.txt", "epoch 1\n"+strings.Repeat("a long line of a log ", 40)+"\n")
+	s.write("results/log.jsonl", `{"step": 1, "loss": 0.9}`+"\n"+`{"step": 2, "loss": 0.5}`+"\n")
 	s.write("results/accuracy.tsv", "0\t0.5\n1\t0.7\n2\t0.85\n3\t0.91\n")
 	s.write("results/stats.yaml", "accuracy: 0.91\nseed: 7\n")
 	s.write("results/deep/er/file", "x")
@@ -42,7 +44,7 @@ func newGallery(s *site, user string) *gallery {
 // pages are the addresses of one page of each kind.
 func (g *gallery) pages() []string {
 	return []string{
-		"/runs", "/runs?q=.mine", "/runs?q=tag%3Dx", "/bundles/" + g.data, "/bundles/" + g.waiting, "/bundles/" + g.data + "/files/", "/bundles/" + g.data + "/files/scores.csv",
+		"/runs", "/runs?q=.mine", "/runs?q=tag%3Dx", "/bundles/" + g.data, "/bundles/" + g.waiting, "/bundles/" + g.data + "/files/", "/bundles/" + g.data + "/files/scores.csv", "/bundles/" + g.data + "/files/log.jsonl",
 		"/bundles/" + g.data + "/files/log.txt", "/bundles/" + g.data + "/files/curve.png", "/worksheets", "/worksheets/" + g.worksheet, "/queues", "/bundles/0x" + strings.Repeat("0", 32),
 	}
 }

@@ -3,7 +3,6 @@ package browsertest
 import (
 	"flag"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -22,7 +21,7 @@ const (
 	bytesASecond = 1.6e6 / 8
 )
 
-// TestMeasure prints figures as scripts/bench does (make bench ONLY=browser): the time until a page is seen first, and its requests and bytes,
+// TestMeasure prints figures as scripts/bench does (make bench-browser): the time until a page is seen first, and its requests and bytes,
 // each with empty caches.
 func TestMeasure(t *testing.T) { //nolint:paralleltest // others would slow it
 	if !*measure {
@@ -70,7 +69,7 @@ func figure(name string, values []float64, unit string, bar float64) {
 	if bar > 0 && value > bar {
 		verdict = "short"
 	}
-	fmt.Fprintf(os.Stdout, "bench: %s %.0f %s ratio=- against=- bar=%s %s\n", name, value, unit, limit, verdict)
+	fmt.Printf("bench: %s %.0f %s ratio=- against=- bar=%s %s\n", name, value, unit, limit, verdict)
 }
 
 // load is what a page takes.
