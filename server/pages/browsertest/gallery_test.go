@@ -45,7 +45,8 @@ func newGallery(s *site) *gallery {
 func (g *gallery) pages() []string {
 	return []string{
 		"/runs", "/runs?q=.mine", "/runs?q=tag%3Dx", "/bundles/" + g.data, "/bundles/" + g.waiting, "/bundles/" + g.data + "/files/", "/bundles/" + g.data + "/files/scores.csv", "/bundles/" + g.data + "/files/log.jsonl",
-		"/bundles/" + g.data + "/files/log.txt", "/bundles/" + g.data + "/files/curve.png", "/worksheets", "/worksheets/" + g.worksheet, "/queues", "/bundles/0x" + strings.Repeat("0", 32),
+		"/bundles/" + g.data + "/files/log.txt", "/bundles/" + g.data + "/files/curve.png", "/worksheets", "/worksheets/" + g.worksheet, "/worksheets/" + g.worksheet + "/edit",
+		"/worksheets/" + g.worksheet + "/settings", "/queues", "/bundles/0x" + strings.Repeat("0", 32),
 	}
 }
 

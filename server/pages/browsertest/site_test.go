@@ -96,6 +96,12 @@ func (s *site) home(user string) string {
 	return regexp.MustCompile(`0x[0-9a-f]{32}`).FindString(s.cl(user, "work"))
 }
 
+// worksheet is the uuid of a user's worksheet.
+func (s *site) worksheet(user, name string) string {
+	s.t.Helper()
+	return s.cl(user, "wsearch", "name="+name, "--uuid-only")
+}
+
 // write writes a file for cl to upload, and returns its name.
 func (s *site) write(name, text string) string {
 	s.t.Helper()
