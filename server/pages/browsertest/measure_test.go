@@ -91,9 +91,9 @@ func (p *person) loadSlowly(path string) load {
 			if !contents[e.RequestID] {
 				v.requests++
 			}
-		case *network.EventDataReceived:
+		case *network.EventLoadingFinished:
 			if !contents[e.RequestID] {
-				v.bytes += float64(e.EncodedDataLength)
+				v.bytes += e.EncodedDataLength
 			}
 		}
 	})
