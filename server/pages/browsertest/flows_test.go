@@ -138,6 +138,8 @@ func TestReaderWithoutLogin(t *testing.T) {
 	colleague.signIn("ben")
 	colleague.goTo("/bundles/" + w.secret)
 	colleague.sees("Not Found")
+	colleague.goTo("/worksheets/" + s.home("ben"))
+	colleague.sees("home-ben")
 	// Whoever signs in comes back to the page.
 	reader.click(`main a[href^="/signin"]`)
 	reader.types("input[name=name]", "ann")
