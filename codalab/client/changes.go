@@ -130,6 +130,16 @@ func (v *exactValue) UnmarshalJSON(data []byte) (err error) {
 // (codalab/rest/interpret.py: fetch_interpreted_worksheet).
 type Interpretation struct {
 	Blocks []Block `json:"blocks"`
+	// Next and Mistakes are those of a part: the number of the item behind it, nil if it is the last one, and the mistakes
+	// in the lines of a preview.
+	Next     *int          `json:"next"`
+	Mistakes []LineMistake `json:"mistakes"`
+}
+
+// LineMistake is a mistake in a line of a worksheet. The first line is 1.
+type LineMistake struct {
+	Line    int    `json:"line"`
+	Message string `json:"message"`
 }
 
 // Block is a part of an interpreted worksheet. Mode determines the fields that are set
@@ -180,6 +190,23 @@ type Trajectory struct {
 func (c *Client) InterpretWorksheet(ctx context.Context, uuid string) (Interpretation, error) {
 	var answer Interpretation
 	err := c.do(ctx, call{method: http.MethodGet, path: path("interpret", "worksheet", uuid), within: relayWithin}, &answer)
+	return answer, err
+}
+
+// InterpretPart returns the blocks of some items of a worksheet, from the item with the number first on, as a page needs them.
+// Only cl-server has parts.
+func (c *Client) InterpretPart(ctx context.Context, uuid string, first, items int) (Interpretation, error) {
+	var answer Interpretation
+	query := url.Values{"first": {itoa(first)}, "items": {itoa(items)}}
+	err := c.do(ctx, call{method: http.MethodGet, path: path("interpret", "worksheet", uuid), query: query, within: relayWithin}, &answer)
+	return answer, err
+}
+
+// PreviewLines returns the first part of a worksheet as it would be with other lines. Only cl-server has previews.
+func (c *Client) PreviewLines(ctx context.Context, uuid, lines string, items int) (Interpretation, error) {
+	var answer Interpretation
+	query := url.Values{"items": {itoa(items)}}
+	err := c.do(ctx, call{method: http.MethodPost, path: path("interpret", "worksheet", uuid), query: query, within: relayWithin, text: lines}, &answer)
 	return answer, err
 }
 

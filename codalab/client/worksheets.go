@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -130,6 +131,29 @@ func (c *Client) RemoveItems(ctx context.Context, worksheet string, ids []string
 func (c *Client) SetWorksheetLines(ctx context.Context, uuid string, lines []string) error {
 	return c.do(ctx, call{
 		method: http.MethodPost, path: path("worksheets", uuid, "raw"), within: relayWithin, text: strings.Join(lines, "\n"),
+	}, nil)
+}
+
+// WorksheetLines returns a worksheet in the form that people edit, and its tag for ReplaceWorksheetLines. Only cl-server has it.
+func (c *Client) WorksheetLines(ctx context.Context, uuid string) (lines, tag string, err error) {
+	in := call{method: http.MethodGet, path: path("worksheets", uuid, "raw"), within: relayWithin}
+	resp, err := c.open(ctx, in)
+	if err != nil {
+		return "", "", err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, answerLimit))
+	if err != nil {
+		return "", "", c.unanswered(in, err)
+	}
+	return string(text), resp.Header.Get("ETag"), nil
+}
+
+// ReplaceWorksheetLines is SetWorksheetLines for somebody who has read the worksheet: the server refuses with
+// http.StatusPreconditionFailed if it has another tag now.
+func (c *Client) ReplaceWorksheetLines(ctx context.Context, uuid, lines, tag string) error {
+	return c.do(ctx, call{
+		method: http.MethodPut, path: path("worksheets", uuid, "raw"), within: relayWithin, text: lines, header: map[string]string{"If-Match": tag},
 	}, nil)
 }
 

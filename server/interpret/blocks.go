@@ -218,6 +218,17 @@ type bundleInfo struct {
 
 // MarshalJSON writes the bundle's attributes and its place.
 func (i bundleInfo) MarshalJSON() ([]byte, error) {
+	if i.brief {
+		brief := struct {
+			UUID  string        `json:"uuid"`
+			Type  string        `json:"bundle_type,omitempty"`
+			State codalab.State `json:"state,omitempty"`
+		}{UUID: i.uuid}
+		if i.bundle != nil {
+			brief.Type, brief.State = i.bundle.Type, i.bundle.State
+		}
+		return encode(brief)
+	}
 	if i.bundle == nil {
 		missing := map[string]any{"uuid": i.uuid, "sort_key": i.sortKey}
 		if i.id != nil {

@@ -54,6 +54,10 @@ type builder struct {
 	// shown is the approximate number of bytes of the blocks in the answer.
 	shown int64
 	posts posts
+	// page is set for the blocks of a page (Interpreter.Part). Items before the one with the number from leave no blocks; left
+	// is the number of items of the worksheet that are not among the items to build.
+	page       bool
+	from, left int
 	// stopped returns an error once the answer is no longer wanted.
 	stopped func() error
 }
@@ -73,6 +77,9 @@ func (b *builder) resetDisplay() { b.display = []string{"table", defaultSchema} 
 // build makes the blocks of all items. An error in an item becomes a block.
 func (b *builder) build(items []item) {
 	for i, it := range items {
+		if i == b.from {
+			b.blocks = nil
+		}
 		blank := true
 		err := b.prepare(it)
 		if err == nil {
@@ -86,12 +93,15 @@ func (b *builder) build(items []item) {
 			continue
 		}
 		b.current, b.bundles, b.sheets = nil, nil, nil
-		text := fmt.Sprintf("Unexpected error while parsing line %d", i+1)
+		text := fmt.Sprintf("Unexpected error while parsing line %d", i+1+b.left)
 		if mistake, ok := errors.AsType[*UsageError](err); ok {
-			text = fmt.Sprintf("Error in source line %d: %s", i+1, mistake.Message)
+			text = fmt.Sprintf("Error in source line %d: %s", i+1+b.left, mistake.Message)
 		}
 		b.append(newError(text))
 		b.show()
+	}
+	if b.from > 0 && b.from >= len(items) {
+		b.blocks = nil
 	}
 }
 
@@ -142,7 +152,7 @@ func (b *builder) add(index int, it item) (blank bool, err error) {
 			b.firstBundle = index
 		}
 		b.showAt(len(b.blocks), len(b.bundles))
-		e := entry{uuid: it.BundleUUID, id: it.ID, sortKey: it.SortKey, bundle: it.bundle}
+		e := entry{uuid: it.BundleUUID, id: it.ID, sortKey: it.SortKey, bundle: it.bundle, brief: b.page}
 		b.bundles = append(b.bundles, e)
 		return true, b.countBytes(e.size())
 	case codalab.ItemWorksheet:

@@ -42,7 +42,7 @@ func ParseForm(lines []string, resolve Resolver) ([]Item, error) {
 	items := make([]Item, 0, len(lines))
 	for i, line := range lines {
 		item, err := parseLine(line, resolve)
-		if errors.Is(err, codalab.ErrQuotation) || errors.Is(err, codalab.ErrEscape) {
+		if badWords(err) {
 			return nil, &UsageError{fmt.Sprintf("Error in source line %d: %s", i+1, err)}
 		}
 		if err != nil {
@@ -51,6 +51,42 @@ func ParseForm(lines []string, resolve Resolver) ([]Item, error) {
 		items = append(items, item)
 	}
 	return items, nil
+}
+
+// CheckForm is ParseForm for somebody who still writes: a line with a mistake becomes markup, and is among the mistakes. A
+// Resolver's *UsageError is a mistake, too.
+func CheckForm(lines []string, resolve Resolver) (items []Item, mistakes []Mistake, err error) {
+	worksheet := resolve.Worksheet
+	for i, line := range lines {
+		mistake := func(text string) { mistakes = append(mistakes, Mistake{i + 1, text}) }
+		resolve.Worksheet = func(spec string) (string, error) {
+			uuid, err := worksheet(spec)
+			if refused, ok := errors.AsType[*UsageError](err); ok {
+				mistake(refused.Message)
+			}
+			return uuid, err
+		}
+		item, err := parseLine(line, resolve)
+		refused, isRefused := errors.AsType[*UsageError](err)
+		switch {
+		case isRefused:
+			mistake(refused.Message)
+		case badWords(err):
+			mistake(err.Error())
+		case err != nil:
+			return nil, nil, err
+		}
+		if err != nil {
+			item = Item{Type: codalab.ItemMarkup, Value: line}
+		}
+		items = append(items, item)
+	}
+	return items, mistakes, nil
+}
+
+// badWords reports whether err tells of a directive that cannot be split into words.
+func badWords(err error) bool {
+	return errors.Is(err, codalab.ErrQuotation) || errors.Is(err, codalab.ErrEscape)
 }
 
 func parseLine(line string, resolve Resolver) (Item, error) {

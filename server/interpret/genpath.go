@@ -15,6 +15,8 @@ type entry struct {
 	bundle *Bundle
 	// invalid gives a bundle that does not exist a name, which the web page needs in tables.
 	invalid bool
+	// brief leaves all out of the bundle in an answer but its uuid, type and state.
+	brief bool
 }
 
 // size is the approximate number of bytes of the bundle in an answer.

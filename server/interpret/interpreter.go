@@ -55,6 +55,8 @@ type Options struct {
 	Directive string
 	// BundleUUIDs (bundle_uuid=), if any, are bundles; only their blocks are returned.
 	BundleUUIDs []string
+
+	withoutImages bool
 }
 
 // answer is the answer of GET /interpret/worksheet.
@@ -70,6 +72,61 @@ type answer struct {
 	Blocks           []block           `json:"blocks"`
 	RawToBlock       []*blockRow       `json:"raw_to_block"`
 	BlockToRaw       map[string]int    `json:"block_to_raw"`
+}
+
+// Mistake is a mistake in a line that a person has written. The first line is 1.
+type Mistake struct {
+	Line    int    `json:"line"`
+	Message string `json:"message"`
+}
+
+// Part is a part of a worksheet for a page.
+type Part struct {
+	UUID   string  `json:"uuid"`
+	Blocks []block `json:"blocks"`
+	// Next is the number of the item behind the part; nil if the part is the last one.
+	Next *int `json:"next"`
+	// Mistakes are those in the lines from which the items come.
+	Mistakes []Mistake `json:"mistakes,omitempty"`
+}
+
+// Part returns the blocks of a worksheet's items from the one with the number first on, as a page shows them: of a bundle it
+// has the uuid, the type and the state, and of an image no data. Schemas and the display directive above these items are in
+// force. Next and Mistakes are not set. Its errors are those of Worksheet.
+func (in Interpreter) Part(ctx context.Context, w Worksheet, first int) (Part, error) {
+	above := w.above(first)
+	w.Items = w.Items[first:]
+	items, _, err := in.expand(ctx, w, Options{})
+	if err != nil {
+		return Part{}, err
+	}
+	b := newBuilder(ctx)
+	b.page, b.from, b.left = true, len(above), first-len(above)
+	b.build(append(above, items...))
+	if err := ctx.Err(); err != nil {
+		return Part{}, err
+	}
+	if err := in.resolve(ctx, b.blocks, Options{withoutImages: true}); err != nil {
+		return Part{}, err
+	}
+	return Part{UUID: w.UUID, Blocks: list(b.blocks)}, nil
+}
+
+// above returns the items above the one with this number, as far as they matter for those below: directives, and a blank
+// line for what ends the effect of a display directive.
+func (w Worksheet) above(first int) []item {
+	var items []item
+	for _, stored := range w.Items[:first] {
+		it := w.item(stored)
+		switch {
+		case stored.Type == codalab.ItemBundle, it.command() == "search":
+		case stored.Type == codalab.ItemDirective && it.command() != "wsearch":
+			items = append(items, it)
+		default:
+			items = append(items, markup(""))
+		}
+	}
+	return items
 }
 
 // update is the answer to a question for some bundles.
@@ -100,7 +157,7 @@ func (in Interpreter) Worksheet(ctx context.Context, w Worksheet, o Options) (an
 	if len(o.BundleUUIDs) > 0 {
 		keepBundles(blocks, o.BundleUUIDs)
 	}
-	if err := in.resolve(ctx, blocks, o.Brief); err != nil {
+	if err := in.resolve(ctx, blocks, o); err != nil {
 		return nil, err
 	}
 	if len(o.BundleUUIDs) > 0 {

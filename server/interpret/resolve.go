@@ -10,15 +10,15 @@ import (
 )
 
 // resolve reads the files of blocks (codalab/rest/interpret.py: resolve_interpreted_blocks). A block
-// whose files cannot be read becomes markup with the reason. With brief set, resolve leaves tables
+// whose files cannot be read becomes markup with the reason. For a brief answer resolve leaves tables
 // unchanged.
-func (in Interpreter) resolve(ctx context.Context, blocks []block, brief bool) error {
+func (in Interpreter) resolve(ctx context.Context, blocks []block, o Options) error {
 	f := in.files()
 	for i, b := range blocks {
 		if b == nil {
 			continue
 		}
-		err := f.resolve(ctx, b, brief)
+		err := f.resolve(ctx, b, o)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -38,13 +38,16 @@ func (in Interpreter) resolve(ctx context.Context, blocks []block, brief bool) e
 	return nil
 }
 
-func (f *files) resolve(ctx context.Context, b block, brief bool) error {
+func (f *files) resolve(ctx context.Context, b block, o Options) error {
 	switch b := b.(type) {
 	case *tableBlock:
-		return f.resolveTable(ctx, b, brief)
+		return f.resolveTable(ctx, b, o.Brief)
 	case *contentsBlock:
 		return f.resolveContents(ctx, b)
 	case *imageBlock:
+		if o.withoutImages {
+			return nil
+		}
 		return f.resolveImage(ctx, b)
 	case *graphBlock:
 		return f.resolveGraph(ctx, b)

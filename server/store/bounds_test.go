@@ -88,3 +88,27 @@ func TestItemsOfAWorksheetAreBounded(t *testing.T) {
 		must(t, add(1, nil))
 	})
 }
+
+// Of two edits of what both have read, the second is refused; one that changes nothing is none.
+func TestEditOfOtherItemsThanThoseReadIsRefused(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, at place) {
+		s, ctx := open(t, at), t.Context()
+		must(t, s.AddWorksheets(ctx, store.DefaultNone, store.Worksheet{UUID: "w", Name: "w", OwnerID: "0xme"}))
+		text := func(value string) []store.Item { return []store.Item{{Type: codalab.ItemMarkup, Value: value}} }
+		read, now := store.ItemsTag(nil), store.Time{Time: time.Unix(1e9, 0)}
+		must(t, s.EditItems(ctx, "w", read, text("a"), now))
+		must(t, s.EditItems(ctx, "w", read, text("a"), now)) // is there already
+		if err := s.EditItems(ctx, "w", read, text("b"), now); !errors.Is(err, store.ErrChanged) {
+			t.Errorf("the second edit: %v", err)
+		}
+		must(t, s.EditItems(ctx, "w", store.ItemsTag(text("a")), text("b"), now))
+		if items, err := s.Items(ctx, "w"); err != nil || len(items) != 1 || items[0].Value != "b" {
+			t.Errorf("the items are %v, %v", items, err)
+		}
+		other := "a"
+		if one, two := store.ItemsTag(text("a")), store.ItemsTag([]store.Item{{Type: codalab.ItemMarkup, BundleUUID: &other}}); one == two {
+			t.Error("different items have one tag")
+		}
+	})
+}

@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -40,9 +42,21 @@ func (n *itemIDs) next(now Time) int64 {
 
 // Items returns a worksheet's items in their order.
 func (s *Store) Items(ctx context.Context, worksheetUUID string) ([]Item, error) {
+	return getItems(ctx, s.db, worksheetUUID)
+}
+
+func getItems(ctx context.Context, q queryer, worksheetUUID string) ([]Item, error) {
+	var items []Item
+	err := q.SelectContext(ctx, &items, q.Rebind(`
+		SELECT * FROM worksheet_items WHERE worksheet_uuid = ? ORDER BY sort_key, id`), worksheetUUID)
+	return items, rowError(err, "list items of worksheet "+worksheetUUID)
+}
+
+// FirstItems returns the first items of a worksheet, at most so many.
+func (s *Store) FirstItems(ctx context.Context, worksheetUUID string, most int) ([]Item, error) {
 	var items []Item
 	err := s.db.SelectContext(ctx, &items, s.db.Rebind(`
-		SELECT * FROM worksheet_items WHERE worksheet_uuid = ? ORDER BY sort_key, id`), worksheetUUID)
+		SELECT * FROM worksheet_items WHERE worksheet_uuid = ? ORDER BY sort_key, id LIMIT ?`), worksheetUUID, most)
 	return items, rowError(err, "list items of worksheet "+worksheetUUID)
 }
 
@@ -96,20 +110,62 @@ func removeItems(ctx context.Context, tx *sqlx.Tx, query string, args ...any) (i
 	return result.RowsAffected() //nolint:wrapcheck // the same
 }
 
-// ReplaceItems replaces all items of a worksheet. It fails as AddItems does.
+// ReplaceItems replaces all items of a worksheet. Its errors are those of AddItems.
 func (s *Store) ReplaceItems(ctx context.Context, worksheetUUID string, items []Item, now Time) error {
-	var edited Event
-	err := s.db.InTx(ctx, func(tx *sqlx.Tx) (err error) {
-		if edited, err = itemsEvent(ctx, tx, codalab.ActionEdited, worksheetUUID, items); err != nil {
+	return s.EditItems(ctx, worksheetUUID, "", items, now)
+}
+
+// EditItems is ReplaceItems for somebody who has read the worksheet: it fails with ErrChanged if the worksheet has other items
+// than those of which ItemsTag was tag. The empty tag is that of any items. If the worksheet has the new items already,
+// EditItems changes nothing.
+func (s *Store) EditItems(ctx context.Context, worksheetUUID, tag string, items []Item, now Time) error {
+	var edited []Event
+	err := s.db.InTx(ctx, func(tx *sqlx.Tx) error {
+		edited = nil
+		if tag != "" {
+			// It locks the row, so that no other transaction changes the items between the check and the end.
+			if _, err := tx.ExecContext(ctx, tx.Rebind(`UPDATE worksheets SET modified = modified WHERE uuid = ?`), worksheetUUID); err != nil {
+				return fmt.Errorf("lock worksheet %s: %w", worksheetUUID, err)
+			}
+			present, err := getItems(ctx, tx, worksheetUUID)
+			if err != nil {
+				return err
+			}
+			switch ItemsTag(present) {
+			case ItemsTag(items):
+				return nil
+			case tag:
+			default:
+				return fmt.Errorf("worksheet %s: %w", worksheetUUID, ErrChanged)
+			}
+		}
+		event, err := itemsEvent(ctx, tx, codalab.ActionEdited, worksheetUUID, items)
+		if err != nil {
 			return err
 		}
+		edited = []Event{event}
 		removed, err := removeItems(ctx, tx, `DELETE FROM worksheet_items WHERE worksheet_uuid = ?`, worksheetUUID)
 		if err != nil {
 			return fmt.Errorf("replace items of worksheet %s: %w", worksheetUUID, err)
 		}
 		return s.addItems(ctx, tx, worksheetUUID, items, nil, removed, now)
 	})
-	return noteUnless(ctx, err, edited)
+	return noteUnless(ctx, err, edited...)
+}
+
+// ItemsTag is a digest of the contents of items, in their order.
+func ItemsTag(items []Item) string {
+	sum := sha256.New()
+	text := func(s *string) string {
+		if s == nil {
+			return ""
+		}
+		return *s
+	}
+	for _, item := range items {
+		_, _ = fmt.Fprintf(sum, "%q %q %q %q\n", item.Type, text(item.BundleUUID), text(item.Subworksheet), item.Value) // never fails
+	}
+	return hex.EncodeToString(sum.Sum(nil))
 }
 
 // Place is the position of a new bundle on a worksheet: the end, unless After or Behind are set.

@@ -60,6 +60,8 @@ var (
 	ErrTooMany = errors.New("too many")
 	// ErrFullWorksheet means that a worksheet has MostItems.
 	ErrFullWorksheet = errors.New("the worksheet is full")
+	// ErrChanged means that something is no longer as its editor has read it.
+	ErrChanged = errors.New("it has changed meanwhile")
 	// ErrLocked means that another server uses the data directory or the database.
 	ErrLocked = errors.New("another cl-server is using it")
 	// ErrWrongDatabase means that the data directory and the database do not belong together.

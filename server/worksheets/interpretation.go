@@ -9,10 +9,8 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
-	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/server/access"
 	"github.com/cl-slurm/cl-slurm/server/contents"
 	"github.com/cl-slurm/cl-slurm/server/interpret"
 	"github.com/cl-slurm/cl-slurm/server/rest"
@@ -22,13 +20,15 @@ import (
 
 func (s *Worksheets) interpretRoutes() []rest.Route {
 	return []rest.Route{
-		{Pattern: "GET /interpret/worksheet/{uuid}", Serve: s.interpretWorksheet, Public: true, Differs: "a mistake in one item becomes a block that tells of it; regular expressions are RE2; files, tables and searches are bounded"},
+		{Pattern: "GET /interpret/worksheet/{uuid}", Serve: s.interpretWorksheet, Public: true, Differs: "a mistake in one item becomes a block that tells of it; regular expressions are RE2; files, tables and searches are bounded; with items=N there are only the blocks of N items, from the one with the number first on, with bundles' uuids, types and states alone, and next is the number of the item behind them"},
+		{Pattern: "POST /interpret/worksheet/{uuid}", Serve: search.Bounded(s.previewLines), Differs: "only this server has it: the first blocks of lines that would be the worksheet's items, as with items=N, and the mistakes in them; it saves nothing"},
 		{Pattern: "POST /interpret/genpath-table-contents", Serve: s.interpretTable, Public: true, Differs: "bounded, as above"},
 		{Pattern: "POST /interpret/search", Serve: search.Bounded(s.interpretSearch), Public: true, Differs: "searches as those of GET /bundles; bounded, as above"},
 		{Pattern: "POST /interpret/wsearch", Serve: search.Bounded(s.interpretWorksheetSearch), Public: true, Differs: "searches as those of GET /worksheets; bounded, as above; the answer has no permissions"},
 		{Pattern: "POST /interpret/file-genpaths", Serve: s.interpretFiles, Public: true, Differs: "bounded, as above"},
-		{Pattern: "POST /worksheets/{uuid}/raw", Serve: s.setLines},
-		{Pattern: "PUT /worksheets/{uuid}/raw", Serve: s.setLines},
+		{Pattern: "GET /worksheets/{uuid}/raw", Serve: s.lines, Public: true, Differs: "only this server has it: the worksheet as lines, with an ETag"},
+		{Pattern: "POST /worksheets/{uuid}/raw", Serve: s.setLines, Differs: "with If-Match it saves only while the worksheet still is the one of that ETag"},
+		{Pattern: "PUT /worksheets/{uuid}/raw", Serve: s.setLines, Differs: "as POST"},
 	}
 }
 
@@ -43,6 +43,9 @@ func (s *Worksheets) interpretWorksheet(w http.ResponseWriter, r *http.Request, 
 	sheet, have, err := s.config.Access.OpenWorksheet(ctx, u, r.PathValue("uuid"), store.PermissionRead)
 	if err != nil {
 		return err
+	}
+	if q.Has("items") {
+		return s.interpretPart(w, r, u, sheet)
 	}
 	shown, err := s.wholeWorksheet(ctx, u, sheet, have)
 	if err != nil {
@@ -102,55 +105,6 @@ func (s *Worksheets) interpretFiles(w http.ResponseWriter, r *http.Request, u st
 		return usage(err)
 	}
 	return rest.WriteDocument(w, values, nil)
-}
-
-// setLines replaces the items of a worksheet by those that a person has written as lines
-// (codalab/rest/worksheets.py: update_worksheet_raw).
-func (s *Worksheets) setLines(w http.ResponseWriter, r *http.Request, u store.User) error {
-	ctx := r.Context()
-	text, err := rest.ReadBody(w, r)
-	if err != nil {
-		return err
-	}
-	sheet, err := s.config.Access.Changeable(ctx, u, r.PathValue("uuid"))
-	if err != nil {
-		return err
-	}
-	lines := strings.Split(strings.ToValidUTF8(strings.ReplaceAll(string(text), "\x00", "\ufffd"), "\ufffd"), "\n") // as readJSON does
-	if err := checkItems(len(lines)); err != nil {
-		return err
-	}
-	parsed, err := interpret.ParseForm(lines, interpret.Resolver{
-		Bundle: func(spec string) (string, error) {
-			return s.config.Access.ResolveBundle(ctx, u, sheet.UUID, spec)
-		},
-		Worksheet: func(spec string) (string, error) {
-			found, err := s.config.Access.ResolveWorksheet(ctx, u, spec)
-			return found.UUID, shownMistake(err)
-		},
-	})
-	if err != nil {
-		return usage(err)
-	}
-	var items []store.Item
-	for _, one := range parsed {
-		if err := checkItem(one.Value); err != nil {
-			return err
-		}
-		item := store.Item{Type: one.Type, Value: one.Value}
-		if one.BundleUUID != "" {
-			item.BundleUUID = &one.BundleUUID
-		}
-		if one.SubworksheetUUID != "" {
-			item.Subworksheet = &one.SubworksheetUUID
-		}
-		items = append(items, item)
-	}
-	if err := s.config.Store.ReplaceItems(ctx, sheet.UUID, items, store.Time{Time: s.config.Now()}); err != nil {
-		return access.FullWorksheet(err)
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
 }
 
 // usage makes a refusal of a user's mistake that package interpret has found.

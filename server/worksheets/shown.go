@@ -4,7 +4,10 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/interpret"
@@ -25,27 +28,33 @@ func (s *Worksheets) wholeWorksheet(ctx context.Context, u store.User, sheet sto
 	if err != nil {
 		return whole, err
 	}
-	var bundles, sheets []string
-	for _, item := range items {
-		whole.LastItemID = &item.ID
-		whole.Items = append(whole.Items, interpret.Item{
-			ID: &item.ID, SortKey: &item.SortKey, Type: item.Type, Value: item.Value,
-			BundleUUID: rest.Deref(item.BundleUUID), SubworksheetUUID: rest.Deref(item.Subworksheet),
-		})
-		bundles, sheets = append(bundles, rest.Deref(item.BundleUUID)), append(sheets, rest.Deref(item.Subworksheet))
-	}
-	if whole.Bundles, err = s.shownBundles(ctx, u, bundles); err != nil {
+	if whole.Bundles, err = s.shownBundles(ctx, u, bundleIDs(items)); err != nil {
 		return whole, err
 	}
-	found, err := s.config.Store.WorksheetsByUUID(ctx, sheets)
-	if err != nil {
-		return whole, err
-	}
-	if whole.Worksheets, err = s.shownWorksheets(ctx, u, slices.Collect(maps.Values(found))); err != nil {
+	if err := s.addItemsTo(ctx, u, &whole, items); err != nil {
 		return whole, err
 	}
 	whole.GroupPermissions, err = s.shownGroups(ctx, u, sheet, have)
 	return whole, err
+}
+
+// addItemsTo adds items to a worksheet, and the worksheets that they name.
+func (s *Worksheets) addItemsTo(ctx context.Context, u store.User, to *interpret.Worksheet, items []store.Item) error {
+	var sheets []string
+	for _, item := range items {
+		to.LastItemID = &item.ID
+		to.Items = append(to.Items, interpret.Item{
+			ID: &item.ID, SortKey: &item.SortKey, Type: item.Type, Value: item.Value,
+			BundleUUID: rest.Deref(item.BundleUUID), SubworksheetUUID: rest.Deref(item.Subworksheet),
+		})
+		sheets = append(sheets, rest.Deref(item.Subworksheet))
+	}
+	found, err := s.config.Store.WorksheetsByUUID(ctx, sheets)
+	if err != nil {
+		return err
+	}
+	to.Worksheets, err = s.shownWorksheets(ctx, u, slices.Collect(maps.Values(found)))
+	return err
 }
 
 // shownGroups returns the permissions of groups on a worksheet, as far as a user may see them.
@@ -66,27 +75,67 @@ func (s *Worksheets) shownGroups(ctx context.Context, u store.User, sheet store.
 // shownBundles returns bundles as a user sees them, by uuid. Those that do not exist look like those that the user may not
 // read, except to root.
 func (s *Worksheets) shownBundles(ctx context.Context, u store.User, uuids []string) (map[string]interpret.Bundle, error) {
-	found, have, err := s.config.Access.BundlesFor(ctx, u, uuids)
+	shown, err := s.bundlesWithoutHosts(ctx, u, uuids)
 	if err != nil {
 		return nil, err
 	}
-	var readable, owners []string
+	var readable []string
+	for uuid, b := range shown {
+		if b.Type != codalab.TypePrivate {
+			readable = append(readable, uuid)
+		}
+	}
+	hosts, err := s.config.Access.ReadableHosts(ctx, u, readable)
+	if err != nil {
+		return nil, err
+	}
+	for uuid, list := range hosts {
+		if b, ok := shown[uuid]; ok && len(list) > 0 {
+			b.HostWorksheet = &codalab.WorksheetName{UUID: list[0].UUID, Name: list[0].Name}
+			shown[uuid] = b
+		}
+	}
+	return shown, nil
+}
+
+// bundlesWithoutHosts returns what shownBundles does, without the worksheets that have the bundles. Bundles with some keys of
+// their metadata have neither arguments nor details of their states.
+func (s *Worksheets) bundlesWithoutHosts(ctx context.Context, u store.User, uuids []string, keys ...string) (map[string]interpret.Bundle, error) {
+	shown := make(map[string]interpret.Bundle, len(uuids))
+	var mutex sync.Mutex
+	var group errgroup.Group
+	group.SetLimit(readersOfBundles)
+	for part := range slices.Chunk(uuids, bundlesOfAReader) {
+		group.Go(func() error {
+			some, err := s.readBundles(ctx, u, part, keys)
+			mutex.Lock()
+			defer mutex.Unlock()
+			maps.Copy(shown, some)
+			return err
+		})
+	}
+	return shown, group.Wait()
+}
+
+// readBundles returns what bundlesWithoutHosts does, by one reader.
+func (s *Worksheets) readBundles(ctx context.Context, u store.User, uuids, keys []string) (map[string]interpret.Bundle, error) {
+	found, have, err := s.config.Access.BundlesFor(ctx, u, uuids, keys...)
+	if err != nil {
+		return nil, err
+	}
+	var owners []string
 	for uuid, b := range found {
 		if have[uuid] >= store.PermissionRead {
-			readable, owners = append(readable, uuid), append(owners, present.BundleOwner(b, have[uuid]))
+			owners = append(owners, present.BundleOwner(b, have[uuid]))
 		}
 	}
 	users, err := s.config.Store.UsersByID(ctx, owners)
 	if err != nil {
 		return nil, err
 	}
-	hosts, err := s.config.Access.ReadableHosts(ctx, u, readable)
-	if err != nil {
-		return nil, err
-	}
 	shown := make(map[string]interpret.Bundle, len(found))
 	for _, uuid := range uuids {
-		if uuid != "" && !u.Root() {
+		if _, ok := found[uuid]; !ok && uuid != "" && !u.Root() {
 			shown[uuid] = interpret.Bundle{Bundle: present.Bundle(store.Bundle{UUID: uuid}, store.PermissionNone)}
 		}
 	}
@@ -95,9 +144,6 @@ func (s *Worksheets) shownBundles(ctx context.Context, u store.User, uuids []str
 		if have[uuid] >= store.PermissionRead {
 			one.OwnerID = present.BundleOwner(b, have[uuid])
 			one.OwnerName = users[one.OwnerID].Name
-			if list := hosts[uuid]; len(list) > 0 {
-				one.HostWorksheet = &codalab.WorksheetName{UUID: list[0].UUID, Name: list[0].Name}
-			}
 		}
 		shown[uuid] = one
 	}
