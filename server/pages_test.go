@@ -84,7 +84,7 @@ func TestPagesOfAResearcher(t *testing.T) {
 	a.shows(t, "/runs?q=name%3Dnone", http.StatusOK, "No bundle matches.")
 	a.shows(t, "/bundles/"+run, http.StatusOK, "A run of alice", "cl run --like "+run, `value="kill"`, "echo &#39;&lt;b&gt;")
 	a.shows(t, "/bundles/"+data, http.StatusOK, "A dataset of alice", "1,2")
-	a.shows(t, "/worksheets/"+home, http.StatusOK, "<h1>Results</h1>", "<em>good</em>", ">data</a>", "Nobody else may read it.")
+	a.shows(t, "/worksheets/"+home, http.StatusOK, "<h2>Results</h2>", "<em>good</em>", ">data</a>", "Nobody else may read it.")
 	a.shows(t, "/worksheets", http.StatusOK, home)
 	a.shows(t, "/queues", http.StatusOK, "No queue serves you.")
 	if to := a.sends(t, "/runs/actions", url.Values{"uuid": {run}, "action": {"kill"}, "next": {"/bundles/" + run}}); to != "/bundles/"+run+"?done=kill&n=1" {

@@ -47,8 +47,9 @@ type Pages struct {
 // New returns Pages. It panics if a template has a mistake.
 func New(c Config) *Pages {
 	p := &Pages{config: c, templates: map[string]*template.Template{}, markup: newMarkup(), feed: newFeed(), static: newDigests()}
-	base := template.Must(template.New("base.html").Funcs(functions()).Funcs(template.FuncMap{"static": p.static.address}).ParseFS(htmlFiles, "html/base.html", "html/parts.html"))
-	for _, name := range []string{"signin", "runs", "bundle", "files", "worksheet", "worksheets", "queues", "problem"} {
+	base := template.Must(template.New("base.html").Funcs(functions()).Funcs(template.FuncMap{"static": p.static.address}).
+		ParseFS(htmlFiles, "html/base.html", "html/parts.html", "html/blocks.html"))
+	for _, name := range []string{"signin", "runs", "bundle", "files", "worksheet", "worksheets", "edit", "settings", "queues", "problem"} {
 		p.templates[name] = template.Must(template.Must(base.Clone()).ParseFS(htmlFiles, "html/"+name+".html"))
 	}
 	return p
@@ -74,6 +75,12 @@ func (p *Pages) Handle(mux *http.ServeMux) {
 		"GET /worksheets":                     p.worksheets,
 		"GET /worksheets/{uuid}":              p.worksheet,
 		"GET /worksheets/{uuid}/{$}":          p.worksheet,
+		"POST /worksheets":                    p.makeWorksheet,
+		"GET /worksheets/{uuid}/edit":         p.editPage,
+		"POST /worksheets/{uuid}/edit":        p.edit,
+		"POST /worksheets/{uuid}/preview":     p.previewText,
+		"GET /worksheets/{uuid}/settings":     p.settings,
+		"POST /worksheets/{uuid}/settings":    p.change,
 		"GET /queues":                         p.queues,
 	} {
 		handler := p.visited(serve)

@@ -19,7 +19,7 @@ func TestFilesOfOthersAreThoseThatAreNamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := map[string]bool{"icon.svg": true, "pages.js": true, "style.css": true, "third-party.txt": true}
+	own := map[string]bool{"editor.js": true, "icon.svg": true, "pages.js": true, "style.css": true, "third-party.txt": true}
 	files, err := staticFiles.ReadDir("static")
 	if err != nil {
 		t.Fatal(err)

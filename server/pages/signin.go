@@ -62,8 +62,10 @@ func (p *Pages) signOut(v *visit) error {
 }
 
 // readForm reads a small form that a page of this server has sent.
-func readForm(v *visit) (url.Values, error) {
-	const largest = 1 << 20
+func readForm(v *visit) (url.Values, error) { return readFormOf(v, 1<<20) }
+
+// readFormOf reads a form of at most so many bytes that a page of this server has sent.
+func readFormOf(v *visit, largest int64) (url.Values, error) {
 	if err := rest.CheckSite(v.Request); err != nil {
 		return nil, err
 	}

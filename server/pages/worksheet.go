@@ -1,15 +1,18 @@
 package pages
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"html/template"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/server/rest"
 )
 
 // worksheetsPage has the contents of worksheets.html.
@@ -49,14 +52,29 @@ func (p *Pages) worksheets(v *visit) error {
 	return p.show(v, http.StatusOK, "worksheets", "Worksheets", l)
 }
 
-// mostTableRows is the number of rows of a table that are shown.
-const mostTableRows = 1000
+const (
+	// mostTableRows is the number of rows of a table that are shown, which may be those of a search.
+	mostTableRows = 1000
+	// partItems is the number of items of a worksheet that come at a time.
+	partItems = 1000
+)
 
 // worksheetPage has the contents of worksheet.html.
 type worksheetPage struct {
 	client.Worksheet
 	Heading string
-	Blocks  []block
+	// Part has the items from the one with the number First on.
+	Part  sheetPart
+	First int
+	Mine  bool
+}
+
+// sheetPart is a part of a worksheet.
+type sheetPart struct {
+	UUID   string
+	Blocks []block
+	// Next is the number of the item behind it; nil if it is the last one.
+	Next *int
 }
 
 // Readers is a sentence with the other readers.
@@ -96,22 +114,51 @@ type block struct {
 
 // worksheet shows a worksheet.
 func (p *Pages) worksheet(v *visit) error {
+	if spec := v.PathValue("uuid"); !codalab.IsUUID(spec) { // a name, such as that of CodaLab's Gallery: home
+		w, err := v.api.FindWorksheet(v.Context(), "", spec)
+		if err != nil {
+			return fmt.Errorf("find worksheet: %w", err)
+		}
+		rest.Go(v.ResponseWriter, v.Request, "/worksheets/"+w.UUID)
+		return nil
+	}
 	w, err := v.api.WorksheetAccess(v.Context(), v.PathValue("uuid"))
 	if err != nil {
 		return fmt.Errorf("show worksheet: %w", err)
 	}
-	shown, err := v.api.InterpretWorksheet(v.Context(), w.UUID)
+	first, _ := strconv.Atoi(v.URL.Query().Get("first")) // 0 for what is no number
+	page := worksheetPage{Worksheet: w, Heading: heading(w), First: max(0, first), Mine: mayChange(w)}
+	shown, err := v.api.InterpretPart(v.Context(), w.UUID, page.First, partItems)
 	if err != nil {
 		return fmt.Errorf("show worksheet: %w", err)
 	}
-	page := worksheetPage{Worksheet: w, Heading: w.Name}
-	if w.Title != nil && *w.Title != "" {
-		page.Heading = *w.Title
-	}
-	for _, b := range shown.Blocks {
-		page.Blocks = append(page.Blocks, p.block(b))
-	}
+	page.Part = p.sheetPart(w.UUID, shown)
 	return p.show(v, http.StatusOK, "worksheet", page.Heading, page)
+}
+
+// heading is the title of a worksheet, or else its name.
+func heading(w client.Worksheet) string {
+	if w.Title != nil && *w.Title != "" {
+		return *w.Title
+	}
+	return w.Name
+}
+
+// mayChange reports whether the reader may change a worksheet.
+func mayChange(w client.Worksheet) bool {
+	return w.Permission != nil && *w.Permission >= codalab.PermissionAll
+}
+
+// sheetPart returns a part of a worksheet as its page shows it.
+func (p *Pages) sheetPart(uuid string, shown client.Interpretation) sheetPart {
+	out := sheetPart{UUID: uuid, Next: shown.Next}
+	var levels headings
+	for _, b := range shown.Blocks {
+		made := p.block(b)
+		made.HTML = levels.below(made.HTML)
+		out.Blocks = append(out.Blocks, made)
+	}
+	return out
 }
 
 // cells returns the values of a row by their columns; none if it cannot be read.
@@ -193,24 +240,22 @@ func cellText(value any) string {
 	return string(text)
 }
 
-// tableRow pairs the cells of a row with its bundle.
-type tableRow struct {
-	Bundle client.BlockBundle
-	Cells  []string
-}
-
-// TableRows are the rows of a table.
-func (b block) TableRows() []tableRow {
-	var rows []tableRow
+// TableRows are the rows of a table. A template that writes a thousand of them takes five times as long.
+func (b block) TableRows() template.HTML {
+	var out strings.Builder
+	link := max(0, slices.Index(b.Header, "name"))
 	for i, cells := range b.Table {
-		r := tableRow{Cells: cells}
-		if i < len(b.Bundles) {
-			r.Bundle = b.Bundles[i]
+		out.WriteString("\n<tr>")
+		for c, text := range cells {
+			out.WriteString("<td>")
+			if leads := c == link && i < len(b.Bundles) && codalab.IsUUID(b.Bundles[i].UUID); leads {
+				out.WriteString(`<a href="/bundles/` + b.Bundles[i].UUID + `">` + template.HTMLEscapeString(cmp.Or(text, "?")) + "</a>")
+			} else {
+				out.WriteString(template.HTMLEscapeString(text))
+			}
+			out.WriteString("</td>")
 		}
-		rows = append(rows, r)
+		out.WriteString("</tr>")
 	}
-	return rows
+	return template.HTML(out.String()) //nolint:gosec // all texts are escaped
 }
-
-// Link is the number of the column whose cells lead to the bundles.
-func (b block) Link() int { return max(0, slices.Index(b.Header, "name")) }
