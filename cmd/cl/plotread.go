@@ -13,6 +13,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/cmd/internal/plot"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/curve"
 	"github.com/cl-slurm/cl-slurm/internal/rows"
 )
 
@@ -56,7 +57,7 @@ type plotFile struct {
 type plotSeries struct {
 	file   *plotFile
 	value  plotValue
-	points plot.Thinned
+	points curve.Thinned
 	// wrong counts values that are no numbers, and first is the first of them.
 	wrong int
 	first string
@@ -101,7 +102,7 @@ func (p *plotter) add(bundles []client.BundleInfo) error {
 func (f *plotFile) restart() {
 	f.rows, f.offset, f.row, f.noX = rows.Reader{Kind: rows.KindOf(f.path)}, 0, 0, 0
 	for _, s := range f.series {
-		s.points, s.wrong, s.first = plot.Thinned{}, 0, ""
+		s.points, s.wrong, s.first = curve.Thinned{}, 0, ""
 	}
 }
 
@@ -195,7 +196,7 @@ func (s *plotSeries) add(x float64, value any) {
 	text, number, ok := codalab.ScalarValue(value)
 	switch {
 	case number != nil:
-		s.points.Add(plot.Point{X: x, Y: *number})
+		s.points.Add(curve.Point{X: x, Y: *number})
 		return
 	case !ok:
 		text = "a list or a dictionary"
@@ -205,7 +206,7 @@ func (s *plotSeries) add(x float64, value any) {
 	if s.wrong++; s.wrong == 1 {
 		s.first = text[:min(len(text), 40)]
 	}
-	s.points.Add(plot.Gap(x))
+	s.points.Add(curve.Gap(x))
 }
 
 // drawn are the series that have a number.

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/guptarohit/asciigraph"
+
+	"github.com/cl-slurm/cl-slurm/internal/curve"
 )
 
 // canvas is a drawing in Braille patterns: each character has two columns of four dots (The Unicode Standard, block
@@ -37,7 +39,7 @@ func (v *canvas) set(series, x, y int) {
 }
 
 // line draws a series. Dots of neighbouring columns are joined, half of the way in each of the two.
-func (v *canvas) line(series int, points []Point, b bounds) {
+func (v *canvas) line(series int, points []curve.Point, b bounds) {
 	// A label stands in the middle of its line.
 	const middle = float64(dotRows-1) / 2
 	previous := math.NaN()

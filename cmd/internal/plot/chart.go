@@ -9,12 +9,14 @@ import (
 	"github.com/guptarohit/asciigraph"
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/columns"
+
+	"github.com/cl-slurm/cl-slurm/internal/curve"
 )
 
 // Series is a series of points in the order of X, with a name for the legend.
 type Series struct {
 	Name   string
-	Points []Point
+	Points []curve.Point
 }
 
 // Chart is a drawing of series over one axis.
@@ -113,7 +115,7 @@ func logarithms(series []Series) []Series {
 	for i, s := range series {
 		out[i].Name = s.Name
 		for _, p := range s.Points {
-			out[i].Points = append(out[i].Points, Point{p.X, math.Log10(p.Y)}) // NaN and infinities are gaps
+			out[i].Points = append(out[i].Points, curve.Point{X: p.X, Y: math.Log10(p.Y)}) // NaN and infinities are gaps
 		}
 	}
 	return out
@@ -123,7 +125,7 @@ func boundsOf(series []Series) (bounds, bool) {
 	b := bounds{math.Inf(1), math.Inf(-1), math.Inf(1), math.Inf(-1), true}
 	for _, s := range series {
 		for _, p := range s.Points {
-			if !p.isGap() {
+			if !p.IsGap() {
 				b = bounds{min(b.x0, p.X), max(b.x1, p.X), min(b.y0, p.Y), max(b.y1, p.Y), b.whole && p.X == math.Trunc(p.X)}
 			}
 		}

@@ -1,16 +1,20 @@
 package plot
 
-import "math"
+import (
+	"math"
+
+	"github.com/cl-slurm/cl-slurm/internal/curve"
+)
 
 // columnsOf returns the height of a series in each of n columns, from 0 to height; NaN where it has none. Points are
 // joined by straight lines unless a gap is between them. Of several points in a column, the one that is farthest from the
 // column before is shown, so that a noisy series fills the room between its lowest and highest numbers.
-func columnsOf(points []Point, b bounds, n int, height float64) []float64 {
+func columnsOf(points []curve.Point, b bounds, n int, height float64) []float64 {
 	out := make([]float64, n)
 	for i := range out {
 		out[i] = math.NaN()
 	}
-	at := sectionsOf(b.x0, b.x1, n)
+	at := curve.Sections(b.x0, b.x1, n)
 	last, joined := -1, false // the last column with a point; whether a line leads on from it
 	for len(points) > 0 {
 		column := at(points[0].X)
@@ -20,10 +24,10 @@ func columnsOf(points []Point, b bounds, n int, height float64) []float64 {
 			previous = out[last]
 		}
 		for ; size < len(points) && at(points[size].X) == column; size++ {
-			if points[size].isGap() { // within a column it is too narrow to be seen
+			if points[size].IsGap() { // within a column it is too narrow to be seen
 				continue
 			}
-			y := share(points[size].Y, b.y0, b.y1) * height
+			y := curve.Share(points[size].Y, b.y0, b.y1) * height
 			if math.IsNaN(out[column]) || math.Abs(y-previous) > math.Abs(out[column]-previous) {
 				out[column] = y
 			}

@@ -9,74 +9,23 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/columns"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/plot"
+	"github.com/cl-slurm/cl-slurm/internal/curve"
 )
 
-func points(ys ...float64) (list []plot.Point) {
+func points(ys ...float64) (list []curve.Point) {
 	for i, y := range ys {
-		list = append(list, plot.Point{X: float64(i + 1), Y: y})
+		list = append(list, curve.Point{X: float64(i + 1), Y: y})
 	}
 	return list
 }
 
 // noise is a curve that swings more and more.
-func noise() (list []plot.Point) {
+func noise() (list []curve.Point) {
 	for i := range 500 {
 		x := float64(i)
-		list = append(list, plot.Point{X: x, Y: math.Sin(x*x/9000) * x})
+		list = append(list, curve.Point{X: x, Y: math.Sin(x*x/9000) * x})
 	}
 	return list
-}
-
-func TestThinnedSeriesKeepsItsPeaksAndItsEnds(t *testing.T) {
-	t.Parallel()
-	var s plot.Thinned
-	for i := range 300_000 {
-		y := 1.0
-		switch {
-		case i == 123_456:
-			y = 7
-		case i == 234_567:
-			y = -7
-		case i >= 100_000 && i < 110_000:
-			y = math.NaN()
-		}
-		s.Add(plot.Point{X: float64(i), Y: y})
-	}
-	got := s.Points()
-	if len(got) > 5000 || !s.IsThin() {
-		t.Errorf("%d points are kept", len(got))
-	}
-	at := map[float64]float64{}
-	gaps := 0
-	for i, p := range got {
-		if i > 0 && p.X < got[i-1].X {
-			t.Fatal("the points are in no order")
-		}
-		if at[p.X] = p.Y; math.IsNaN(p.Y) {
-			gaps++
-		}
-	}
-	if at[123_456] != 7 || at[234_567] != -7 || got[0].X != 0 || got[len(got)-1].X != 299_999 {
-		t.Errorf("a peak or an end is lost: %v, %v, %v", at[123_456], at[234_567], got[len(got)-1])
-	}
-	if gaps == 0 {
-		t.Error("the gap is lost")
-	}
-}
-
-func TestFewPointsStayAsTheyAre(t *testing.T) {
-	t.Parallel()
-	var s plot.Thinned
-	for _, p := range []plot.Point{{3, 1}, {1, 2}, {2, math.NaN()}, {1, 4}} {
-		s.Add(p)
-	}
-	if got := s.Points(); got[0] != (plot.Point{X: 1, Y: 2}) || got[1] != (plot.Point{X: 1, Y: 4}) || got[3] != (plot.Point{X: 3, Y: 1}) || s.IsThin() || !s.HasNumber() {
-		t.Errorf("%v", got)
-	}
-	var none plot.Thinned
-	if none.Add(plot.Gap(1)); none.HasNumber() {
-		t.Error("a gap is a number")
-	}
 }
 
 func TestChartIsDrawnAsItShouldBe(t *testing.T) {
@@ -170,7 +119,7 @@ loss
 // A drawing is never wider than its terminal, and no number breaks it.
 func TestEveryChartFitsItsTerminal(t *testing.T) {
 	t.Parallel()
-	shapes := map[string][]plot.Point{
+	shapes := map[string][]curve.Point{
 		"huge": points(-math.MaxFloat64, math.MaxFloat64, 0), "tiny": points(5e-324, 1e-323, 0), "constant": points(1e300, 1e300), "close": points(1e9, 1e9+1e-6),
 		"gap first": points(math.NaN(), 1, 2, 3), "gap far": {{X: 1, Y: 1}, {X: 2, Y: 2}, {X: 1e300, Y: math.NaN()}},
 		"least":    {{X: 0, Y: 1}, {X: 5e-324, Y: 2}},
@@ -201,9 +150,9 @@ func FuzzChart(f *testing.F) {
 		if math.IsNaN(x1+x2) || math.IsInf(x1, 0) || math.IsInf(x2, 0) {
 			return
 		}
-		var s plot.Thinned
-		s.Add(plot.Point{X: x1, Y: y1})
-		s.Add(plot.Point{X: x2, Y: y2})
+		var s curve.Thinned
+		s.Add(curve.Point{X: x1, Y: y1})
+		s.Add(curve.Point{X: x2, Y: y2})
 		_ = plot.Chart{Series: []plot.Series{{Points: s.Points()}}, Width: width % 200, Height: height % 100, Style: plot.Braille}.Lines()
 	})
 }

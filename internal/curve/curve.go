@@ -1,4 +1,6 @@
-package plot
+// Package curve keeps the points of a curve, of which any number may come: a bounded number of them, and of those the
+// lowest and the highest of each section, so that no peak is lost. It is pure.
+package curve
 
 import (
 	"cmp"
@@ -9,8 +11,8 @@ import (
 // Point is a point of a series. A Y that is no finite number is a gap, which no line crosses.
 type Point struct{ X, Y float64 }
 
-// isGap reports whether the point is a gap.
-func (p Point) isGap() bool { return math.IsNaN(p.Y) || math.IsInf(p.Y, 0) }
+// IsGap reports whether the point is a gap.
+func (p Point) IsGap() bool { return math.IsNaN(p.Y) || math.IsInf(p.Y, 0) }
 
 // The most points that a Thinned keeps, and the sections into which it divides them when there are more.
 const (
@@ -39,7 +41,7 @@ func (t *Thinned) Points() []Point {
 
 // HasNumber reports whether a point is no gap.
 func (t *Thinned) HasNumber() bool {
-	return slices.ContainsFunc(t.points, func(p Point) bool { return !p.isGap() })
+	return slices.ContainsFunc(t.points, func(p Point) bool { return !p.IsGap() })
 }
 
 // IsThin reports whether points were left out.
@@ -53,7 +55,7 @@ func sortPoints(points []Point) {
 // first and the last point stay, so that the X axis does.
 func thinned(points []Point, n int) []Point {
 	sortPoints(points)
-	at := sectionsOf(points[0].X, points[len(points)-1].X, n)
+	at := Sections(points[0].X, points[len(points)-1].X, n)
 	kept := append(make([]Point, 0, 2*n+2), points[0])
 	last := points[len(points)-1]
 	points = points[1 : len(points)-1]
@@ -73,7 +75,7 @@ func thinned(points []Point, n int) []Point {
 func extremes(points []Point) []Point {
 	low, high := -1, -1
 	for i, p := range points {
-		if p.isGap() {
+		if p.IsGap() {
 			continue
 		}
 		if low < 0 || p.Y < points[low].Y {
@@ -92,15 +94,15 @@ func extremes(points []Point) []Point {
 	return []Point{points[min(low, high)], points[max(low, high)]}
 }
 
-// sectionsOf returns a function that tells in which of n equal sections from a to b a number lies; the first or the last
+// Sections returns a function that tells in which of n equal sections from a to b a number lies; the first or the last
 // one for a number outside.
-func sectionsOf(a, b float64, n int) func(float64) int {
-	return func(x float64) int { return min(int(min(max(share(x, a, b), 0), 1)*float64(n)), n-1) }
+func Sections(a, b float64, n int) func(float64) int {
+	return func(x float64) int { return min(int(min(max(Share(x, a, b), 0), 1)*float64(n)), n-1) }
 }
 
-// share returns where x lies between a and b, from 0 to 1; 0 if they are one number. The range of two finite numbers may be
+// Share returns where x lies between a and b, from 0 to 1; 0 if they are one number. The range of two finite numbers may be
 // no finite one.
-func share(x, a, b float64) float64 {
+func Share(x, a, b float64) float64 {
 	if a/2 == b/2 { // the least of all numbers have no halves
 		return 0
 	}
