@@ -151,6 +151,7 @@ func (a *ReadArgs) UnmarshalJSON(data []byte) error {
 	in := struct {
 		*plain
 		Depth         number `json:"depth"`
+		First         number `json:"first"`
 		Offset        number `json:"offset"`
 		Length        number `json:"length"`
 		HeadLines     number `json:"num_head_lines"`
@@ -160,16 +161,17 @@ func (a *ReadArgs) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &in); err != nil {
 		return err
 	}
-	var depth, head, tail, line int64
+	var depth, first, head, tail, line int64
 	err := readNumbers(
 		field{"depth", in.Depth, &depth},
+		field{"first", in.First, &first},
 		field{"offset", in.Offset, &a.Offset},
 		field{"length", in.Length, &a.Length},
 		field{"num_head_lines", in.HeadLines, &head},
 		field{"num_tail_lines", in.TailLines, &tail},
 		field{"max_line_length", in.MaxLineLength, &line},
 	)
-	a.Depth, a.HeadLines, a.TailLines, a.MaxLineLength = int(depth), int(head), int(tail), int(line)
+	a.Depth, a.First, a.HeadLines, a.TailLines, a.MaxLineLength = int(depth), int(first), int(head), int(tail), int(line)
 	return err
 }
 

@@ -249,6 +249,10 @@ type ReadArgs struct {
 	Type ReadType `json:"type"`
 
 	Depth int `json:"depth"` // get_target_info
+	// First and After choose some of a directory's entries, if First is not 0: the first ones by name after a name. CodaLab's
+	// own workers know no such choice, and send all.
+	First int    `json:"first,omitempty"`
+	After string `json:"after,omitempty"`
 
 	Offset int64 `json:"offset"` // read_file_section
 	Length int64 `json:"length"`
@@ -292,6 +296,8 @@ type TargetInfo struct {
 	// Contents are a directory's entries, to the requested depth; nil, and not encoded, if
 	// none was requested.
 	Contents []TargetInfo `json:"contents,omitzero"`
+	// Entries is the number of a directory's entries, of which Contents has some; 0 if it has all.
+	Entries int `json:"entries,omitempty"`
 	// Resolved is the target after following dependencies. Only the outermost description has
 	// it.
 	Resolved *Target `json:"resolved_target,omitempty"`

@@ -45,6 +45,19 @@ func (c *Client) ContentsInfo(ctx context.Context, t codalab.Target, depth int) 
 	return answer.Data, err
 }
 
+// ContentsPage describes a target, and if it is a directory, the first entries by name of those after a name. CodaLab's own
+// server describes all entries.
+func (c *Client) ContentsPage(ctx context.Context, t codalab.Target, first int, after string) (codalab.TargetInfo, error) {
+	var answer struct {
+		Data codalab.TargetInfo `json:"data"`
+	}
+	err := c.do(ctx, call{
+		method: "GET", path: contentsPath("info", t), within: relayWithin,
+		query: url.Values{"depth": {"1"}, "first": {strconv.Itoa(first)}, "after": {after}},
+	}, &answer)
+	return answer.Data, err
+}
+
 // OpenContents opens a target, or a section of a file if r is not nil.
 func (c *Client) OpenContents(ctx context.Context, t codalab.Target, r *Range) (*Contents, error) {
 	header := map[string]string{}

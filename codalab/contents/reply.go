@@ -86,7 +86,13 @@ func answer(ctx context.Context, root *os.Root, target codalab.Target, args coda
 	}
 	switch args.Type {
 	case codalab.ReadTargetInfo:
-		info, err := Info(root, p, args.Depth)
+		var info codalab.TargetInfo
+		var err error
+		if args.First > 0 {
+			info, err = InfoPage(root, p, Page{args.First, args.After})
+		} else {
+			info, err = Info(root, p, args.Depth)
+		}
 		info = dropHidden(info, p, hidden)
 		info.Resolved = &target
 		if p == "." {

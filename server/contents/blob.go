@@ -32,7 +32,7 @@ func (s *Files) contentsBlob(w http.ResponseWriter, r *http.Request, u store.Use
 		if err != nil {
 			return err
 		}
-		info, err := s.describe(r.Context(), p, 0)
+		info, err := s.describe(r.Context(), p, levels{})
 		if err != nil {
 			return err
 		}

@@ -22,7 +22,7 @@ import (
 
 func (s *Files) routes() []rest.Route {
 	return []rest.Route{
-		{Pattern: "GET /bundles/{uuid}/contents/info/{path...}", Serve: s.contentsInfo, Public: true, Worker: true, WorkerToken: true, Differs: "messages of the refusals; a read of a running bundle fails when its worker has not checked in for 15 s, with Retry-After"},
+		{Pattern: "GET /bundles/{uuid}/contents/info/{path...}", Serve: s.contentsInfo, Public: true, Worker: true, WorkerToken: true, Differs: "messages of the refusals; with a query of first, and after, it describes the first entries of a directory after a name, and says how many there are; a read of a running bundle fails when its worker has not checked in for 15 s, with Retry-After"},
 		{Pattern: "GET /bundles/{uuid}/contents/blob/{path...}", Serve: s.contentsBlob, Public: true, Worker: true, WorkerToken: true, Differs: "contents are sent with X-Content-Type-Options and a Content-Security-Policy, so that a browser does not run them"},
 		{Pattern: "POST /bundle_stores", Serve: s.addBundleStore, Differs: "refused: the server keeps all contents itself"},
 		{Pattern: "GET /bundles/{uuid}/locations/{$}", Serve: s.locations, Differs: "always empty: contents come from this server"},
@@ -109,14 +109,14 @@ func dependencyAt(b store.Bundle, p string) (d codalab.Dependency, below string,
 }
 
 // describe describes a target. While the bundle runs, its worker does so.
-func (s *Files) describe(ctx context.Context, p location, depth int) (info codalab.TargetInfo, err error) {
+func (s *Files) describe(ctx context.Context, p location, part levels) (info codalab.TargetInfo, err error) {
 	switch p.State {
 	case codalab.StatePreparing:
 		return info, rest.Refuse(http.StatusNotFound, "Bundle %s hasn't started running yet, files not available", p.UUID)
 	case codalab.StateWorkerOffline:
 		return info, s.running.AwayRefusal(p.Bundle)
 	case codalab.StateRunning:
-		reply, err := s.running.read(ctx, p.Bundle, p.path, codalab.ReadArgs{Type: codalab.ReadTargetInfo, Depth: depth})
+		reply, err := s.running.read(ctx, p.Bundle, p.path, codalab.ReadArgs{Type: codalab.ReadTargetInfo, Depth: part.depth, First: part.page.First, After: part.page.After})
 		if err != nil {
 			return info, err
 		}
@@ -126,9 +126,11 @@ func (s *Files) describe(ctx context.Context, p location, depth int) (info codal
 			}
 			return info, rest.Refuse(http.StatusBadGateway, "The worker that runs bundle %s gave no description", p.UUID)
 		}
-		info = *reply.TargetInfo
+		if info = *reply.TargetInfo; part.page.First > 0 {
+			part.page.Cut(&info)
+		}
 	default: // in other states a bundle has stored contents or none
-		if info, err = s.describeStored(p, depth); err != nil {
+		if info, err = s.describeStored(p, part); err != nil {
 			return info, err
 		}
 	}
@@ -137,12 +139,22 @@ func (s *Files) describe(ctx context.Context, p location, depth int) (info codal
 	return info, nil
 }
 
-func (s *Files) describeStored(p location, depth int) (codalab.TargetInfo, error) {
+// levels tells how much of a directory is described: so many levels below it, or a page of its entries if page.First is not 0.
+type levels struct {
+	depth int
+	page  codalabcontents.Page
+}
+
+func (s *Files) describeStored(p location, part levels) (info codalab.TargetInfo, err error) {
 	root, at, err := s.openStored(p)
 	if err != nil {
 		return codalab.TargetInfo{}, err
 	}
-	info, err := codalabcontents.Info(root, at, depth)
+	if part.page.First > 0 {
+		info, err = codalabcontents.InfoPage(root, at, part.page)
+	} else {
+		info, err = codalabcontents.Info(root, at, part.depth)
+	}
 	if err := errors.Join(err, root.Close()); err != nil {
 		return info, p.refusal(err)
 	}
@@ -163,19 +175,24 @@ func (p location) refusal(err error) error {
 
 // contentsInfo describes a target (codalab/rest/bundles.py: _fetch_bundle_contents_info).
 func (s *Files) contentsInfo(w http.ResponseWriter, r *http.Request, u store.User) error {
-	depth := 0
-	if d := r.URL.Query().Get("depth"); d != "" {
+	q := r.URL.Query()
+	part := levels{page: codalabcontents.Page{After: q.Get("after")}}
+	if d := q.Get("depth"); d != "" {
 		var err error
-		if depth, err = strconv.Atoi(d); err != nil || depth < 0 {
+		if part.depth, err = strconv.Atoi(d); err != nil || part.depth < 0 {
 			return rest.Refuse(http.StatusBadRequest, "Depth must be at least 0")
 		}
+	}
+	const most = 10_000
+	if err := rest.IntParam(q, "first", &part.page.First); err != nil || part.page.First < 0 || part.page.First > most {
+		return rest.Refuse(http.StatusBadRequest, "first must be a number from 1 to %d", most)
 	}
 	return retryMoved(func() error {
 		p, err := s.locate(r.Context(), u, r.PathValue("uuid"), r.PathValue("path"))
 		if err != nil {
 			return err
 		}
-		info, err := s.describe(r.Context(), p, depth)
+		info, err := s.describe(r.Context(), p, part)
 		if err != nil {
 			return err
 		}

@@ -31,7 +31,7 @@ func (s *Files) readFirstBytes(ctx context.Context, u store.User, uuid, path str
 	if err != nil {
 		return nil, err
 	}
-	info, err := s.describe(ctx, p, 0)
+	info, err := s.describe(ctx, p, levels{})
 	switch {
 	case err != nil:
 		return nil, err
