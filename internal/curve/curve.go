@@ -39,6 +39,14 @@ func (t *Thinned) Points() []Point {
 	return slices.Clone(t.points)
 }
 
+// AtMost is Points, thinned to about n of them: the lowest and the highest of each of n/2 sections.
+func (t *Thinned) AtMost(n int) []Point {
+	if points := t.Points(); len(points) > n && len(points) > 2 {
+		return thinned(points, n/2)
+	}
+	return t.Points()
+}
+
 // HasNumber reports whether a point is no gap.
 func (t *Thinned) HasNumber() bool {
 	return slices.ContainsFunc(t.points, func(p Point) bool { return !p.IsGap() })
