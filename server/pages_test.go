@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -344,5 +345,95 @@ func TestLinesToCopyAreQuoted(t *testing.T) {
 	a.shows(t, "/runs?q=.mine&page=2", http.StatusOK, "<code>cl search .limit=50 .offset=100 .mine</code>")
 	if page := a.shows(t, "/runs?q=.mine&done=Your+password+has+expired&n=1", http.StatusOK); strings.Contains(page, "expired") {
 		t.Errorf("the page says what its address says: %s", page)
+	}
+}
+
+// tree adds a dataset with these files.
+func (s *site) tree(t *testing.T, files map[string]string) string {
+	t.Helper()
+	uuid := s.dataset("tree")
+	s.put(uuid, "filename=tree.tar.gz&unpack=1", tarGz(t, files)).ok()
+	return uuid
+}
+
+// Files of all kinds have pages, whatever is in them and in their names.
+func TestPagesOfFiles(t *testing.T) {
+	t.Parallel()
+	const script = "<script>alert(1)</script>"
+	const evil = "\"><script>\n\u202eexe.txt"
+	s := newSite(t)
+	uuid := s.tree(t, map[string]string{
+		"a.py": "import os # " + script, "a.html": script, "a.svg": "<svg xmlns='http://www.w3.org/2000/svg'>" + script + "</svg>", "a.pdf": "%PDF", "b.csv": "\x00\xff,\n",
+		"a.csv": "a,b\n" + script + ",\"2,\n3\"\n", "wide.csv": strings.Repeat("a,", 150_000) + "a\n1,2\n", "long.txt": strings.Repeat("x", 270<<10), evil: "text " + script, "dir/x": "",
+		"metrics.jsonl": "{\"step\": 1, \"loss\": 3, \"</script><script>alert(1)\": 1}\n{\"step\": 2, \"loss\": 2, \"</script><script>alert(1)\": 2}\n",
+		"a.ipynb":       `{"cells": [{"cell_type": "markdown", "source": "*em* $x^2$ [x](javascript:alert(1)) ` + script + `<svg onload=x>"}, {"cell_type": "code", "source": "import os", "outputs": [{"data": {"text/html": "` + script + `"}}, {"data": {"image/png": "iVBORw0KGgo="}}]}]}`,
+		"deep.json":     strings.Repeat("[", 100_000), "deep.jsonl": strings.Repeat("[", 70_000),
+	})
+	a := s.browse(t, "alice")
+	at := "/bundles/" + uuid + "/files/"
+	for path, texts := range map[string][]string{
+		"":                   {"<bdi>dir</bdi>/</a>", `\u202eexe.txt</bdi>`, ">tree</a>"},
+		"a.py":               {`<span class="code-keyword">import </span>`, "cl cat " + uuid + "/a.py"},
+		"a.html":             {"&lt;/"},
+		"a.svg":              {`<img src="/rest/bundles/` + uuid + `/contents/blob/a.svg"`},
+		"a.pdf":              {"A PDF."},
+		"b.csv":              {"It is no text."},
+		"a.csv":              {`<th scope="col">b</th>`, "<td>2,\n3</td>", "&lt;script&gt;"},
+		"wide.csv":           {"Its first 0 rows and 64 of "},
+		"long.txt":           {"Its first 262144 bytes are shown."},
+		url.PathEscape(evil): {"text &lt;script&gt;"},
+		"metrics.jsonl":      {`<th scope="row"><bdi>loss</bdi></th>`, `"name":"loss","x":[1,2],"y":[3,2]`, "Numbers over step"},
+		"a.ipynb":            {`<em>em</em> <span class="math">$x^2$</span>`, "&lt;script&gt;", `<img src="data:image/png;base64,iVBORw0KGgo="`},
+		"deep.json":          {"[[[["},
+		"deep.jsonl":         {"[[[["},
+	} {
+		page := a.shows(t, at+path, http.StatusOK, texts...)
+		checkHarmless(t, path, strings.NewReplacer(`src="data:image/png;base64,iVBORw0KGgo="`, "", `<script type="application/json">`, "").Replace(page))
+	}
+	checkHarmless(t, "bundle", strings.ReplaceAll(a.shows(t, "/bundles/"+uuid, http.StatusOK, "Curves of", "metrics.jsonl"), `<script type="application/json">`, ""))
+	a.shows(t, at+"none", http.StatusNotFound)
+	got := a.form("/rest/bundles/"+uuid+"/contents/blob/a.html", nil, nil, a.cookies...)
+	if got.header.Get("Content-Security-Policy") != "sandbox" {
+		t.Errorf("a file is sent with %v", got.header)
+	}
+}
+
+// A directory is shown by pages.
+func TestPagesOfADirectory(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	_, err := s.store.ChangeUser(t.Context(), alicesID, func(u *store.User) error { u.DiskQuota = 1 << 40; return nil })
+	must(t, err)
+	files := map[string]string{}
+	for i := range 1003 {
+		files[fmt.Sprintf("d/f%04d", i)] = ""
+	}
+	uuid := s.tree(t, files)
+	a := s.browse(t, "alice")
+	page := a.shows(t, "/bundles/"+uuid+"/files/d", http.StatusOK, "f0000", "f0999", "1000 of 1003 entries.", `/files/d?after=f0999">Next</a>`)
+	if strings.Contains(page, "f1000") {
+		t.Error("the page has more than its entries")
+	}
+	if page = a.shows(t, "/bundles/"+uuid+"/files/d?after=f0999", http.StatusOK, "f1000", "f1002", "3 of 1003 entries."); strings.Contains(page, "Next") {
+		t.Error("the last page has a next one")
+	}
+	s.get("alice", "/bundles/"+uuid+"/contents/info/d?first=x").is(http.StatusBadRequest)
+}
+
+// Scripts and styles are sent compressed to browsers that take that.
+func TestAssetsAreCompressed(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	for path, zipped := range map[string]bool{"/static/katex/katex.min.js": true, "/static/style.css": true, "/static/katex/fonts/KaTeX_Main-Regular.woff2": false} {
+		got := s.form(path, nil, http.Header{"Accept-Encoding": {"gzip"}})
+		if (got.header.Get("Content-Encoding") == "gzip") != zipped || got.status != http.StatusOK || got.header.Get("Content-Type") == "" {
+			t.Errorf("%s: %d %v", path, got.status, got.header)
+		}
+		if plain := s.form(path, nil, nil); plain.header.Get("Content-Encoding") != "" || zipped && len(plain.body) <= len(got.body) {
+			t.Errorf("%s: %d bytes, %v", path, len(plain.body), plain.header)
+		}
+	}
+	if got := s.form("/static/none.js", nil, http.Header{"Accept-Encoding": {"gzip"}}); got.status != http.StatusNotFound {
+		t.Errorf("no script: %d", got.status)
 	}
 }

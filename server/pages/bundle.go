@@ -16,14 +16,14 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
 const (
 	// outputLines is the number of lines of the end of stdout and stderr that a bundle's page shows.
 	outputLines = 100
-	// mostOutput bounds their bytes, and mostPreview those of a file that is shown.
-	mostOutput  = 64 << 10
-	mostPreview = 256 << 10
+	// mostOutput bounds their bytes.
+	mostOutput = 64 << 10
 	// filesWithin is the time that a bundle's page waits for its files.
 	filesWithin = 3 * time.Second
 	// mostEntries is the number of entries of a directory that are shown.
@@ -42,6 +42,8 @@ type bundlePage struct {
 	Unread string
 	// File is the file that is shown in place of all else; nil for none.
 	File *file
+	// Log has the curves of a file of the run; nil for none.
+	Log *logView
 	// Done is a sentence about the last action.
 	Done string
 }
@@ -79,34 +81,22 @@ type output struct {
 type directory struct {
 	Path    string
 	Entries []entry
-	// Left is the number of those that are not shown.
-	Left int
+	// All is the number of all entries, of which Entries are some that come after a name; 0 if these are all.
+	All int
+	// Next is the address of the entries that follow; empty for none.
+	Next string
 }
 
 type entry struct {
 	codalab.TargetInfo
+	// Shown is the name without characters that steer the text around it.
+	Shown string
 	// Path is the entry's path in the bundle, as part of an address.
 	Path string
 }
 
 // IsDirectory reports whether an entry is a directory.
 func (e entry) IsDirectory() bool { return e.Type == codalab.TargetDirectory }
-
-// file is a file that is shown.
-type file struct {
-	Path string
-	// Blob is the address of the file itself.
-	Blob string
-	Size int64
-	// Kind is text, table, image or other.
-	Kind string
-	Text string
-	// Header and Rows are those of a table.
-	Header []string
-	Rows   [][]string
-	// Cut is set if the file goes on.
-	Cut bool
-}
 
 // bundle shows a bundle.
 func (p *Pages) bundle(v *visit) error {
@@ -121,10 +111,11 @@ func (p *Pages) bundle(v *visit) error {
 	defer cancel()
 	whole := v.Request
 	v.Request = whole.WithContext(ctx)
-	if b.Files, err = p.directory(v, ""); err == nil && b.Files == nil { // a file, or nothing
-		if b.File, err = p.file(v, ""); isStatus(err, http.StatusNotFound) {
-			err = nil
-		}
+	if err = p.open(v, &b, ""); isStatus(err, http.StatusNotFound) { // there is nothing
+		err = nil
+	}
+	if err == nil && b.Files != nil {
+		b.Log = p.log(v, b.Files)
 	}
 	if err != nil { // the rest of the page is there nevertheless
 		b.Unread = unread(err)
@@ -205,20 +196,32 @@ func blob(uuid, subpath string) string {
 	return (&url.URL{Path: "/rest/bundles/" + uuid + "/contents/blob/" + subpath}).EscapedPath()
 }
 
-// directory lists a directory; nil if the path is none.
-func (p *Pages) directory(v *visit, subpath string) (*directory, error) {
-	info, err := v.api.ContentsInfo(v.Context(), p.target(v, subpath), 1)
-	if isStatus(err, http.StatusNotFound) || err == nil && info.Type != codalab.TargetDirectory {
-		return nil, nil
-	}
+// open reads what is at a path: a directory's entries after a name, or the beginning of a file.
+func (p *Pages) open(v *visit, b *bundlePage, subpath string) error {
+	after := v.URL.Query().Get("after")
+	info, err := v.api.ContentsPage(v.Context(), p.target(v, subpath), mostEntries, after)
 	if err != nil {
-		return nil, fmt.Errorf("list files: %w", err)
+		return fmt.Errorf("show files: %w", err)
 	}
-	d := &directory{Path: subpath, Left: max(0, len(info.Contents)-mostEntries)}
-	for _, e := range info.Contents[:len(info.Contents)-d.Left] {
-		d.Entries = append(d.Entries, entry{e, filesAddress(v.PathValue("uuid"), path.Join(subpath, e.Name))})
+	if info.Type == codalab.TargetDirectory {
+		b.Files = newDirectory(v.PathValue("uuid"), subpath, info, after)
+		return nil
 	}
-	return d, nil
+	b.File, err = p.file(v, subpath, info.Size)
+	return err
+}
+
+func newDirectory(uuid, subpath string, info codalab.TargetInfo, after string) *directory {
+	d := &directory{Path: termtext.OneLine(subpath)}
+	for _, e := range info.Contents {
+		d.Entries = append(d.Entries, entry{e, termtext.OneLine(e.Name), filesAddress(uuid, path.Join(subpath, e.Name))})
+	}
+	if n := len(info.Contents); info.Entries > n {
+		if d.All = info.Entries; n == mostEntries {
+			d.Next = filesAddress(uuid, subpath) + "?" + url.Values{"after": {info.Contents[n-1].Name}}.Encode()
+		}
+	}
+	return d
 }
 
 // end returns the last lines of a file of a run.
@@ -245,31 +248,8 @@ func (p *Pages) files(v *visit) error {
 	if err != nil {
 		return err
 	}
-	if b.Files, err = p.directory(v, subpath); err != nil {
+	if err = p.open(v, &b, subpath); err != nil {
 		return err
 	}
-	if b.Files == nil {
-		if b.File, err = p.file(v, subpath); err != nil {
-			return err
-		}
-	}
-	return p.show(v, http.StatusOK, "files", path.Base("/"+subpath), b)
-}
-
-// file reads the beginning of a file, in the form that its name tells.
-func (p *Pages) file(v *visit, subpath string) (*file, error) {
-	contents, err := v.api.OpenContents(v.Context(), p.target(v, subpath), &client.Range{Length: mostPreview})
-	if err != nil {
-		return nil, fmt.Errorf("show file: %w", err)
-	}
-	defer contents.Close()
-	text, err := io.ReadAll(io.LimitReader(contents, mostPreview))
-	if err != nil {
-		return nil, fmt.Errorf("show file: %w", err)
-	}
-	info, err := v.api.ContentsInfo(v.Context(), p.target(v, subpath), 0)
-	if err != nil {
-		return nil, fmt.Errorf("show file: %w", err)
-	}
-	return preview(subpath, blob(v.PathValue("uuid"), subpath), info.Size, text), nil
+	return p.show(v, http.StatusOK, "files", path.Base("/"+termtext.OneLine(subpath)), b)
 }

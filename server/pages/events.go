@@ -3,6 +3,7 @@ package pages
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/clientnet"
+	"github.com/cl-slurm/cl-slurm/server/logcurves"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 )
 
@@ -153,10 +155,16 @@ func (p *Pages) runEvents(v *visit) error {
 	})
 }
 
-// bundleEvents follows a bundle: its state, and the ends of its output while it runs.
+// bundleEvents follows a bundle: its state, and while it runs the ends of its output and the curves of a log. The page of that
+// log alone asks for no output.
 func (p *Pages) bundleEvents(v *visit) error {
 	if _, err := p.openBundle(v); err != nil {
 		return err
+	}
+	q := v.URL.Query()
+	var log *follower
+	if name := q.Get("log"); logcurves.IsLog(name) {
+		log = &follower{log: logcurves.New(name), path: name}
 	}
 	return p.follow(v, bundleTopic(v.PathValue("uuid")), func(s *stream) (time.Duration, bool, error) {
 		b, err := p.openBundle(v)
@@ -175,8 +183,39 @@ func (p *Pages) bundleEvents(v *visit) error {
 		case b.State != codalab.StateRunning || !b.Run():
 			return 0, false, nil
 		}
+		if log != nil {
+			if err := p.sendLog(v, s, log); err != nil {
+				return 0, false, err
+			}
+		}
+		if q.Has("alone") {
+			return lookEvery, false, s.alive()
+		}
 		return lookEvery, false, p.sendOutputs(v, s)
 	})
+}
+
+// sendLog sends the curves of a log, as far as it can be read.
+func (p *Pages) sendLog(v *visit, s *stream, l *follower) error {
+	if p.more(v, l) != nil {
+		return nil
+	}
+	view := l.view()
+	if view == nil {
+		return nil
+	}
+	data, err := json.Marshal(view.Curves)
+	if err == nil {
+		err = s.send("curves", string(data))
+	}
+	if err != nil {
+		return err
+	}
+	text, err := p.part("bundle", "numbers", view)
+	if err == nil {
+		err = s.send("numbers", text)
+	}
+	return err
 }
 
 // sendOutputs sends the ends of a run's stdout and stderr, as far as they are there. A worker that does not answer now may

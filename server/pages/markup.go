@@ -8,7 +8,9 @@ import (
 	"github.com/microcosm-cc/bluemonday"
 	"github.com/yuin/goldmark"
 	"github.com/yuin/goldmark/extension"
+	"github.com/yuin/goldmark/parser"
 	render "github.com/yuin/goldmark/renderer/html"
+	"github.com/yuin/goldmark/util"
 )
 
 // markup writes Markdown, which may have HTML in it, as HTML.
@@ -29,12 +31,16 @@ func newMarkup() markup {
 	// not wished, in the reader's name or to another site.
 	clean.AllowAttrs("src").Matching(regexp.MustCompile(`^/rest/bundles/0x[0-9a-f]{32}/contents/blob/[^?#]*$`)).OnElements("img")
 	clean.AllowAttrs("alt", "width", "height").OnElements("img")
-	clean.AllowAttrs("title").Globally() // and no id, name or class, which belong to the page
+	clean.AllowAttrs("class").Matching(regexp.MustCompile(`^math$`)).OnElements("span") // a formula
+	clean.AllowAttrs("title").Globally()                                                // and no id, name or class, which belong to the page
 	clean.AllowAttrs("href").OnElements("a")
 	clean.AllowStandardURLs()
 	clean.AddTargetBlankToFullyQualifiedLinks(true)
 	clean.RequireNoReferrerOnLinks(true)
-	return markup{convert: goldmark.New(goldmark.WithExtensions(extension.GFM), goldmark.WithRendererOptions(render.WithUnsafe())), clean: clean}
+	return markup{convert: goldmark.New(
+		goldmark.WithExtensions(extension.GFM), goldmark.WithRendererOptions(render.WithUnsafe()),
+		goldmark.WithParserOptions(parser.WithInlineParsers(util.Prioritized(formulas{}, 150))), // before escapes and emphasis
+	), clean: clean}
 }
 
 // html returns a text as HTML without anything that runs, loads or looks like a part of the page.

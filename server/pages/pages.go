@@ -112,7 +112,7 @@ type visit struct {
 // is in no other site's frame.
 func guard(w http.ResponseWriter) {
 	for name, value := range map[string]string{
-		"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+		"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
 		"X-Content-Type-Options":  "nosniff",
 		"Referrer-Policy":         "same-origin",
 	} {
@@ -203,7 +203,8 @@ func (p *Pages) answerError(ctx context.Context, v *visit, err error) {
 // functions are those that templates call.
 func functions() template.FuncMap {
 	return template.FuncMap{
-		"size": codalab.FormatSize,
+		"size":   codalab.FormatSize,
+		"number": number,
 		"join": func(lines []string) string {
 			for i := range lines {
 				lines[i] = strings.TrimSuffix(lines[i], "\n")

@@ -3,14 +3,36 @@ package pages
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
+	"io/fs"
 	"math"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
+
+// assetSizes returns the compressed size of each static file but the list of third parties.
+func assetSizes(t *testing.T) map[string]int {
+	t.Helper()
+	sizes := map[string]int{}
+	if err := fs.WalkDir(staticFiles, "static", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || name == "static/third-party.txt" {
+			return err
+		}
+		r := httptest.NewRequest(http.MethodGet, "/"+name, nil)
+		r.Header.Set("Accept-Encoding", "gzip")
+		w := httptest.NewRecorder()
+		compressing()(http.HandlerFunc(newDigests().serve)).ServeHTTP(w, r)
+		sizes[strings.TrimPrefix(name, "static/")] = w.Body.Len()
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return sizes
+}
 
 // Files of other projects are those of which third-party.txt tells the origin and the digest.
 func TestFilesOfOthersAreThoseThatAreNamed(t *testing.T) {
@@ -19,82 +41,37 @@ func TestFilesOfOthersAreThoseThatAreNamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := map[string]bool{"editor.js": true, "icon.svg": true, "pages.js": true, "style.css": true, "third-party.txt": true}
-	files, err := staticFiles.ReadDir("static")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range files {
-		data, err := staticFiles.ReadFile("static/" + f.Name())
+	own := map[string]bool{"editor.js": true, "icon.svg": true, "pages.js": true, "style.css": true, "curves.js": true, "math.js": true}
+	for name := range assetSizes(t) {
+		data, err := staticFiles.ReadFile("static/" + name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		sum := sha256.Sum256(data)
-		_, entry, named := strings.Cut(string(list), "\n\n"+f.Name()+"\n")
+		_, entry, named := strings.Cut(string(list), "\n\n"+name+"\n")
 		entry, _, _ = strings.Cut(entry, "\n\n")
-		if named == own[f.Name()] || named && !strings.Contains(entry, "sha256 "+hex.EncodeToString(sum[:])) {
-			t.Errorf("%s has the digest %x; third-party.txt says %q", f.Name(), sum, entry)
+		if named == own[name] || named && !strings.Contains(entry, "sha256 "+hex.EncodeToString(sum[:])) {
+			t.Errorf("%s has the digest %x; third-party.txt says %q", name, sum, entry)
 		}
 	}
 }
 
-// A page has at most 150 kB without its contents.
+// A page has at most 150 kB without its contents, also one with curves, and one with formulas and the fonts of most of them.
 func TestPagesAreSmall(t *testing.T) {
 	t.Parallel()
 	const most = 150_000
+	sizes := assetSizes(t)
 	total := 0
-	files, err := staticFiles.ReadDir("static")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range files {
-		info, err := f.Info()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if f.Name() != "third-party.txt" {
-			total += int(info.Size())
+	for name, size := range sizes {
+		if !strings.HasPrefix(name, "katex/fonts/") && !strings.HasPrefix(name, "uplot.") && name != "curves.js" && name != "editor.js" {
+			total += size
 		}
 	}
-	if total > most {
-		t.Errorf("a page loads %d bytes", total)
+	for _, font := range []string{"Main-Regular", "Math-Italic"} {
+		total += sizes["katex/fonts/KaTeX_"+font+".woff2"]
 	}
-}
-
-func TestPreviewFitsTheFile(t *testing.T) {
-	t.Parallel()
-	long := strings.Repeat("a", 2*longestCell)
-	for name, test := range map[string]struct {
-		path, begin string
-		size        int64
-		want        string
-	}{
-		"text":                 {"a.txt", "a\nb", 3, "text [] 0 false"},
-		"text goes on":         {"a.txt", "a\nb", 9, "text [] 0 true"},
-		"cut in a character":   {"a.txt", "a\xe2\x82", 9, "text [] 0 true"},
-		"no text":              {"a.txt", "a\xff", 2, "other [] 0 false"},
-		"zero bytes":           {"a.txt", "a\x00", 2, "other [] 0 false"},
-		"picture":              {"a.PNG", "\x89PNG", 4, "image [] 0 false"},
-		"table":                {"a.csv", "a,b\n1,2\n3,4\n", 12, "table [a b] 2 false"},
-		"table goes on":        {"a.csv", "a,b\n1,2\n3,4", 12, "table [a b] 1 true"},
-		"tabs":                 {"a.tsv", "a\tb\n1\t2\n", 8, "table [a b] 1 false"},
-		"no table":             {"a.csv", "a\n1\n", 4, "text [] 0 false"},
-		"ragged":               {"a.csv", "a,b\n1\n1,2,3\n", 12, "table [a b] 2 false"},
-		"many rows":            {"a.csv", "a,b\n" + strings.Repeat("1,2\n", 2*mostRows), 4 + 8*mostRows, fmt.Sprintf("table [a b] %d true", mostRows)},
-		"a quote that is open": {"a.csv", "a,b\n\"1,2\n", 9, "table [a b] 1 false"},
-		"a long cell":          {"a.csv", "a,b\n1," + long + "\n", int64(7 + len(long)), "table [a b] 1 false"},
-	} {
-		f := preview(test.path, "", test.size, []byte(test.begin))
-		if got := fmt.Sprint(f.Kind, " ", f.Header, " ", len(f.Rows), " ", f.Cut); got != test.want {
-			t.Errorf("%s: %s instead of %s", name, got, test.want)
-		}
-		for _, cells := range f.Rows {
-			for _, c := range cells {
-				if len(c) > longestCell+len("…") {
-					t.Errorf("%s: a cell has %d bytes", name, len(c))
-				}
-			}
-		}
+	if curves := sizes["uplot.min.js"] + sizes["uplot.min.css"] + sizes["curves.js"]; total > most || curves > 40_000 {
+		t.Errorf("a page with formulas loads %d bytes, and one with curves %d more", total, curves)
 	}
 }
 
@@ -162,6 +139,9 @@ func TestMarkupIsCleaned(t *testing.T) {
 	t.Parallel()
 	m := newMarkup()
 	for text, want := range map[string]string{
+		"$x_1 < y_1$ *a*": "<p><span class=\"math\">$x_1 &lt; y_1$</span> <em>a</em></p>\n", "$$\n\\frac{a}{b}\n$$": "<p><span class=\"math\">$$\n\\frac{a}{b}\n$$</span></p>\n",
+		"$5 and $6, $ 7 $": "<p>$5 and $6, $ 7 $</p>\n", "`$a$`": "<p><code>$a$</code></p>\n", "$</span><script>x</script>$": "<p><span class=\"math\">$&lt;/span&gt;&lt;script&gt;x&lt;/script&gt;$</span></p>\n",
+		"<span class='math skip'>a</span>": "<p><span>a</span></p>\n", "$": "<p>$</p>\n", "$$": "<p>$$</p>\n", "$$$$": "<p>$$$$</p>\n",
 		"*a*": "<p><em>a</em></p>\n", "<script>x</script>": "", "[a](javascript:x)": "<p>a</p>\n", "<b hx-get=/x id=main class=skip>a</b>": "<p><b>a</b></p>\n",
 		"<img src=http://evil.example/x.png onerror=x>": "", "![x](/rest/account/logout)": "<p><img alt=\"x\"></p>\n", "<img src='/runs/events?q=a'>": "",
 		"![x](/rest/bundles/0x00000000000000000000000000000001/contents/blob/a.png)": "<p><img src=\"/rest/bundles/0x00000000000000000000000000000001/contents/blob/a.png\" alt=\"x\"></p>\n",

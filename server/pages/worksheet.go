@@ -12,6 +12,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/server/preview"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 )
 
@@ -193,7 +194,7 @@ func (p *Pages) block(b client.Block) block {
 			values := cells(row)
 			var texts []string
 			for _, name := range b.Header {
-				texts = append(texts, shortened(cellText(values[name])))
+				texts = append(texts, preview.Shortened(cellText(values[name])))
 			}
 			out.Table = append(out.Table, texts)
 		}
@@ -201,7 +202,7 @@ func (p *Pages) block(b client.Block) block {
 		out.Bundles = b.BundlesSpec.Bundles
 		for _, row := range b.Rows {
 			values := cells(row)
-			out.Record = append(out.Record, fact{cellText(values["key"]), shortened(cellText(values["value"]))})
+			out.Record = append(out.Record, fact{cellText(values["key"]), preview.Shortened(cellText(values["value"]))})
 		}
 	case "contents_block", "image_block":
 		subpath := strings.Trim(b.Path, "/")

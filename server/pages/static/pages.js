@@ -28,3 +28,31 @@ function showEnd(event) {
     output.scrollTop = output.scrollHeight;
   }
 }
+
+// Curves and formulas need large scripts. A page that has any loads them, one after the other.
+const parts = {
+  ".charts": { files: ["uplot.min.css", "uplot.min.js", "curves.js"], show: (element) => curves(element) },
+  ".math": { files: ["katex/katex.min.css", "katex/katex.min.js", "math.js"], show: (element) => formula(element) },
+};
+
+function load(file) {
+  const style = file.endsWith(".css");
+  const element = document.createElement(style ? "link" : "script");
+  Object.assign(element, style ? { rel: "stylesheet", href: "/static/" + file } : { src: "/static/" + file });
+  return new Promise((loaded, failed) => {
+    element.onload = loaded;
+    element.onerror = failed;
+    document.head.append(element);
+  });
+}
+
+htmx.onLoad(async (root) => {
+  for (const [selector, part] of Object.entries(parts)) {
+    const elements = [...root.querySelectorAll(selector), ...(root.matches(selector) ? [root] : [])];
+    if (elements.length > 0) {
+      part.loaded ??= part.files.reduce((before, file) => before.then(() => load(file)), Promise.resolve());
+      await part.loaded;
+      elements.forEach(part.show);
+    }
+  }
+});

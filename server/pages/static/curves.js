@@ -1,0 +1,70 @@
+// Charts of a log's curves, one for each key. The stream brings the curves of a log that grows.
+window.curves = (() => {
+  const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+  function options(name, x, width) {
+    const axis = { stroke: style("--text"), grid: { stroke: style("--line"), width: 1 }, ticks: { stroke: style("--line") } };
+    return {
+      width, height: 220,
+      cursor: { sync: { key: "curves" } },
+      scales: { x: { time: false } },
+      axes: [axis, { ...axis, size: 70 }],
+      series: [{ label: x }, { label: name, stroke: style("--link"), width: 2 }],
+    };
+  }
+
+  function draw(charts, log) {
+    charts.log = log;
+    const kept = charts.plots ?? new Map();
+    charts.plots = new Map();
+    for (const curve of log.curves) {
+      let plot = kept.get(curve.name);
+      kept.delete(curve.name);
+      if (plot) {
+        plot.setData([curve.x, curve.y]);
+      } else {
+        const figure = charts.appendChild(document.createElement("figure"));
+        figure.appendChild(document.createElement("figcaption")).textContent = curve.name;
+        plot = new uPlot(options(curve.name, log.x, figure.clientWidth), [curve.x, curve.y], figure);
+        plot.figure = figure;
+      }
+      charts.plots.set(curve.name, plot);
+    }
+    kept.forEach(remove);
+  }
+
+  function remove(plot) {
+    plot.destroy();
+    plot.figure.remove();
+  }
+
+  function redraw() {
+    for (const charts of document.querySelectorAll(".charts")) {
+      charts.plots?.forEach(remove);
+      charts.plots = undefined;
+      if (charts.log) {
+        draw(charts, charts.log);
+      }
+    }
+  }
+
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  let width = innerWidth;
+  addEventListener("resize", () => {
+    if (width !== innerWidth) { // and not at each bar that a phone shows and hides
+      width = innerWidth;
+      redraw();
+    }
+  });
+  document.addEventListener("htmx:sseBeforeMessage", (event) => {
+    if (event.target.matches(".charts")) {
+      event.preventDefault();
+      draw(event.target, JSON.parse(event.detail.data));
+    }
+  });
+  return (charts) => {
+    if (!charts.log) {
+      draw(charts, JSON.parse(charts.nextElementSibling.textContent));
+    }
+  };
+})();
