@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +17,7 @@ import (
 
 	"golang.org/x/net/html"
 
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/server"
 	"github.com/cl-slurm/cl-slurm/server/store"
@@ -380,7 +383,7 @@ func TestPagesOfFiles(t *testing.T) {
 		"b.csv":              {"It is no text."},
 		"a.csv":              {`<th scope="col">b</th>`, "<td>2,\n3</td>", "&lt;script&gt;"},
 		"wide.csv":           {"Its first 0 rows and 64 of "},
-		"long.txt":           {"Its first 262144 bytes are shown."},
+		"long.txt":           {"The first 262144 bytes of its text are shown."},
 		url.PathEscape(evil): {"text &lt;script&gt;"},
 		"metrics.jsonl":      {`<th scope="row"><bdi>loss</bdi></th>`, `"name":"loss","x":[1,2],"y":[3,2]`, "Numbers over step"},
 		"a.ipynb":            {`<em>em</em> <span class="math">$x^2$</span>`, "&lt;script&gt;", `<img src="data:image/png;base64,iVBORw0KGgo="`},
@@ -435,5 +438,40 @@ func TestAssetsAreCompressed(t *testing.T) {
 	}
 	if got := s.form("/static/none.js", nil, http.Header{"Accept-Encoding": {"gzip"}}); got.status != http.StatusNotFound {
 		t.Errorf("no script: %d", got.status)
+	}
+}
+
+// The curves of a log follow the run that writes it.
+func TestCurvesFollowARun(t *testing.T) {
+	t.Parallel()
+	s, w, run := claimedRun(t)
+	dir := t.TempDir()
+	write := func(text string) {
+		t.Helper()
+		must(t, os.WriteFile(filepath.Join(dir, "metrics.jsonl"), []byte(text), 0o600))
+	}
+	write("{\"loss\": 3}\n{\"loss\": 2}\n{\"lo")
+	report := codalab.RunReport{UUID: run, State: codalab.StateRunning}
+	w.checkIn(report)
+	w.serve(t, dir, report)
+	web := httptest.NewServer(s.handler)
+	t.Cleanup(web.Close)
+	a := s.browse(t, "alice")
+	a.shows(t, "/bundles/"+run, http.StatusOK, "Curves of", "events?log=metrics.jsonl")
+	a.shows(t, "/bundles/"+run+"/files/metrics.jsonl", http.StatusOK, "events?alone&amp;log=metrics.jsonl", `"y":[3,2]`)
+	stream := a.opens(t, web.URL, "/bundles/"+run+"/events?alone&log=metrics.jsonl")
+	if got := stream.next("curves"); !strings.Contains(got, `"y":[3,2]`) {
+		t.Errorf("the curves are %s", got)
+	}
+	write("{\"loss\": 3}\n{\"loss\": 2}\n{\"loss\": 1}\n")
+	if got := stream.next("curves"); !strings.Contains(got, `"y":[3,2,1]`) {
+		t.Errorf("the curves are %s", got)
+	}
+	if got := stream.next("numbers"); !strings.Contains(got, ">loss<") {
+		t.Errorf("the table is %s", got)
+	}
+	write("{\"loss\": 7}\n{\"loss\": 8}\n")
+	if got := stream.next("curves"); !strings.Contains(got, `"y":[7,8]`) {
+		t.Errorf("the curves of a log that begins anew are %s", got)
 	}
 }

@@ -120,8 +120,11 @@ func (p *Pages) readLog(v *visit, l *follower, size int64, whole bool) error {
 // more reads what is new in a log, and all of it anew if it has become shorter.
 func (p *Pages) more(v *visit, l *follower) error {
 	info, err := v.api.ContentsInfo(v.Context(), p.target(v, l.path), 0)
-	if err != nil || info.Type != codalab.TargetFile {
+	if err != nil {
 		return fmt.Errorf("read log: %w", err)
+	}
+	if info.Type != codalab.TargetFile {
+		return fmt.Errorf("read log: %s is no file", l.path)
 	}
 	if info.Size < l.log.Offset() {
 		l.log = logcurves.New(l.path)

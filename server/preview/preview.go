@@ -118,7 +118,7 @@ func Of(ctx context.Context, name string, size int64, begin []byte, markup Marku
 		f = File{Kind: Code, Code: highlight(ctx, lexerName(name), text)}
 	}
 	if cut {
-		f.Note = fmt.Sprintf("Its first %s are shown.", termtext.Count(len(begin), "byte"))
+		f.Note = fmt.Sprintf("The first %s of its text are shown.", termtext.Count(len(begin), "byte"))
 	}
 	return f
 }

@@ -29,8 +29,8 @@ func TestPreviewFitsTheFile(t *testing.T) {
 		want        string
 	}{
 		"text":                   {"a.txt", "a\nb", 0, "text [] 0 "},
-		"text goes on":           {"a.txt", "a\nb", 9, "text [] 0 Its first 3 bytes are shown."},
-		"cut in a character":     {"a.txt", "a\xe2\x82", 9, "text [] 0 Its first 1 byte are shown."},
+		"text goes on":           {"a.txt", "a\nb", 9, "text [] 0 The first 3 bytes of its text are shown."},
+		"cut in a character":     {"a.txt", "a\xe2\x82", 9, "text [] 0 The first 1 byte of its text are shown."},
 		"no text":                {"a.txt", "a\xff", 0, "other [] 0 "},
 		"zero bytes":             {"a.txt", "a\x00", 0, "other [] 0 "},
 		"no table, no text":      {"a.csv", "\x1f\x8b\x08\xff,\x00", 0, "other [] 0 "},
@@ -49,7 +49,7 @@ func TestPreviewFitsTheFile(t *testing.T) {
 		"a quote that is open":   {"a.csv", "a,b\n\"1,2\n", 0, "text [] 0 "},
 		"a quote within a field": {"a.csv", "a,b\n1\" x,2\n", 0, "text [] 0 "},
 		"no notebook":            {"a.ipynb", "{\"cells\": 1}", 0, "code [] 0 "},
-		"a long notebook":        {"a.ipynb", "{\"cells\": [", 9 << 20, "code [] 0 Its first 11 bytes are shown."},
+		"a long notebook":        {"a.ipynb", "{\"cells\": [", 9 << 20, "code [] 0 The first 11 bytes of its text are shown."},
 	} {
 		f := of(t, test.path, test.begin, len(test.begin)+test.more)
 		header := fmt.Sprint(f.Header)

@@ -2,14 +2,16 @@
 window.curves = (() => {
   const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
+  const number = (y) => (y == null ? "" : String(Number(y.toPrecision(6))));
+
   function options(name, x, width) {
     const axis = { stroke: style("--text"), grid: { stroke: style("--line"), width: 1 }, ticks: { stroke: style("--line") } };
     return {
       width, height: 220,
       cursor: { sync: { key: "curves" } },
       scales: { x: { time: false } },
-      axes: [axis, { ...axis, size: 70 }],
-      series: [{ label: x }, { label: name, stroke: style("--link"), width: 2 }],
+      axes: [axis, { ...axis, size: 70, values: (_, ticks) => ticks.map(number) }],
+      series: [{ label: x }, { label: name, stroke: style("--link"), width: 2, value: (_, y) => number(y) }],
     };
   }
 
