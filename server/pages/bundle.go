@@ -198,20 +198,19 @@ func blob(uuid, subpath string) string {
 
 // open reads what is at a path: a directory's entries after a name, or the beginning of a file.
 func (p *Pages) open(v *visit, b *bundlePage, subpath string) error {
-	after := v.URL.Query().Get("after")
-	info, err := v.api.ContentsPage(v.Context(), p.target(v, subpath), mostEntries, after)
+	info, err := v.api.ContentsPage(v.Context(), p.target(v, subpath), mostEntries, v.URL.Query().Get("after"))
 	if err != nil {
 		return fmt.Errorf("show files: %w", err)
 	}
 	if info.Type == codalab.TargetDirectory {
-		b.Files = newDirectory(v.PathValue("uuid"), subpath, info, after)
+		b.Files = newDirectory(v.PathValue("uuid"), subpath, info)
 		return nil
 	}
 	b.File, err = p.file(v, subpath, info.Size)
 	return err
 }
 
-func newDirectory(uuid, subpath string, info codalab.TargetInfo, after string) *directory {
+func newDirectory(uuid, subpath string, info codalab.TargetInfo) *directory {
 	d := &directory{Path: termtext.OneLine(subpath)}
 	for _, e := range info.Contents {
 		d.Entries = append(d.Entries, entry{e, termtext.OneLine(e.Name), filesAddress(uuid, path.Join(subpath, e.Name))})

@@ -146,7 +146,12 @@ func TestNotebook(t *testing.T) {
 		t.Errorf("%+v", f.Cells)
 	}
 	want := []preview.Output{
-		{Text: "1\n2"}, {Picture: template.URL("data:image/png;base64," + png)}, {Text: "a table"}, {Text: "<script>alert(1)</script>"}, {Text: "<svg onload=x>"}, {Text: "no picture"},
+		{Text: "1\n2"},
+		{Picture: template.URL("data:image/png;base64," + png)},
+		{Text: "a table"},
+		{Text: "<script>alert(1)</script>"},
+		{Text: "<svg onload=x>"},
+		{Text: "no picture"},
 		{Text: "ValueError: x", Failed: true},
 	}
 	if got := fmt.Sprintf("%+v", f.Cells[2].Outputs); got != fmt.Sprintf("%+v", want) {
