@@ -100,7 +100,7 @@ func TestSecondOfTwoTabsIsTold(t *testing.T) {
 	first.saves(t, home, tag, "from the first", "save", http.StatusSeeOther)
 	first.saves(t, home, tag, "from the first", "save", http.StatusSeeOther) // a second click
 	told := second.saves(t, home, tag, "from the second", "save", http.StatusConflict)
-	hasTexts(t, told, "has changed since you opened it", "from the second</textarea>", "-from the first\n&#43;from the second", "data-unsaved", "That was you, in another window or by a program, or the operator.")
+	hasTexts(t, told, "has changed since you opened it", "from the second</textarea>", "-from the first\n&#43;from the second", "data-unsaved", "It was changed by you in another window or by a program, or by the root user.")
 	second.shows(t, "/worksheets/"+home, http.StatusOK, "from the first")
 	second.saves(t, home, tagOf(t, told), "from the second", "save", http.StatusSeeOther)
 	second.shows(t, "/worksheets/"+home, http.StatusOK, "from the second")
@@ -205,4 +205,54 @@ func TestWorksheetOfTenThousandItemsComesInParts(t *testing.T) {
 	if len(begun) > 1_000_000 {
 		t.Errorf("the editor has %d bytes", len(begun))
 	}
+}
+
+// The page of people is for root alone, and does what root may do.
+func TestPeopleAreForRoot(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.upload("numbers", "x")
+	for _, user := range []string{"", "alice"} {
+		b, want := s.browse(t, user), http.StatusForbidden
+		if page := b.shows(t, "/people", want); strings.Contains(page, "bob") {
+			t.Errorf("%q sees %s", user, page)
+		}
+		if page := b.shows(t, "/worksheets", http.StatusOK); strings.Contains(page, "/people") {
+			t.Errorf("%q is led to people: %s", user, page)
+		}
+		if got := b.form("/people", url.Values{"action": {"quota"}, "user": {"alice"}, "disk": {"1t"}}, nil, b.cookies...); got.status != http.StatusForbidden {
+			t.Errorf("%q changes a quota: %d", user, got.status)
+		}
+	}
+	r := s.browse(t, "root")
+	r.shows(t, "/people", http.StatusOK, `<a href="/people">People</a>`, ">alice</a>", ">bob</a>", "cl uls")
+	change := func(status int, want string, fields url.Values) {
+		t.Helper()
+		got := r.form("/people", fields, nil, r.cookies...)
+		if got.status != status {
+			t.Errorf("%v: %d\n%s", fields, got.status, got.body)
+		}
+		if status == http.StatusSeeOther {
+			got.body = r.shows(t, got.header.Get("Location"), http.StatusOK, `role="status"`)
+		}
+		hasTexts(t, got.body, want)
+	}
+	change(http.StatusSeeOther, "<td class=\"number\">3g</td>", url.Values{"action": {"quota"}, "user": {"alice"}, "disk": {"3g"}, "time": {"2d"}, "runs": {"7"}})
+	r.shows(t, "/people", http.StatusOK, ">2d0h</td>", ">7</td>")
+	for _, wrong := range []url.Values{{"disk": {"x"}}, {"time": {"x"}}, {"runs": {"-1"}}, {"user": {"nobody"}, "disk": {"1g"}}} {
+		wrong.Set("action", "quota")
+		status := http.StatusBadRequest
+		if wrong.Has("user") {
+			status = http.StatusNotFound
+		}
+		change(status, `role="alert"`, wrong)
+	}
+	change(http.StatusSeeOther, `<th scope="row">lab</th><td>root</td>`, url.Values{"action": {"group"}, "name": {"lab"}})
+	group := regexp.MustCompile(`<option value="(0x[0-9a-f]+)">lab<`).FindStringSubmatch(r.shows(t, "/people", http.StatusOK))
+	if group == nil {
+		t.Fatal("the group has no id")
+	}
+	change(http.StatusSeeOther, "<td>alice </td></tr>", url.Values{"action": {"add"}, "group": {group[1]}, "user": {"alice"}})
+	change(http.StatusSeeOther, "<td></td></tr>", url.Values{"action": {"remove"}, "group": {group[1]}, "user": {"alice"}})
+	change(http.StatusBadRequest, "no action", url.Values{"action": {"x"}})
 }

@@ -42,7 +42,7 @@ type editPage struct {
 
 // Changers is a sentence with those who may change the worksheet.
 func (e editPage) Changers() string {
-	names := []string{"you, in another window or by a program"}
+	names := []string{"you in another window or by a program"}
 	if e.Owner != nil && e.Owner.UserName != e.Me {
 		names = append(names, e.Owner.UserName)
 	}
@@ -51,7 +51,7 @@ func (e editPage) Changers() string {
 			names = append(names, "the group "+g.GroupName)
 		}
 	}
-	return "That was " + strings.Join(append(names, "the operator"), ", or ") + "."
+	return "It was changed by " + strings.Join(append(names, "the root user"), ", or by ") + "."
 }
 
 // textPreview is a worksheet's text as its page would show it.

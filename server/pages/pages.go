@@ -49,7 +49,7 @@ func New(c Config) *Pages {
 	p := &Pages{config: c, templates: map[string]*template.Template{}, markup: newMarkup(), feed: newFeed(), static: newDigests()}
 	base := template.Must(template.New("base.html").Funcs(functions()).Funcs(template.FuncMap{"static": p.static.address}).
 		ParseFS(htmlFiles, "html/base.html", "html/parts.html", "html/blocks.html"))
-	for _, name := range []string{"signin", "runs", "bundle", "files", "worksheet", "worksheets", "edit", "settings", "queues", "problem"} {
+	for _, name := range []string{"signin", "runs", "bundle", "files", "worksheet", "worksheets", "edit", "settings", "people", "queues", "problem"} {
 		p.templates[name] = template.Must(template.Must(base.Clone()).ParseFS(htmlFiles, "html/"+name+".html"))
 	}
 	return p
@@ -82,6 +82,8 @@ func (p *Pages) Handle(mux *http.ServeMux) {
 		"GET /worksheets/{uuid}/settings":     p.settings,
 		"POST /worksheets/{uuid}/settings":    p.change,
 		"GET /queues":                         p.queues,
+		"GET /people":                         p.people,
+		"POST /people":                        p.changePeople,
 	} {
 		handler := p.visited(serve)
 		if !isStream(pattern) {
@@ -152,6 +154,8 @@ func (p *Pages) begin(ctx context.Context, v *visit) (err error) {
 type page struct {
 	Title string
 	User  string
+	// Root is set for the root user.
+	Root bool
 	// Here is the page's own address, to which a sign-in comes back.
 	Here string
 	// Body is for the page's own template.
@@ -160,7 +164,7 @@ type page struct {
 
 // show answers with a page, whose template has this name.
 func (p *Pages) show(v *visit, status int, name, title string, body any) error {
-	return p.write(v, status, name, page{Title: title, User: v.user.UserName, Here: v.URL.RequestURI(), Body: body})
+	return p.write(v, status, name, page{Title: title, User: v.user.UserName, Root: v.isRoot(), Here: v.URL.RequestURI(), Body: body})
 }
 
 func (p *Pages) write(v *visit, status int, name string, data page) error {
