@@ -3,6 +3,7 @@ package server_test
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -102,6 +103,22 @@ func TestPagesOfAResearcher(t *testing.T) {
 		t.Errorf("the way goes on to %s", to)
 	}
 	a.shows(t, "/runs", http.StatusUnauthorized, "/signin?next=%2fruns")
+}
+
+// TestProvenanceIsForThoseWhoMayReadTheBundle: the document has the addresses by which its reader has come.
+func TestProvenanceIsForThoseWhoMayReadTheBundle(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	data := s.upload("data", "1,2\n")
+	run := s.run("wc in", nil, codalab.Dependency{ChildPath: "in", ParentUUID: data})
+	a := s.browse(t, "alice")
+	a.shows(t, "/bundles/"+run, http.StatusOK, `href="/bundles/`+run+`/provenance.json"`)
+	page := a.shows(t, "/bundles/"+run+"/provenance.json", http.StatusOK, `"@type": "CreateAction"`, `"description": "wc in"`, "/rest/bundles/"+data+"/contents/blob/")
+	if !json.Valid([]byte(page)) || strings.Contains(page, ".invalid") {
+		t.Errorf("the document is %s", page)
+	}
+	s.browse(t, "bob").shows(t, "/bundles/"+run+"/provenance.json", http.StatusNotFound)
+	s.browse(t, "").shows(t, "/bundles/"+run+"/provenance.json", http.StatusNotFound)
 }
 
 // A page shows nobody what the API does not.

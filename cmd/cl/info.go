@@ -25,6 +25,9 @@ each bundle. A field that begins with a slash is a file, or a value in it:
 With --watch, show it anew on the terminal until Ctrl-C. Without a terminal, or with
 --json, print each change.
 
+With --provenance, print where the bundles came from: command, image, inputs, times,
+places and outcome, as the metadata of an RO-Crate, which other programs read.
+
 cl help fields lists the fields.`
 
 // infoCommand is bundle_cli.py: do_info_command.
@@ -45,6 +48,7 @@ func (c *cli) infoCommand() *cobra.Command {
 	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "also print children, worksheets, permissions and contents")
 	cmd.Flags().BoolVar(&o.watch, "watch", false, "show it anew on the terminal until Ctrl-C; elsewhere print each change")
 	cmd.Flags().BoolVar(&o.history, "history", false, "print who made, shared, changed and killed the bundles, if you may change them")
+	cmd.Flags().BoolVar(&o.provenance, "provenance", false, "print where the bundles came from, as an RO-Crate's metadata")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return c.showBundles(cmd.Context(), *worksheet, args, o)
 	}
@@ -57,15 +61,25 @@ type infoOptions struct {
 	raw, verbose bool
 	history      bool
 	watch        bool
+	provenance   bool
 }
 
 // showBundles shows the bundles that specs name.
 func (c *cli) showBundles(ctx context.Context, worksheet string, specs []string, o infoOptions) error {
+	if o.history && o.provenance {
+		return refusef("--history and --provenance are each printed alone; choose one")
+	}
 	if o.history {
 		if o.fields != "" || o.raw || o.verbose || o.watch {
 			return refusef("--history is printed alone: leave out -f, -r, -v and --watch")
 		}
 		return c.showHistories(ctx, worksheet, specs)
+	}
+	if o.provenance {
+		if o.fields != "" || o.raw || o.verbose || o.watch {
+			return refusef("--provenance is printed alone: leave out -f, -r, -v and --watch")
+		}
+		return c.showProvenance(ctx, worksheet, specs)
 	}
 	if o.watch && o.verbose {
 		return refusef("--watch shows how bundles change, and not their contents: leave out -v")

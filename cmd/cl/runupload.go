@@ -18,6 +18,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/cmd/internal/sourcetree"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/codalab/provenance"
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
@@ -37,10 +38,10 @@ uncommitted, git-dirty; the bundle has the difference in ` + sourcetree.Differen
 
 // The tags of a bundle with an uploaded directory, and of runs in it.
 const (
-	uploadTag = "upload=" // and the digest of the directory
-	commitTag = "git-commit="
-	branchTag = "git-branch="
-	dirtyTag  = "git-dirty"
+	uploadTag = provenance.UploadTag
+	commitTag = provenance.CommitTag
+	branchTag = provenance.BranchTag
+	dirtyTag  = provenance.DirtyTag
 )
 
 // Bounds of an uploaded directory. More than the surprising size is announced. Each entry at the top is a dependency, and so

@@ -32,6 +32,8 @@ type Config struct {
 	SignOut func(http.ResponseWriter, *http.Request) error
 	// Address returns the address of a request's client.
 	Address func(*http.Request) string
+	// Encrypted reports whether a client sent a request by TLS.
+	Encrypted func(*http.Request) bool
 }
 
 // Pages serves the web pages. It is safe for concurrent use.
@@ -72,6 +74,7 @@ func (p *Pages) Handle(mux *http.ServeMux) {
 		"GET /bundles/{uuid}/{$}":             p.bundle,
 		"GET /bundles/{uuid}/files/{path...}": p.files,
 		"GET /bundles/{uuid}/events":          p.bundleEvents,
+		"GET /bundles/{uuid}/provenance.json": p.provenance,
 		"GET /worksheets":                     p.worksheets,
 		"GET /worksheets/{uuid}":              p.worksheet,
 		"GET /worksheets/{uuid}/{$}":          p.worksheet,

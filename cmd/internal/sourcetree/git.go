@@ -10,11 +10,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cl-slurm/cl-slurm/codalab/provenance"
 	"github.com/cl-slurm/cl-slurm/internal/command"
 )
 
 // DifferenceName names the file with the uncommitted difference in an upload. No tree has a file of this name.
-const DifferenceName = ".cl-difference.patch"
+const DifferenceName = provenance.DifferenceName
 
 // maxDifference bounds the recorded difference, in bytes.
 const maxDifference = 16 << 20
