@@ -112,7 +112,7 @@ func TestProvenanceIsForThoseWhoMayReadTheBundle(t *testing.T) {
 	data := s.upload("data", "1,2\n")
 	run := s.run("wc in", nil, codalab.Dependency{ChildPath: "in", ParentUUID: data})
 	a := s.browse(t, "alice")
-	a.shows(t, "/bundles/"+run, http.StatusOK, `href="/bundles/`+run+`/provenance.json"`)
+	a.shows(t, "/bundles/"+run, http.StatusOK, `href="/bundles/`+run+`/provenance.json"`, "cl rerun --wait "+run)
 	page := a.shows(t, "/bundles/"+run+"/provenance.json", http.StatusOK, `"@type": "CreateAction"`, `"description": "wc in"`, "/rest/bundles/"+data+"/contents/blob/")
 	if !json.Valid([]byte(page)) || strings.Contains(page, ".invalid") {
 		t.Errorf("the document is %s", page)

@@ -159,7 +159,7 @@ func (c *cli) commandGroups() []group {
 	return []group{
 		{"Commands for bundles", []*cobra.Command{
 			c.uploadCommand(), c.makeCommand(), c.runCommand(), c.sweepCommand(), c.editCommand(), c.detachCommand(), c.rmCommand(), c.duCommand(), c.searchCommand(), c.bestCommand(), c.diffCommand(), c.plotCommand(),
-			c.lsCommand(), c.infoCommand(), c.catCommand(), c.waitCommand(), c.notifyCommand(), c.topCommand(), c.downloadCommand(), c.mimicCommand(), c.macroCommand(),
+			c.lsCommand(), c.infoCommand(), c.catCommand(), c.waitCommand(), c.notifyCommand(), c.topCommand(), c.downloadCommand(), c.rerunCommand(), c.mimicCommand(), c.macroCommand(),
 			c.killCommand(), c.writeCommand(), c.netcatCommand(), c.storeCommand(), c.secretCommand(),
 		}},
 		{"Commands for worksheets", []*cobra.Command{

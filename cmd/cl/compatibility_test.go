@@ -105,7 +105,7 @@ func TestEveryCommandAndFlagOfCodaLabsClIsThere(t *testing.T) {
 	t.Parallel()
 	root := (&cli{}).root()
 	root.InitDefaultHelpCmd()
-	known := map[string]bool{"completion": true, "exit-codes": true, "environment": true, "fields": true, "man": true, "passwd": true, "sessions": true, "queues": true, "usage": true, "du": true, "best": true, "diff": true, "plot": true, "doctor": true, "token": true, "secret": true, "sweep": true, "offers": true, "login": true, "top": true, "notify": true} // ours alone
+	known := map[string]bool{"completion": true, "exit-codes": true, "environment": true, "fields": true, "man": true, "passwd": true, "sessions": true, "queues": true, "usage": true, "du": true, "best": true, "diff": true, "rerun": true, "plot": true, "doctor": true, "token": true, "secret": true, "sweep": true, "offers": true, "login": true, "top": true, "notify": true} // ours alone
 	for _, v := range verbs() {
 		known[v.name] = true
 		for _, name := range append(strings.Fields(v.aliases), v.name) {
@@ -173,7 +173,7 @@ difference that is not in a table of theirs (`+"`cmd/cl/recorded_differences_tes
 - Sizes and times are also read as `+"`8GiB`, `1h30m` and `1:30:00`"+`, and sent as CodaLab writes them.
 - Options and words may come in any order.
 - A server that does not answer is exit code 3; CodaLab's cl prints a traceback.
-- `+"`cl best`, `diff`, `plot`, `du`, `sweep`, `top` and `doctor`"+` are of this cl alone, and work on CodaLab's own server, too.
+- `+"`cl best`, `diff`, `rerun`, `plot`, `du`, `sweep`, `top` and `doctor`"+` are of this cl alone, and work on CodaLab's own server, too.
   `+"`cl diff`"+` has the exit codes of diff(1), in which 1 means that the bundles differ, and 2 trouble.
 
 | command | | |

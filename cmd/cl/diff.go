@@ -37,6 +37,8 @@ not compared while all others are the same; 3 if the server does not answer.`
 // diffOptions are the flags of cl diff.
 type diffOptions struct {
 	stat, text, whole bool
+	// outcome leaves out the fields with what a run was asked to do.
+	outcome bool
 }
 
 // diffCommand has no counterpart in CodaLab's own cl.
@@ -150,6 +152,11 @@ func (c *cli) diff(ctx context.Context, worksheet, specA, specB string, o diffOp
 	bundles := a.target.Subpath == "" && b.target.Subpath == ""
 	if bundles {
 		r.Fields, r.Measured = diffFields(a.bundle, b.bundle)
+	}
+	if o.outcome {
+		r.Fields = slices.DeleteFunc(r.Fields, func(v compare.Value) bool {
+			return !slices.Contains([]string{"docker_image", "state", "exitcode", "failure_message"}, v.Name)
+		})
 	}
 	reader := diffReader{a: a, b: b, o: o, named: !bundles}
 	if err := reader.read(ctx, &r); err != nil {
