@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -76,12 +75,9 @@ func (c *cli) bestCommand() *cobra.Command {
 	return cmd
 }
 
-// low are the words in keys whose lowest value is the best one.
-var low = regexp.MustCompile(`(?i)(^|[^a-z])(loss|err|error|perplexity|ppl|mse|rmse|mae|wer|cer|time|latency|seconds)([^a-z]|$)`)
-
 // lowest reports whether the lowest value is the best one.
 func (o bestOptions) lowest(value string) bool {
-	return o.min || !o.max && low.MatchString(value[strings.IndexByte(value, ':'):])
+	return o.min || !o.max && codalab.LowestIsBest(value)
 }
 
 func (c *cli) best(ctx context.Context, o bestOptions, specs []string, value string, fields []string) error {

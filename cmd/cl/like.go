@@ -72,7 +72,7 @@ func (c *cli) createLike(
 	if err := codalab.CheckCommand(command); err != nil {
 		return refusef("%s", codalab.Sentence(err.Error()))
 	}
-	m := metadataLike(old.Bundle, given)
+	m := old.MetadataLike(given)
 	resume(m)
 	for _, k := range codalab.MetadataKeys(codalab.TypeRun) { // an older client may have left some out
 		if !k.Generated && !k.Optional && !m.Has(k.Key) {

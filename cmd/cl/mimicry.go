@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -169,7 +168,7 @@ func (m *mimicry) makeLike(ctx context.Context, old client.BundleInfo, dependenc
 
 // metadata returns the metadata for the copy of an old bundle.
 func (m *mimicry) metadata(old client.BundleInfo) codalab.Metadata {
-	metadata := metadataLike(old.Bundle, m.options.metadata)
+	metadata := old.MetadataLike(m.options.metadata)
 	if m.name != "" {
 		if old.UUID != m.output {
 			metadata["name"] = m.name + "-" + old.Metadata.String("name")
@@ -179,39 +178,6 @@ func (m *mimicry) metadata(old client.BundleInfo) codalab.Metadata {
 	}
 	if old.Type == codalab.TypeRun {
 		m.options.resume(metadata)
-	}
-	return metadata
-}
-
-// tagsOutsideSweep returns the tags of a run that do not tell of its sweep: a run with other settings is none of its members.
-func tagsOutsideSweep(m codalab.Metadata) []string {
-	tags := append([]string{}, m.Strings("tags")...)
-	if m.Sweep() == "" {
-		return tags
-	}
-	of := codalab.SweepTags(m.Sweep(), m.Settings())
-	return slices.DeleteFunc(tags, func(tag string) bool { return slices.Contains(of, tag) })
-}
-
-// metadataLike returns the metadata of an old bundle for a new one, with the given ones in place of the old. A run gets the
-// very image of the old run, and is no member of its sweep.
-func metadataLike(old codalab.Bundle, given codalab.Metadata) codalab.Metadata {
-	metadata := codalab.Metadata{}
-	maps.Copy(metadata, old.Metadata)
-	metadata["tags"] = tagsOutsideSweep(metadata)
-	if image := old.Metadata.String("docker_image"); old.Type == codalab.TypeRun && image != "" {
-		metadata["request_docker_image"] = image
-	}
-	for _, k := range codalab.MetadataKeys(old.Type) {
-		if k.Generated {
-			delete(metadata, k.Key)
-		}
-		if v, ok := given[k.Key]; ok {
-			metadata[k.Key] = v
-		}
-	}
-	if names, ok := given[codalab.SecretsKey]; ok && old.Type == codalab.TypeRun {
-		metadata[codalab.SecretsKey] = names
 	}
 	return metadata
 }

@@ -1,0 +1,53 @@
+package codalab
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// MetadataLike returns the metadata for a new bundle like b, with the given values in place of b's own. A run gets the very
+// image of the old run, and is no member of its sweep.
+func (b Bundle) MetadataLike(given Metadata) Metadata {
+	m := maps.Clone(b.Metadata)
+	if m == nil {
+		m = Metadata{}
+	}
+	m["tags"] = m.tagsOutsideSweep()
+	if image := m.String("docker_image"); b.Type == TypeRun && image != "" {
+		m["request_docker_image"] = image
+	}
+	for _, k := range MetadataKeys(b.Type) {
+		if k.Generated {
+			delete(m, k.Key)
+		}
+		if v, ok := given[k.Key]; ok {
+			m[k.Key] = v
+		}
+	}
+	if names, ok := given[SecretsKey]; ok && b.Type == TypeRun {
+		m[SecretsKey] = names
+	}
+	return m
+}
+
+// tagsOutsideSweep returns the tags of a run that do not tell of its sweep: a run with other settings is none of its members.
+func (m Metadata) tagsOutsideSweep() []string {
+	tags := append([]string{}, m.Strings("tags")...)
+	if m.Sweep() == "" {
+		return tags
+	}
+	of := SweepTags(m.Sweep(), m.Settings())
+	return slices.DeleteFunc(tags, func(tag string) bool { return slices.Contains(of, tag) })
+}
+
+// low matches the words in keys whose lowest value is the best one.
+var low = regexp.MustCompile(`(?i)(^|[^a-z])(loss|err|error|perplexity|ppl|mse|rmse|mae|wer|cer|time|latency|seconds)([^a-z]|$)`)
+
+// LowestIsBest reports whether the name of a value in a file, such as /stats.json:loss, means that its lowest value is the
+// best one.
+func LowestIsBest(genpath string) bool {
+	_, key, _ := strings.Cut(genpath, ":")
+	return low.MatchString(":" + key)
+}
