@@ -161,7 +161,7 @@ func (c *cli) repeat(ctx context.Context, at *workspace, old codalab.Bundle, o r
 	if o.name != "" {
 		given["name"] = o.name
 	}
-	m := metadataLike(old, given)
+	m := old.MetadataLike(given)
 	for _, k := range codalab.MetadataKeys(codalab.TypeRun) { // an older client may have left some out
 		if !k.Generated && !k.Optional && !m.Has(k.Key) {
 			m[k.Key] = k.Default

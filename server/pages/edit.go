@@ -73,7 +73,7 @@ func (p *Pages) editPage(v *visit) error {
 	if w.Frozen != nil {
 		return rest.Refuse(http.StatusForbidden, "The worksheet is frozen. Its settings can unfreeze it.")
 	}
-	e := editPage{Worksheet: w, Me: v.user.UserName, Heading: heading(w)}
+	e := editPage{Worksheet: w, Me: v.user.UserName, Heading: headingOf(w)}
 	if e.Text, e.Tag, err = v.api.WorksheetLines(v.Context(), w.UUID); err != nil {
 		return fmt.Errorf("edit worksheet: %w", err)
 	}
@@ -135,7 +135,7 @@ func (p *Pages) edit(v *visit) error {
 	e := editPage{Me: v.user.UserName, Text: text, Tag: form.Get("tag"), Unsaved: true}
 	e.UUID, e.Heading = uuid, "worksheet"
 	if w, err := v.api.WorksheetAccess(v.Context(), uuid); err == nil { // else the attempt to save tells why
-		e.Worksheet, e.Heading = w, heading(w)
+		e.Worksheet, e.Heading = w, headingOf(w)
 	}
 	status := http.StatusOK
 	if form.Get("action") != "preview" {

@@ -15,6 +15,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/server/failures"
+	"github.com/cl-slurm/cl-slurm/server/preview"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/selfcall"
 )
@@ -50,8 +51,8 @@ type Pages struct {
 func New(c Config) *Pages {
 	p := &Pages{config: c, templates: map[string]*template.Template{}, markup: newMarkup(), feed: newFeed(), static: newDigests()}
 	base := template.Must(template.New("base.html").Funcs(functions()).Funcs(template.FuncMap{"static": p.static.address}).
-		ParseFS(htmlFiles, "html/base.html", "html/parts.html", "html/blocks.html"))
-	for _, name := range []string{"signin", "runs", "bundle", "files", "worksheet", "worksheets", "edit", "settings", "people", "queues", "problem"} {
+		ParseFS(htmlFiles, "html/base.html", "html/parts.html", "html/blocks.html", "html/plots.html"))
+	for _, name := range []string{"signin", "runs", "sweeps", "sweep", "bundle", "files", "worksheet", "worksheets", "edit", "settings", "people", "queues", "problem"} {
 		p.templates[name] = template.Must(template.Must(base.Clone()).ParseFS(htmlFiles, "html/"+name+".html"))
 	}
 	return p
@@ -70,6 +71,10 @@ func (p *Pages) Handle(mux *http.ServeMux) {
 		"GET /runs":                           p.runs,
 		"GET /runs/events":                    p.runEvents,
 		"POST /runs/actions":                  p.act,
+		"GET /sweeps":                         p.sweeps,
+		"GET /sweeps/{uuid}":                  p.sweep,
+		"GET /sweeps/{uuid}/events":           p.sweepEvents,
+		"POST /sweeps/{uuid}/columns":         p.chooseColumns,
 		"GET /bundles/{uuid}":                 p.bundle,
 		"GET /bundles/{uuid}/{$}":             p.bundle,
 		"GET /bundles/{uuid}/files/{path...}": p.files,
@@ -218,6 +223,7 @@ func functions() template.FuncMap {
 			}
 			return strings.Join(lines, "\n")
 		},
+		"shorten": preview.Shortened,
 		// cl is a line of cl with these words.
 		"cl":   func(words ...string) string { return codalab.JoinWords(append([]string{"cl"}, words...)) },
 		"wait": func(seconds *int64) string { return codalab.FormatDuration(time.Duration(*seconds) * time.Second) },

@@ -168,7 +168,7 @@ func (p *Pages) find(v *visit, words []string) ([]client.BundleInfo, json.RawMes
 	return found, number, nil
 }
 
-// act kills or removes the bundles that a form of the list names.
+// act kills, removes or runs again the bundles that a form of the list names.
 func (p *Pages) act(v *visit) error {
 	form, err := readForm(v)
 	if err != nil {
@@ -181,6 +181,8 @@ func (p *Pages) act(v *visit) error {
 			err = v.api.KillBundles(v.Context(), uuids...)
 		case "remove":
 			_, err = v.api.DeleteBundles(v.Context(), uuids, client.DeleteOptions{})
+		case "rerun":
+			err = p.rerun(v, uuids, form.Get("sweep"))
 		default:
 			return rest.Refuse(http.StatusBadRequest, "There is no action '%s'.", action)
 		}
@@ -188,22 +190,27 @@ func (p *Pages) act(v *visit) error {
 	if err != nil {
 		return fmt.Errorf("act on bundles: %w", err)
 	}
-	to := form.Get("next")
-	if local, query, _ := strings.Cut(to, "?"); local != "/runs" && !strings.HasPrefix(local, "/bundles/") || form.Get("action") == "remove" && local != "/runs" {
-		to = "/runs"
-	} else if values, bad := url.ParseQuery(query); bad == nil {
-		values.Set("done", form.Get("action"))
-		values.Set("n", strconv.Itoa(len(uuids)))
-		to = local + "?" + values.Encode()
-	}
-	rest.Go(v.ResponseWriter, v.Request, to)
+	rest.Go(v.ResponseWriter, v.Request, afterAction(form, len(uuids)))
 	return nil
+}
+
+// afterAction is the address of the page after an action on n bundles: the one that its form names, or the list.
+func afterAction(form url.Values, n int) string {
+	path, query, _ := strings.Cut(form.Get("next"), "?")
+	list := path == "/runs" || strings.HasPrefix(path, "/sweeps/")
+	q, err := url.ParseQuery(query)
+	if err != nil || !list && (form.Get("action") == "remove" || !strings.HasPrefix(path, "/bundles/")) {
+		return "/runs"
+	}
+	q.Set("done", form.Get("action"))
+	q.Set("n", strconv.Itoa(n))
+	return path + "?" + q.Encode()
 }
 
 // done is the sentence about the action that has led to a page; empty for none.
 func done(q url.Values) string {
 	n, err := strconv.Atoi(q.Get("n"))
-	did := map[string]string{"kill": "will be killed.", "remove": "removed."}[q.Get("done")]
+	did := map[string]string{"kill": "will be killed.", "remove": "removed.", "rerun": "will run again."}[q.Get("done")]
 	switch {
 	case did == "" || err != nil:
 		return ""

@@ -53,7 +53,7 @@ func (p *Pages) showSettings(v *visit, status int, problem string) error {
 	if !mayChange(w) {
 		return rest.Refuse(http.StatusForbidden, "You may read this worksheet, but not change it.")
 	}
-	s := settingsPage{Worksheet: w, Heading: heading(w), Groups: []string{"public"}, Problem: problem}
+	s := settingsPage{Worksheet: w, Heading: headingOf(w), Groups: []string{"public"}, Problem: problem}
 	groups, err := v.api.Groups(v.Context())
 	if err != nil {
 		return fmt.Errorf("show settings: %w", err)

@@ -128,7 +128,7 @@ func (p *Pages) worksheet(v *visit) error {
 		return fmt.Errorf("show worksheet: %w", err)
 	}
 	first, _ := strconv.Atoi(v.URL.Query().Get("first")) // 0 for what is no number
-	page := worksheetPage{Worksheet: w, Heading: heading(w), First: max(0, first), Mine: mayChange(w)}
+	page := worksheetPage{Worksheet: w, Heading: headingOf(w), First: max(0, first), Mine: mayChange(w)}
 	shown, err := v.api.InterpretPart(v.Context(), w.UUID, page.First, partItems)
 	if err != nil {
 		return fmt.Errorf("show worksheet: %w", err)
@@ -137,8 +137,8 @@ func (p *Pages) worksheet(v *visit) error {
 	return p.show(v, http.StatusOK, "worksheet", page.Heading, page)
 }
 
-// heading is the title of a worksheet, or else its name.
-func heading(w client.Worksheet) string {
+// headingOf returns the title of a worksheet, or else its name.
+func headingOf(w client.Worksheet) string {
 	if w.Title != nil && *w.Title != "" {
 		return *w.Title
 	}

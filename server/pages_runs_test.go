@@ -1,0 +1,113 @@
+package server_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// sweep makes a sweep of alice without runs, and returns its uuid.
+func (s *site) sweep(name string) string {
+	s.t.Helper()
+	uuid := s.call("alice", http.MethodPost, "/worksheets", object("worksheets", map[string]string{"name": name})).ok().text("data", 0, "id")
+	s.call("alice", http.MethodPatch, "/worksheets", map[string]any{"data": []any{map[string]any{"type": "worksheets", "id": uuid, "attributes": map[string]any{"tags": []string{codalab.SweepMark}, "title": "Sweep: train {lr}"}}}}).ok()
+	return uuid
+}
+
+// member makes a bundle of a sweep, and returns its uuid.
+func (s *site) member(sweep, bundleType, name string, settings ...codalab.Setting) string {
+	s.t.Helper()
+	attributes := map[string]any{"bundle_type": bundleType, "metadata": metadata(bundleType, name, map[string]any{"tags": codalab.SweepTags(sweep, settings)})}
+	if bundleType == codalab.TypeRun {
+		attributes["command"], attributes["dependencies"] = "train "+name, []any{}
+	}
+	return s.call("alice", http.MethodPost, "/bundles?worksheet="+sweep, object("bundles", attributes)).ok().text("data", 0, "id")
+}
+
+// result makes a member of a sweep that is ready, with a value in a file.
+func (s *site) result(sweep, name, stats string, settings ...codalab.Setting) string {
+	s.t.Helper()
+	uuid := s.member(sweep, codalab.TypeDataset, name, settings...)
+	files := map[string]string{"stats.json": stats}
+	s.put(uuid, "filename=a.tar.gz&unpack=1", tarGz(s.t.(*testing.T), files)).ok() //nolint:forcetypeassert // it is a test's
+	return uuid
+}
+
+func TestSweepIsShownWithItsSettingsAndValues(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	a := s.browse(t, "alice")
+	a.shows(t, "/sweeps", http.StatusOK, "You have no sweeps.", "cl run --each")
+	sweep := s.sweep("grid")
+	a.shows(t, "/sweeps/"+sweep, http.StatusOK, "The sweep has no runs.", "cl sweep add "+sweep+" --missing")
+	var uuids []string
+	for i, lr := range []string{"0.001", "0.1", "1"} {
+		uuids = append(uuids, s.result(sweep, fmt.Sprint("run", i), fmt.Sprintf(`{"acc": 0.%d, "loss": 0.%d}`, 5+i%2, i), codalab.Setting{Name: "lr", Value: lr}, codalab.Setting{Name: "opt", Value: "<b>adam</b>"}))
+	}
+	waits := s.member(sweep, codalab.TypeRun, "waits", codalab.Setting{Name: "lr", Value: "10"}, codalab.Setting{Name: "opt", Value: "<b>adam</b>"})
+	a.shows(t, "/sweeps/"+sweep, http.StatusOK, "4 runs: 3 ready, 1 staged.", `>lr</a></th>`, "<code>opt=&lt;b&gt;adam&lt;/b&gt;</code>", "train {lr}", "cl sweep show "+sweep+"</code>", "seconds run", "No run has such a value yet.")
+	// Values are chosen by a form, and remembered.
+	bad := a.form("/sweeps/"+sweep+"/columns", url.Values{"columns": {"acc<"}}, nil, a.cookies...)
+	if bad.status != http.StatusBadRequest || !strings.Contains(bad.body, `id="columns-problem"`) || !strings.Contains(bad.body, `value="acc&lt;"`) {
+		t.Errorf("%d %s", bad.status, bad.body)
+	}
+	chosen := a.form("/sweeps/"+sweep+"/columns", url.Values{"columns": {"/stats.json:acc, /stats.json:loss"}}, nil, a.cookies...)
+	if chosen.status != http.StatusSeeOther || len(chosen.cookies) != 1 {
+		t.Fatalf("%d %s", chosen.status, chosen.body)
+	}
+	a.cookies = append(a.cookies, chosen.cookies...)
+	page := a.shows(t, "/sweeps/"+sweep+"?sort=%2Fstats.json%3Aacc&desc=1", http.StatusOK, `aria-sort="descending"`, "The best: <a href=\"/bundles/"+uuids[1]+"\">run1</a>",
+		"cl sweep show "+sweep+" -f /stats.json:acc,/stats.json:loss", "lr (logarithmic)", "run1 (ready), lr 0.1, /stats.json:acc 0.6", "waits (staged), lr 10, /stats.json:acc missing", `class="run missing"`, "The best tenth by /stats.json:acc")
+	if first, second, last := strings.Index(page, uuids[1]+`">run1</a></th>`), strings.Index(page, uuids[0]+`">run0</a></th>`), strings.Index(page, waits+`">waits</a></th>`); first < 0 || second < first || last < second {
+		t.Errorf("the order is %d %d %d", first, second, last)
+	}
+	a.shows(t, "/sweeps/"+sweep+"?x=setting:lr&y=%2Fstats.json%3Aloss", http.StatusOK, "Scatter plot: /stats.json:loss over lr")
+	a.shows(t, "/sweeps", http.StatusOK, `href="/sweeps/`+sweep+`">grid</a>`, "3 ready, 1 staged", "Best /stats.json:acc", `<a href="/bundles/`+uuids[1]+`">0.6</a>`, "<code>train {lr}</code>")
+	s.browse(t, "bob").shows(t, "/sweeps/"+sweep, http.StatusForbidden)
+	s.browse(t, "").shows(t, "/sweeps/"+sweep, http.StatusForbidden, "Sign in")
+}
+
+func TestMembersOfASweepAreKilledAndRunAgain(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	web := httptest.NewServer(s.handler)
+	t.Cleanup(web.Close)
+	sweep := s.sweep("grid")
+	lr := codalab.Setting{Name: "lr", Value: "0.1"}
+	first := s.member(sweep, codalab.TypeRun, "first", lr)
+	a := s.browse(t, "alice")
+	follow := a.opens(t, web.URL, "/sweeps/"+sweep+"/events")
+	if rows := follow.next("members"); !strings.Contains(rows, "1 run: 1 staged") {
+		t.Errorf("the sweep shows %s", rows)
+	}
+	next := "/sweeps/" + sweep + "?sort=state"
+	if to := a.sends(t, "/runs/actions", url.Values{"uuid": {first}, "action": {"kill"}, "next": {next}, "sweep": {sweep}}); to != "/sweeps/"+sweep+"?done=kill&n=1&sort=state" {
+		t.Errorf("the way goes on to %s", to)
+	}
+	for !strings.Contains(follow.next("members"), "1 run: 1 killed") {
+		continue
+	}
+	a.sends(t, "/runs/actions", url.Values{"uuid": {first}, "action": {"rerun"}, "next": {next}, "sweep": {sweep}})
+	rows := follow.next("members")
+	if !strings.Contains(rows, "1 run: 1 staged") || strings.Contains(rows, first) {
+		t.Errorf("the sweep shows %s", rows)
+	}
+	a.shows(t, "/sweeps/"+sweep+"?done=rerun&n=1", http.StatusOK, "1 bundle will run again.")
+	// Elsewhere, a run that is made again is no member.
+	a.sends(t, "/runs/actions", url.Values{"uuid": {first}, "action": {"rerun"}, "next": {"/runs"}})
+	a.shows(t, "/runs?q=tags%3Dlr%3D0.1+.count", http.StatusOK, "<p>2</p>")
+	a.shows(t, "/runs?q=name%3Dfirst+.count", http.StatusOK, "<p>3</p>")
+	data := s.upload("data", "1")
+	if got := a.form("/runs/actions", url.Values{"uuid": {data}, "action": {"rerun"}}, nil, a.cookies...); got.status != http.StatusBadRequest || !strings.Contains(got.body, "data is no run") {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+	b := s.browse(t, "bob")
+	if got := b.form("/runs/actions", url.Values{"uuid": {first}, "action": {"rerun"}}, nil, b.cookies...); got.status < http.StatusBadRequest {
+		t.Errorf("bob runs again what he may not read: %d", got.status)
+	}
+}
