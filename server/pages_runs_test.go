@@ -7,8 +7,10 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server"
 )
 
 // sweep makes a sweep of alice without runs, and returns its uuid.
@@ -109,5 +111,63 @@ func TestMembersOfASweepAreKilledAndRunAgain(t *testing.T) {
 	b := s.browse(t, "bob")
 	if got := b.form("/runs/actions", url.Values{"uuid": {first}, "action": {"rerun"}}, nil, b.cookies...); got.status < http.StatusBadRequest {
 		t.Errorf("bob runs again what he may not read: %d", got.status)
+	}
+}
+
+func TestRunIsMadeByAForm(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(c *server.Config) { c.Hold = time.Millisecond })
+	s.queue("root", "gpu").checkIn()
+	data := s.upload("data", "1")
+	s.browse(t, "").shows(t, "/runs/new", http.StatusUnauthorized, "Sign in")
+	a := s.browse(t, "alice")
+	a.shows(t, "/runs/new", http.StatusOK, "<h1>New run</h1>", `<option value="gpu">`, `name="memory" value="2g"`)
+	uuid := codalab.NewUUID()
+	typed := url.Values{"uuid": {uuid}, "command": {"cat d # <b>"}, "dependencies": {"d:data"}, "cpus": {"1"}, "gpus": {"0"}, "memory": {"2g"}, "queue": {"gpu"}, "action": {"run"}}
+	refused := func(field, value, sentence string) {
+		t.Helper()
+		wrong := url.Values{}
+		for key, values := range typed {
+			wrong[key] = values
+		}
+		wrong.Set(field, value)
+		if got := a.form("/runs/new", wrong, nil, a.cookies...); got.status != http.StatusBadRequest || !strings.Contains(got.body, sentence) || !strings.Contains(got.body, "cat d # &lt;b&gt;") && field != "command" {
+			t.Errorf("%s: %d %s", field, got.status, got.body)
+		}
+	}
+	refused("cpus", "many", `<p id="problem-cpus" class="problem">`)
+	refused("command", " ", "A run needs a command.")
+	refused("dependencies", "d:nothing", `<p id="problem-dependencies" class="problem">`)
+	refused("worksheet", "nowhere", `<p id="problem-worksheet" class="problem">`)
+	refused("gpus", "8", "The nearest request that fits: --request-cpus 1 --request-gpus 4 --request-memory 2g.")
+	send := func(action string) browserReply {
+		typed.Set("action", action)
+		return a.form("/runs/new", typed, nil, a.cookies...)
+	}
+	const line = "cl run --request-queue gpu d:data &#39;cat d # &lt;b&gt;&#39;</code>"
+	if got := send("check"); got.status != http.StatusOK || !strings.Contains(got.body, line) {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+	a.shows(t, "/bundles/"+uuid, http.StatusNotFound)
+	if got := send("run"); got.status != http.StatusOK || !strings.Contains(got.body, line) || !strings.Contains(got.body, "/bundles/"+uuid) {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+	if got := send("run"); got.status != http.StatusSeeOther || got.header.Get("Location") != "/bundles/"+uuid {
+		t.Errorf("the form sent twice: %d %s", got.status, got.body)
+	}
+	a.shows(t, "/bundles/"+uuid, http.StatusOK, "run-cat", data, `href="/runs/new?like=`+uuid)
+	a.shows(t, "/runs", http.StatusOK, "run-cat")
+	a.shows(t, "/runs/new?like="+uuid, http.StatusOK, "<h1>Run again</h1>", "d:"+data, `value="gpu"`, "cl run --like "+uuid+"</code>")
+	a.shows(t, "/runs/new?like="+data, http.StatusBadRequest, "data is no run")
+	typed.Set("uuid", codalab.NewUUID())
+	typed.Set("queue", "gpus")
+	if got := send("run"); !strings.Contains(got.body, "Did you mean gpu?") {
+		t.Errorf("no warning: %s", got.body)
+	}
+	b := s.browse(t, "bob")
+	b.shows(t, "/runs/new?like="+uuid, http.StatusNotFound)
+	typed.Set("uuid", codalab.NewUUID())
+	if got := a.form("/runs/new", typed, http.Header{"Sec-Fetch-Site": {"cross-site"}}, a.cookies...); got.status != http.StatusForbidden {
+		t.Errorf("a form of another site: %d", got.status)
 	}
 }

@@ -52,7 +52,7 @@ func New(c Config) *Pages {
 	p := &Pages{config: c, templates: map[string]*template.Template{}, markup: newMarkup(), feed: newFeed(), static: newDigests()}
 	base := template.Must(template.New("base.html").Funcs(functions()).Funcs(template.FuncMap{"static": p.static.address}).
 		ParseFS(htmlFiles, "html/base.html", "html/parts.html", "html/blocks.html", "html/plots.html"))
-	for _, name := range []string{"signin", "runs", "sweeps", "sweep", "bundle", "files", "worksheet", "worksheets", "edit", "settings", "people", "queues", "problem"} {
+	for _, name := range []string{"signin", "runs", "sweeps", "sweep", "newrun", "bundle", "files", "worksheet", "worksheets", "edit", "settings", "people", "queues", "problem"} {
 		p.templates[name] = template.Must(template.Must(base.Clone()).ParseFS(htmlFiles, "html/"+name+".html"))
 	}
 	return p
@@ -71,6 +71,8 @@ func (p *Pages) Handle(mux *http.ServeMux) {
 		"GET /runs":                           p.runs,
 		"GET /runs/events":                    p.runEvents,
 		"POST /runs/actions":                  p.act,
+		"GET /runs/new":                       p.newRun,
+		"POST /runs/new":                      p.submit,
 		"GET /sweeps":                         p.sweeps,
 		"GET /sweeps/{uuid}":                  p.sweep,
 		"GET /sweeps/{uuid}/events":           p.sweepEvents,

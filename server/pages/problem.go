@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/rest"
 )
 
 // refusedKeywords returns the server's sentence about keywords that it does not understand.
@@ -20,4 +21,16 @@ func refusedKeywords(err error) (string, bool) {
 func isStatus(err error, status int) bool {
 	no, ok := errors.AsType[*codalab.Error](err)
 	return ok && no.Status == status
+}
+
+// sentence returns the sentence of a refusal about what the user has typed; false for other errors.
+func sentence(err error) (string, bool) {
+	if no, ok := errors.AsType[*rest.RefusalError](err); ok {
+		return no.Message, true
+	}
+	no, ok := errors.AsType[*codalab.Error](err)
+	if !ok || no.Status < http.StatusBadRequest || no.Status >= http.StatusInternalServerError || no.Status == http.StatusUnauthorized {
+		return "", false
+	}
+	return no.Message, true
 }
