@@ -36,7 +36,7 @@ func (s *site) result(sweep, name, stats string, settings ...codalab.Setting) st
 	s.t.Helper()
 	uuid := s.member(sweep, codalab.TypeDataset, name, settings...)
 	files := map[string]string{"stats.json": stats}
-	s.put(uuid, "filename=a.tar.gz&unpack=1", tarGz(s.t.(*testing.T), files)).ok() //nolint:forcetypeassert // it is a test's
+	s.put(uuid, "filename=a.tar.gz&unpack=1", tarGz(s.t.(*testing.T), files)).ok()
 	return uuid
 }
 

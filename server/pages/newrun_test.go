@@ -1,7 +1,6 @@
 package pages
 
 import (
-	"fmt"
 	"net/url"
 	"testing"
 
@@ -65,6 +64,6 @@ func TestLineOfANewRunHasWhatDiffers(t *testing.T) {
 		}
 	}
 	if f := newForm(old); f.Image != "python@sha256:1" || f.Dependencies != "d:0x00000000000000000000000000000002/x" || f.CPUs != "2" {
-		t.Error(fmt.Sprintf("%+v", f))
+		t.Errorf("%+v", f)
 	}
 }
