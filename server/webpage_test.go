@@ -277,7 +277,7 @@ func TestCommandsAreBounded(t *testing.T) {
 		"run date; rm -rf /":                   "no option",
 		"perm x y":                             "used as perm",
 		"perm x public write":                  "Invalid permission",
-		"run :a/../../x date":                  "names no bundle, and no path",
+		"run :a/../../x date":                  "leads out of the bundle",
 		"wperm " + s.home("alice") + " public": "used as wperm",
 	} {
 		a := p.command(s.home("alice"), line)
