@@ -147,7 +147,7 @@ func (s *Worksheets) part(ctx context.Context, u store.User, uuid string, items 
 	bundles := s.shownBundles
 	if !slices.ContainsFunc(items, namesHosts) {
 		bundles = func(ctx context.Context, u store.User, uuids []string) (map[string]interpret.Bundle, error) {
-			return s.bundlesWithoutHosts(ctx, u, uuids)
+			return s.bundlesWithoutHosts(ctx, u, uuids, partKeys(items)...)
 		}
 	}
 	var err error
@@ -165,6 +165,58 @@ func (s *Worksheets) part(ctx context.Context, u store.User, uuid string, items 
 // namesHosts reports whether an item may be a column with the worksheets that have a bundle.
 func namesHosts(item store.Item) bool {
 	return item.Type == codalab.ItemDirective && strings.Contains(item.Value, "host_worksheet")
+}
+
+// partKeys returns the keys of bundles' metadata that items may show; none if these may show any, or what needs all of
+// them. Most worksheets show a few, and the rest is most of the work of showing thousands of bundles.
+func partKeys(items []store.Item) []string {
+	keys := []string{"name", "data_size", "time", "description", "created"} // of the schemas that every worksheet has
+	for _, item := range items {
+		if item.Type != codalab.ItemDirective {
+			continue
+		}
+		words, err := codalab.SplitWords(item.Value)
+		if err != nil {
+			return nil
+		}
+		for _, genpath := range genpaths(words) {
+			switch {
+			case strings.HasPrefix(genpath, "/"), slices.Contains(plainFields(), genpath), strings.HasPrefix(genpath, "dependencies/"):
+			case isMetadataKey(genpath):
+				keys = append(keys, genpath)
+			default:
+				return nil
+			}
+		}
+	}
+	return keys
+}
+
+// genpaths are those in a directive's words.
+func genpaths(words []string) []string {
+	var found []string
+	for _, word := range words {
+		if name, ok := strings.CutPrefix(word, "display_name="); ok {
+			found = append(found, name)
+		}
+	}
+	if len(words) > 1 && words[0] == "add" {
+		found = append(found, words[min(2, len(words)-1)])
+	}
+	return found
+}
+
+// plainFields are genpaths of what a bundle has without its metadata.
+func plainFields() []string {
+	return []string{
+		"uuid", "bundle_type", "owner", "owner_id", "command", "state", "frozen", "is_anonymous", "permission", "dependencies", "summary", "id", "sort_key",
+	}
+}
+
+func isMetadataKey(name string) bool {
+	return slices.ContainsFunc([]string{codalab.TypeRun, codalab.TypeDataset, codalab.TypeMake}, func(kind string) bool {
+		return slices.ContainsFunc(codalab.MetadataKeys(kind), func(k codalab.MetadataKey) bool { return k.Key == name })
+	})
 }
 
 // previewLines shows lines as they would look if they were the worksheet's items, and tells of the mistakes in them.
