@@ -54,7 +54,8 @@ check: $(tools) ## lint what has changed; run its unit tests and those of what d
 test: cluster-up postgres-up install ## run all tests, on a real Slurm cluster and a real PostgreSQL
 	@timeout 60 scripts/oidc-provider up || echo "there is no provider of OpenID Connect: the tests of sign-ins by a browser are skipped"
 	@command -v chromium >/dev/null || echo "there is no Chromium (scripts/setup browser): the tests of web pages in a browser are skipped"
-	@$(MAKE) --no-print-directory -j2 test-product test-nfs test-browser
+	@$(MAKE) --no-print-directory -j2 test-product test-nfs
+	@$(MAKE) --no-print-directory test-browser
 
 # Debian's npm is 300 packages, and scripts/setup does not install it. Where the provider is, no test that needs it may be
 # skipped; where it is not, "make test" says so.
