@@ -256,3 +256,30 @@ func TestPeopleAreForRoot(t *testing.T) {
 	change(http.StatusSeeOther, "<td></td></tr>", url.Values{"action": {"remove"}, "group": {group[1]}, "user": {"alice"}})
 	change(http.StatusBadRequest, "no action", url.Values{"action": {"x"}})
 }
+
+// A link to a worksheet that its editor may not read stays one, and tags may have blanks.
+func TestSaveKeepsWhatItsEditorMayNotRead(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	home, bobs := s.home("alice"), s.home("bob")
+	must(t, s.store.ReplaceItems(t.Context(), home, []store.Item{{Type: codalab.ItemWorksheet, Subworksheet: &bobs}}, store.Time{Time: time.Now()}))
+	a := s.browse(t, "alice")
+	page := a.shows(t, "/worksheets/"+home+"/edit", http.StatusOK)
+	a.saves(t, home, tagOf(t, page), "new text\n[worksheet ]{{"+bobs+"}}\n", "save", http.StatusSeeOther)
+	items, err := s.store.Items(t.Context(), home)
+	must(t, err)
+	if len(items) != 2 || items[1].Subworksheet == nil || *items[1].Subworksheet != bobs {
+		t.Errorf("the worksheet has %+v", items)
+	}
+	if to := a.sends(t, "/worksheets/"+home+"/settings", url.Values{"action": {"describe"}, "name": {"home-alice"}, "title": {"t"}, "tags": {"'my tag' b"}}); !strings.Contains(to, "done") {
+		t.Errorf("the way goes on to %s", to)
+	}
+	a.shows(t, "/worksheets/"+home+"/settings", http.StatusOK, `value="&#39;my tag&#39; b"`)
+	for tag, want := range map[string]int{`""`: http.StatusPreconditionFailed, "a, b": http.StatusPreconditionFailed, "*": http.StatusNoContent, `W/"00"`: http.StatusPreconditionFailed} {
+		r := s.request("alice", http.MethodPut, "/worksheets/"+home+"/raw", "by "+tag)
+		r.Header.Set("If-Match", tag)
+		if got := s.send(r); got.status != want {
+			t.Errorf("If-Match: %s: %d %s", tag, got.status, got.body)
+		}
+	}
+}

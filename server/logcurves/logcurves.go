@@ -21,6 +21,9 @@ const (
 	mostOthers = 1000
 	// mostDepth is the number of dictionaries in each other whose numbers are read.
 	mostDepth = 4
+	// longestKey and mostOfARow bound what a row takes: a dictionary's key is before each of its own.
+	longestKey = 200
+	mostOfARow = 5000
 )
 
 // IsLog reports whether a file can have curves, by its name.
@@ -72,7 +75,7 @@ func steps() []string {
 func (l *Log) add(row map[string]any) {
 	values := map[string]any{}
 	flatten(values, "", row, mostDepth)
-	if l.row++; l.row == 1 {
+	if l.row++; l.row == 1 || len(l.curves) == 0 {
 		l.x = stepOf(values)
 	}
 	x := float64(l.row)
@@ -131,6 +134,9 @@ func stepOf(values map[string]any) string {
 // finds them.
 func flatten(to map[string]any, prefix string, from map[string]any, depth int) {
 	for key, value := range from {
+		if len(prefix)+len(key) > longestKey || len(to) >= mostOfARow {
+			continue
+		}
 		if in, ok := value.(map[string]any); !ok {
 			to[prefix+key] = value
 		} else if depth > 1 {

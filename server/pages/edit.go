@@ -13,12 +13,14 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/server/failures"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 )
 
 const (
-	// previewItems is the number of items that a preview shows.
-	previewItems = 200
+	// previewItems is the number of items that a preview shows, and previewMistakes that of mistakes.
+	previewItems    = 200
+	previewMistakes = 100
 	// largestText bounds a form with the text of a worksheet. The REST API bounds the text itself.
 	largestText = 24 << 20
 )
@@ -91,11 +93,15 @@ func (p *Pages) preview(v *visit, text string) textPreview {
 	if err != nil {
 		return textPreview{Problem: unread(err)}
 	}
+	shown.Mistakes = shown.Mistakes[:min(len(shown.Mistakes), previewMistakes)]
 	return textPreview{sheetPart: p.sheetPart(v.PathValue("uuid"), shown), Mistakes: shown.Mistakes}
 }
 
 // readText reads a form with a worksheet's text.
 func readText(v *visit) (url.Values, string, error) {
+	if v.user.UserName == "" {
+		return nil, "", rest.Refuse(http.StatusUnauthorized, "Nobody has signed in.")
+	}
 	form, err := readFormOf(v, largestText)
 	return form, editedText(form.Get("text")), err
 }
@@ -148,16 +154,22 @@ func (p *Pages) edit(v *visit) error {
 		case isStatus(err, http.StatusPreconditionFailed):
 			status = http.StatusConflict
 			if err := p.compare(v, &e); err != nil {
-				return err
+				status, e.Problem = p.unsaved(v, err)
 			}
 		case refused && no.Status >= 400 && no.Status < 500:
 			status, e.Problem = no.Status, no.Message
 		default:
-			return fmt.Errorf("save worksheet: %w", err)
+			status, e.Problem = p.unsaved(v, err)
 		}
 	}
 	e.Preview = p.preview(v, text)
 	return p.showEditor(v, status, e)
+}
+
+// unsaved is the status and the sentence for a text that could not be saved for no fault of its writer's.
+func (p *Pages) unsaved(v *visit, err error) (status int, sentence string) {
+	failures.Log(v.Context(), p.config.Log, "save worksheet "+v.PathValue("uuid"), err)
+	return http.StatusServiceUnavailable, "It could not be saved now. Try again."
 }
 
 // compare tells the difference to the worksheet as it is now, over which the user may save then.

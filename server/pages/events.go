@@ -164,7 +164,7 @@ func (p *Pages) bundleEvents(v *visit) error {
 	q := v.URL.Query()
 	var log *follower
 	if name := q.Get("log"); logcurves.IsLog(name) {
-		log = &follower{log: logcurves.New(name), path: name}
+		log = &follower{log: logcurves.New(name), bundle: v.PathValue("uuid"), path: name}
 	}
 	return p.follow(v, bundleTopic(v.PathValue("uuid")), func(s *stream) (time.Duration, bool, error) {
 		b, err := p.openBundle(v)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"path"
 	"slices"
 	"strings"
@@ -31,8 +32,8 @@ type file struct {
 // logView has the curves of a log.
 type logView struct {
 	logcurves.Curves
-	// Path is the log's path in its bundle.
-	Path string
+	// Path is the log's path in its bundle, Address that of its page, and Query has it for a stream.
+	Path, Address, Query string
 	// Cut is set if the log goes on.
 	Cut bool
 }
@@ -57,7 +58,7 @@ func (p *Pages) file(v *visit, subpath string, size int64) (*file, error) {
 	if !logcurves.IsLog(subpath) || f.Kind == preview.Other {
 		return f, nil
 	}
-	l := &follower{log: logcurves.New(subpath), path: subpath}
+	l := &follower{log: logcurves.New(subpath), bundle: v.PathValue("uuid"), path: subpath}
 	if err := l.log.Read(bytes.NewReader(begin), size <= int64(len(begin))); err != nil {
 		return nil, fmt.Errorf("show file: %w", err)
 	}
@@ -86,14 +87,15 @@ func (p *Pages) section(v *visit, subpath string, from, most int64) ([]byte, err
 
 // follower reads a log as it grows.
 type follower struct {
-	log  *logcurves.Log
-	path string
-	cut  bool
+	log *logcurves.Log
+	// bundle is the uuid of the bundle in which the log has this path.
+	bundle, path string
+	cut          bool
 }
 
 // view returns the curves; nil if there are none.
 func (l *follower) view() *logView {
-	view := &logView{Curves: l.log.Curves(), Path: l.path, Cut: l.cut}
+	view := &logView{Curves: l.log.Curves(), Path: l.path, Address: filesAddress(l.bundle, l.path), Query: url.Values{"log": {l.path}}.Encode(), Cut: l.cut}
 	if len(view.Curves.Curves) == 0 {
 		return nil
 	}
@@ -145,7 +147,7 @@ func (p *Pages) log(v *visit, d *directory) *logView {
 		return nil
 	}
 	slices.SortStableFunc(logs, func(a, b codalab.TargetInfo) int { return logRank(a.Name) - logRank(b.Name) })
-	l := &follower{log: logcurves.New(logs[0].Name), path: logs[0].Name}
+	l := &follower{log: logcurves.New(logs[0].Name), bundle: v.PathValue("uuid"), path: logs[0].Name}
 	if err := p.readLog(v, l, min(logs[0].Size, logPart), false); err != nil || !l.log.HasCurves() {
 		return nil
 	}

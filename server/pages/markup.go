@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"html/template"
 	"regexp"
+	"strings"
 
 	"github.com/microcosm-cc/bluemonday"
 	"github.com/yuin/goldmark"
@@ -39,13 +40,19 @@ func newMarkup() markup {
 	clean.RequireNoReferrerOnLinks(true)
 	return markup{convert: goldmark.New(
 		goldmark.WithExtensions(extension.GFM), goldmark.WithRendererOptions(render.WithUnsafe()),
-		goldmark.WithParserOptions(parser.WithInlineParsers(util.Prioritized(formulas{}, 150))), // before escapes and emphasis
+		goldmark.WithParserOptions(parser.WithInlineParsers(util.Prioritized(formulas{parser.NewContextKey()}, 150))), // before escapes and emphasis
 	), clean: clean}
 }
+
+// deepestQuote bounds quotes in quotes, whose time grows with the square of their depth.
+const deepestQuote = 200
 
 // html returns a text as HTML without anything that runs, loads or looks like a part of the page.
 func (m markup) html(text string) template.HTML {
 	var out bytes.Buffer
+	if strings.Contains(strings.ReplaceAll(text, " ", ""), strings.Repeat(">", deepestQuote)) {
+		return template.HTML("<pre>" + template.HTMLEscapeString(text) + "</pre>") //nolint:gosec // it is escaped
+	}
 	if err := m.convert.Convert([]byte(text), &out); err != nil {
 		return template.HTML("<pre>" + template.HTMLEscapeString(text) + "</pre>") //nolint:gosec // it is escaped
 	}

@@ -104,11 +104,22 @@ func (f *runForm) given() codalab.Metadata {
 
 // inputs reads the lines of dependencies.
 func (f *runForm) inputs() []codalab.Input {
-	inputs, _, err := codalab.RunInputs(strings.Fields(f.Dependencies), "")
+	inputs, _, err := codalab.RunInputs(inputLines(f.Dependencies), "")
 	if err != nil {
 		f.Problems["dependencies"] = codalab.Sentence(err.Error())
 	}
 	return inputs
+}
+
+// inputLines are the lines of a text that are not blank.
+func inputLines(text string) []string {
+	var list []string
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" {
+			list = append(list, line)
+		}
+	}
+	return list
 }
 
 // flags are the options of cl run for the fields, in the form's order.
@@ -209,9 +220,13 @@ func (p *Pages) submit(v *visit) error {
 	case form.Get("action") == "check":
 		return p.showForm(v, http.StatusOK, f)
 	}
-	if _, err := v.api.Bundle(v.Context(), f.UUID); err == nil { // the form was sent before
-		rest.Go(v.ResponseWriter, v.Request, "/bundles/"+f.UUID)
-		return nil
+	if there, err := v.api.Bundle(v.Context(), f.UUID); err == nil { // the form was sent before
+		if sameRun(there.Bundle, b) {
+			rest.Go(v.ResponseWriter, v.Request, "/bundles/"+f.UUID)
+			return nil
+		}
+		f.UUID, f.Refusal = codalab.NewUUID(), "This form has made a run already, and was changed since. Send it again to make another run."
+		return p.showForm(v, http.StatusConflict, f)
 	}
 	made, err := v.api.CreateBundle(v.Context(), b)
 	if refusal, ok := sentence(err); ok {
@@ -223,6 +238,24 @@ func (p *Pages) submit(v *visit) error {
 	}
 	f.Made, f.Warnings = true, made.Warnings
 	return p.showForm(v, http.StatusOK, f)
+}
+
+// sameRun reports whether a run is the one that a form would make.
+func sameRun(there codalab.Bundle, b client.NewBundle) bool {
+	if there.CommandText() != b.Command || len(there.Dependencies) != len(b.Dependencies) {
+		return false
+	}
+	for i, d := range there.Dependencies {
+		if o := b.Dependencies[i]; d.ChildPath != o.ChildPath || d.ParentUUID != o.ParentUUID || d.ParentPath != o.ParentPath {
+			return false
+		}
+	}
+	for key, value := range b.Metadata {
+		if fmt.Sprint(value) != fmt.Sprint(there.Metadata[key]) && there.Metadata.Has(key) {
+			return false
+		}
+	}
+	return true
 }
 
 // planned is the run of the form. It puts what is wrong into the form.

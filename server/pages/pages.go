@@ -184,7 +184,7 @@ func (p *Pages) write(v *visit, status int, name string, data page) error {
 	}
 	v.Header().Set("Content-Type", "text/html; charset=utf-8")
 	v.Header().Set("Cache-Control", "no-store")
-	v.Header().Set("Vary", "Cookie")
+	v.Header().Add("Vary", "Cookie")
 	v.WriteHeader(status)
 	_, _ = text.WriteTo(v.ResponseWriter) // fails if the client has gone
 	return nil

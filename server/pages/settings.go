@@ -32,7 +32,7 @@ func (s settingsPage) NamesLine() string {
 }
 
 // Joined are the tags as a form has them.
-func (s settingsPage) Joined() string { return strings.Join(s.Tags, " ") }
+func (s settingsPage) Joined() string { return codalab.JoinWords(s.Tags) }
 
 // TitleText is the title; empty if there is none.
 func (s settingsPage) TitleText() string {
@@ -118,7 +118,12 @@ func (p *Pages) worksheetChange(uuid, action string, form url.Values) client.Wor
 	case "unfreeze":
 		change.Frozen = json.RawMessage("null")
 	default:
-		name, title, tags := form.Get("name"), form.Get("title"), append([]string{}, strings.Fields(form.Get("tags"))...)
+		name, title := form.Get("name"), form.Get("title")
+		tags, err := codalab.SplitWords(form.Get("tags"))
+		if err != nil {
+			tags = strings.Fields(form.Get("tags"))
+		}
+		tags = append([]string{}, tags...) // none is an empty list
 		change.Name, change.Title, change.Tags = &name, &title, &tags
 	}
 	return change

@@ -3,7 +3,9 @@ package preview
 import (
 	"context"
 	"html/template"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/chroma/v2"
@@ -23,14 +25,24 @@ func lexerName(name string) string {
 	case base == "CMakeLists.txt":
 		return "cmake"
 	}
+	return lexerNames()[strings.ToLower(path.Ext(name))]
+}
+
+// isLexer reports whether a lexer is one of those that files have. Others may be slow.
+func isLexer(name string) bool {
+	return slices.Contains(slices.Collect(maps.Values(lexerNames())), name)
+}
+
+// lexerNames are the names of lexers by the extensions of files.
+func lexerNames() map[string]string {
 	return map[string]string{
 		".py": "python", ".pyi": "python", ".pyx": "cython", ".r": "r", ".jl": "julia", ".m": "matlab", ".sh": "bash", ".bash": "bash", ".zsh": "bash",
 		".slurm": "bash", ".sbatch": "bash", ".c": "c", ".h": "c", ".cc": "c++", ".cpp": "c++", ".cxx": "c++", ".hpp": "c++", ".cu": "c++", ".cuh": "c++",
 		".go": "go", ".rs": "rust", ".java": "java", ".kt": "kotlin", ".scala": "scala", ".js": "javascript", ".mjs": "javascript", ".jsx": "javascript",
 		".ts": "typescript", ".tsx": "typescript", ".cs": "csharp", ".rb": "ruby", ".pl": "perl", ".lua": "lua", ".hs": "haskell", ".f90": "fortran", ".f": "fortran",
 		".sql": "sql", ".css": "css", ".html": "html", ".htm": "html", ".xml": "xml", ".tex": "tex", ".bib": "bibtex", ".md": "markdown", ".json": "json",
-		".ipynb": "json", ".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".ini": "ini", ".cfg": "ini", ".diff": "diff", ".patch": "diff", ".mk": "make",
-	}[strings.ToLower(path.Ext(name))]
+		".ipynb": "json", ".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".ini": "ini", ".cfg": "ini", ".diff": "diff", ".patch": "diff", ".mk": "make", ".dockerfile": "docker", ".cmake": "cmake",
+	}
 }
 
 // highlight returns a text as HTML, in which keywords, names, strings, numbers and comments have classes. It colours no more
@@ -40,7 +52,7 @@ func highlight(ctx context.Context, lexer, text string) template.HTML {
 	coloured := text[:min(len(text), mostColoured)]
 	coloured = coloured[:len(wholeRunes([]byte(coloured)))]
 	done := 0
-	if l := lexers.Get(lexer); l != nil && lexer != "" {
+	if l := lexers.Get(lexer); l != nil && isLexer(lexer) && ctx.Err() == nil {
 		// A lexer may refuse a text, or read it otherwise than it is written; what its tokens do not have is written after them.
 		if next, err := l.Tokenise(&chroma.TokeniseOptions{State: "root"}, coloured); err == nil {
 			done = writeTokens(ctx, &out, next, coloured)

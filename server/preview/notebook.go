@@ -14,12 +14,14 @@ import (
 	"github.com/charmbracelet/x/ansi"
 )
 
-// The most cells of a notebook, outputs of a cell and bytes of both that are shown, and the bytes of pictures.
+// The most cells of a notebook, outputs of a cell and bytes of both that are shown, the bytes that are read as Markdown, which is
+// slow, and the bytes of pictures.
 const (
-	mostCells   = 500
-	mostOutputs = 50
-	mostText    = 1 << 20
-	mostPicture = 4 << 20
+	mostCells    = 500
+	mostOutputs  = 50
+	mostText     = 1 << 20
+	mostMarkdown = 128 << 10
+	mostPicture  = 4 << 20
 )
 
 // Cell is a cell of a notebook. It has the fields that belong to its kind.
@@ -92,22 +94,23 @@ type book struct {
 	// code has the texts of code cells, which are coloured once the language is known.
 	code     map[int]string
 	language string
-	// text and picture are the bytes that may still be shown; left is set once there was no room for something.
-	text, picture int
-	left          bool
+	// text and picture are the bytes that may still be shown, and markdown those that are still read as Markdown; left is set
+	// once there was no room for something.
+	text, picture, markdown int
+	left                    bool
 }
 
 var errNoNotebook = errors.New("no notebook of a known form")
 
 // notebook reads a notebook. It reports false for a text that is none.
 func notebook(ctx context.Context, data []byte, markup Markup) (File, bool) {
-	b := book{markup: markup, code: map[int]string{}, text: mostText, picture: mostPicture, language: "python"}
+	b := book{markup: markup, code: map[int]string{}, text: mostText, picture: mostPicture, markdown: mostMarkdown, language: "python"}
 	if err := b.read(json.NewDecoder(bytes.NewReader(data))); err != nil || len(b.cells) == 0 {
 		return File{}, false
 	}
 	for i := range b.cells {
 		if text, ok := b.code[i]; ok {
-			b.cells[i].Code = highlight(ctx, b.language, text)
+			b.cells[i].Code = highlight(ctx, strings.ToLower(b.language), text)
 		}
 	}
 	f := File{Kind: Notebook, Cells: b.cells}
@@ -184,9 +187,17 @@ func (b *book) take(text lines) string {
 }
 
 func (b *book) cell(in rawCell) {
+	if len(b.cells) >= mostCells { // a notebook may have several lists of cells
+		b.left = true
+		return
+	}
 	var c Cell
 	switch text := b.take(in.Source); in.Type {
 	case "markdown":
+		if b.markdown -= len(text); b.markdown < 0 {
+			c.Raw = text
+			break
+		}
 		c.Markdown = b.markup(text)
 	case "code":
 		if in.Number != nil {

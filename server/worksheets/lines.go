@@ -79,7 +79,11 @@ func (s *Worksheets) setLines(w http.ResponseWriter, r *http.Request, u store.Us
 	if err != nil {
 		return err
 	}
-	parsed, err := interpret.ParseForm(lines, s.resolver(ctx, u, sheet))
+	resolve, err := s.keepingLinks(ctx, sheet, s.resolver(ctx, u, sheet))
+	if err != nil {
+		return err
+	}
+	parsed, err := interpret.ParseForm(lines, resolve)
 	if err != nil {
 		return usage(err)
 	}
@@ -88,7 +92,10 @@ func (s *Worksheets) setLines(w http.ResponseWriter, r *http.Request, u store.Us
 			return err
 		}
 	}
-	tag := strings.Trim(r.Header.Get("If-Match"), `"`)
+	tag, err := matchedTag(r.Header.Values("If-Match"))
+	if err != nil {
+		return err
+	}
 	err = s.config.Store.EditItems(ctx, sheet.UUID, tag, storedItems(parsed), store.Time{Time: s.config.Now()})
 	if errors.Is(err, store.ErrChanged) {
 		return rest.Refuse(http.StatusPreconditionFailed, "The worksheet has changed since it was read; nothing was saved.")
@@ -98,6 +105,41 @@ func (s *Worksheets) setLines(w http.ResponseWriter, r *http.Request, u store.Us
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
+}
+
+// keepingLinks returns a resolver that also finds the worksheets to which the worksheet leads already: who edits it need not
+// be able to read them, and others are.
+func (s *Worksheets) keepingLinks(ctx context.Context, sheet store.Worksheet, resolve interpret.Resolver) (interpret.Resolver, error) {
+	items, err := s.config.Store.Items(ctx, sheet.UUID)
+	if err != nil {
+		return resolve, err
+	}
+	linked := map[string]bool{}
+	for _, item := range items {
+		if item.Subworksheet != nil {
+			linked[*item.Subworksheet] = true
+		}
+	}
+	find := resolve.Worksheet
+	resolve.Worksheet = func(spec string) (string, error) {
+		if linked[spec] {
+			return spec, nil
+		}
+		return find(spec)
+	}
+	return resolve, nil
+}
+
+// matchedTag is the tag of If-Match (RFC 9110, 13.1.1); empty for any state of the worksheet.
+func matchedTag(values []string) (string, error) {
+	if len(values) == 0 || len(values) == 1 && values[0] == "*" {
+		return "", nil
+	}
+	tag := strings.Trim(strings.TrimPrefix(values[0], "W/"), `"`) // a proxy that compresses weakens tags
+	if len(values) > 1 || tag == "" || strings.ContainsAny(tag, `",`) {
+		return "", rest.Refuse(http.StatusPreconditionFailed, "If-Match has to have one tag; nothing was saved.")
+	}
+	return tag, nil
 }
 
 // resolver finds the bundles and worksheets that lines of a worksheet name.

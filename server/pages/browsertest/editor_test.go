@@ -41,10 +41,8 @@ func TestWorksheetIsWritten(t *testing.T) {
 	}
 	p.click("input[name=sure]")
 	p.clicks("Delete")
-	p.sees("Worksheets")
-	if left := s.cl("ann", "wsearch", "name=ann-results", "--uuid-only"); left != "" {
-		t.Errorf("there is %s", left)
-	}
+	p.await("the worksheet is gone", func() bool { return s.cl("ann", "wsearch", "name=ann-results", "--uuid-only") == "" })
+	p.sees("Worksheets", "Make it")
 }
 
 // Who saves a worksheet that has changed meanwhile is told, and loses nothing.
@@ -59,7 +57,7 @@ func TestSecondTabThatEditsAWorksheetIsTold(t *testing.T) {
 	second.goTo("/worksheets/" + home + "/edit")
 	first.types("textarea", "of the first tab\n")
 	first.clicks("Save")
-	first.sees("of the first tab")
+	first.await("the first tab is saved", func() bool { return strings.Contains(s.cl("ann", "print", home, "-r"), "of the first tab") })
 	second.types("textarea", "of the second tab\n")
 	second.clicks("Save")
 	second.sees("The worksheet has changed since you opened it", "Nothing was saved")
@@ -67,8 +65,8 @@ func TestSecondTabThatEditsAWorksheetIsTold(t *testing.T) {
 		t.Errorf("the text is lost: %q", text)
 	}
 	second.clicks("Save in place of what is there now")
-	second.sees("of the second tab")
-	if text := s.cl("ann", "print", home, "-r"); !strings.Contains(text, "of the second tab") || strings.Contains(text, "first") {
-		t.Errorf("the worksheet is %q", text)
-	}
+	second.await("the second tab is saved", func() bool {
+		text := s.cl("ann", "print", home, "-r")
+		return strings.Contains(text, "of the second tab") && !strings.Contains(text, "first")
+	})
 }

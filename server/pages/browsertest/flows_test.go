@@ -15,8 +15,8 @@ func TestWrongPasswordIsToldAndTheNameStays(t *testing.T) {
 	p.types("input[name=name]", "ann")
 	p.types("input[name=password]", "wrong")
 	p.clicks("main//button|Sign in")
-	p.sees("password")
-	if name := evaluate[string](p, `document.querySelector("input[name=name]").value`); name != "ann" || !evaluate[bool](p, `!!document.querySelector("[role=alert]")`) {
+	p.await("the page tells of a mistake", func() bool { return evaluate[bool](p, `!!document.querySelector("main [role=alert]")`) })
+	if name := evaluate[string](p, `document.querySelector("input[name=name]")?.value ?? ""`); name != "ann" {
 		t.Errorf("the name is %q now, on %s", name, p.shown())
 	}
 	p.types("input[name=password]", password)
