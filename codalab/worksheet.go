@@ -78,3 +78,25 @@ type FileQuery struct {
 	// Post is a post-function, which formats the value; nil for none.
 	Post *string `json:"post"`
 }
+
+// ValueQuery asks for the values of bundles in their small result files: the body of POST /interpret/values, which
+// CodaLab's own server does not have.
+type ValueQuery struct {
+	Bundles []string `json:"bundles"`
+	// Paths are genpaths, such as /stats.json:test/error. Without any, the answer has no values, but the paths.
+	Paths []string `json:"paths"`
+}
+
+// Values is the answer to a ValueQuery.
+type Values struct {
+	// Paths are those at which any of the bundles has a value: of the most bundles first, 500 at most.
+	Paths []ValuePath `json:"paths"`
+	// Values has texts by uuid and path. It lacks what is not there.
+	Values map[string]map[string]string `json:"values"`
+}
+
+// ValuePath is a path at which some bundles have a value.
+type ValuePath struct {
+	Path    string `json:"path"`
+	Bundles int    `json:"bundles"`
+}

@@ -31,11 +31,11 @@ func (s *site) member(sweep, bundleType, name string, settings ...codalab.Settin
 	return s.call("alice", http.MethodPost, "/bundles?worksheet="+sweep, object("bundles", attributes)).ok().text("data", 0, "id")
 }
 
-// result makes a member of a sweep that is ready, with a value in a file.
+// result makes a member of a sweep that is ready, with values in two files.
 func (s *site) result(sweep, name, stats string, settings ...codalab.Setting) string {
 	s.t.Helper()
 	uuid := s.member(sweep, codalab.TypeDataset, name, settings...)
-	files := map[string]string{"stats.json": stats}
+	files := map[string]string{"stats.json": stats, "log.jsonl": "{\"step\": 1}\n{\"step\": 20}\n"}
 	s.put(uuid, "filename=a.tar.gz&unpack=1", tarGz(s.t.(*testing.T), files)).ok()
 	return uuid
 }
@@ -58,13 +58,14 @@ func TestSweepIsShownWithItsSettingsAndValues(t *testing.T) {
 	if bad.status != http.StatusBadRequest || !strings.Contains(bad.body, `id="columns-problem"`) || !strings.Contains(bad.body, `value="acc&lt;"`) {
 		t.Errorf("%d %s", bad.status, bad.body)
 	}
-	chosen := a.form("/sweeps/"+sweep+"/columns", url.Values{"columns": {"/stats.json:acc, /stats.json:loss"}}, nil, a.cookies...)
+	a.shows(t, "/sweeps/"+sweep, http.StatusOK, `name="column" value="/stats.json:acc">`, `name="column" value="/log.jsonl:-1:step">`)
+	chosen := a.form("/sweeps/"+sweep+"/columns", url.Values{"column": {"/stats.json:acc"}, "columns": {"/stats.json:loss, /log.jsonl:-1:step /later.json:x"}}, nil, a.cookies...)
 	if chosen.status != http.StatusSeeOther || len(chosen.cookies) != 1 {
 		t.Fatalf("%d %s", chosen.status, chosen.body)
 	}
 	a.cookies = append(a.cookies, chosen.cookies...)
 	page := a.shows(t, "/sweeps/"+sweep+"?sort=%2Fstats.json%3Aacc&desc=1", http.StatusOK, `aria-sort="descending"`, "The best: <a href=\"/bundles/"+uuids[1]+"\">run1</a>",
-		"cl sweep show "+sweep+" -f /stats.json:acc,/stats.json:loss", "lr (logarithmic)", "run1 (ready), lr 0.1, /stats.json:acc 0.6", "waits (staged), lr 10, /stats.json:acc missing", `class="run missing"`, "The best tenth by /stats.json:acc")
+		"cl sweep show "+sweep+" -f /stats.json:acc,/stats.json:loss,/log.jsonl:-1:step,/later.json:x</code>", `<td class="number">20</td>`, `value="/log.jsonl:-1:step" checked>`, `value="/later.json:x" size`, "lr (logarithmic)", "run1 (ready), lr 0.1, /stats.json:acc 0.6", "waits (staged), lr 10, /stats.json:acc missing", `class="run missing"`, "The best tenth by /stats.json:acc")
 	if first, second, last := strings.Index(page, uuids[1]+`">run1</a></th>`), strings.Index(page, uuids[0]+`">run0</a></th>`), strings.Index(page, waits+`">waits</a></th>`); first < 0 || second < first || last < second {
 		t.Errorf("the order is %d %d %d", first, second, last)
 	}

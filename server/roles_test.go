@@ -230,6 +230,9 @@ func routeRows() []row {
 		{"POST /interpret/file-genpaths", everybody, func(s subject) (string, any) {
 			return "/interpret/file-genpaths", map[string]any{"queries": []any{map[string]any{"bundle_uuid": s.data, "genpath": "/"}}}
 		}},
+		{"POST /interpret/values", everybody, func(s subject) (string, any) { // see TestValuesOfBundles…
+			return "/interpret/values", map[string]any{"bundles": []string{s.data}, "paths": []string{"/stats.json:acc"}}
+		}},
 		{"POST /interpret/worksheet/{uuid}", [5]int{login, no, ok, ok, ok}, func(s subject) (string, any) { return "/interpret/worksheet/" + s.sheet, "x" }},
 		{"GET /worksheets/{uuid}/raw", publicReaders, func(s subject) (string, any) { return "/worksheets/" + s.sheet + "/raw", nil }},
 		{"POST /worksheets/{uuid}/raw", [5]int{login, no, no, none, none}, func(s subject) (string, any) { return "/worksheets/" + s.sheet + "/raw", "x" }},

@@ -117,6 +117,16 @@ func (c *Client) FileValues(ctx context.Context, queries []codalab.FileQuery) ([
 	return values, err
 }
 
+// Values returns what bundles have in their small result files. It fails with errors.ErrUnsupported if the server has no such
+// call, as CodaLab's own.
+func (c *Client) Values(ctx context.Context, q codalab.ValueQuery) (codalab.Values, error) {
+	var answer struct {
+		Data codalab.Values `json:"data"`
+	}
+	err := c.do(ctx, call{method: http.MethodPost, path: "/interpret/values", within: answerWithin, json: q}, &answer)
+	return answer.Data, onlyOurs(err, "get values")
+}
+
 // exactValue is a value of codalab.DecodeExact.
 type exactValue struct{ any }
 

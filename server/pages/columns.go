@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -22,19 +23,23 @@ const (
 	longestColumn = 200
 )
 
-// readColumns reads names of values, such as /stats.json:acc, apart by blanks or commas. The error is a sentence.
-func readColumns(text string) ([]string, error) {
+// splitColumns splits names of values, such as /stats.json:acc, at blanks and commas.
+func splitColumns(text string) []string {
+	return strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(", \n\r\t", r) })
+}
+
+// checkColumns checks names of values, and drops those that are there twice. The error is a sentence.
+func checkColumns(names []string) ([]string, error) {
 	var list []string
-	for _, name := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' || r == '\r' || r == '\t' }) {
+	for _, name := range names {
 		switch {
 		case !strings.HasPrefix(name, "/"):
 			return nil, fmt.Errorf("%q is no value of a file: write it as /stats.json:acc", name)
-		case strings.Contains(name, ":-1:"):
-			return nil, fmt.Errorf("%q is in the last line of a file: this table shows values of JSON and YAML files, cl top also such ones", name)
 		case len(name) > longestColumn || !utf8.ValidString(name):
 			return nil, fmt.Errorf("a name of a value has at most %d bytes", longestColumn)
+		case !slices.Contains(list, name):
+			list = append(list, name)
 		}
-		list = append(list, name)
 	}
 	if len(list) > mostColumns {
 		return nil, fmt.Errorf("a table shows at most %d values", mostColumns)
@@ -52,7 +57,7 @@ func columns(r *http.Request) []string {
 	if err != nil {
 		return nil
 	}
-	list, err := readColumns(string(text))
+	list, err := checkColumns(strings.FieldsFunc(string(text), func(r rune) bool { return r == '\n' }))
 	if err != nil {
 		return nil
 	}
@@ -63,31 +68,54 @@ func columns(r *http.Request) []string {
 func setColumns(v *visit, list []string) {
 	//nolint:gosec // it is a choice of columns, and no secret
 	http.SetCookie(v.ResponseWriter, &http.Cookie{
-		Name: columnsCookie, Value: base64.RawURLEncoding.EncodeToString([]byte(strings.Join(list, " "))), Path: "/",
+		Name: columnsCookie, Value: base64.RawURLEncoding.EncodeToString([]byte(strings.Join(list, "\n"))), Path: "/",
 		MaxAge: int((365 * 24 * time.Hour).Seconds()), HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: v.TLS != nil,
 	})
 }
 
-// values has values of files. A page's stream keeps it, so that values of runs that have ended are read once.
-type values map[codalab.FileQuery]any
+// values has what the result files of runs have, by uuid and path.
+type values map[string]map[string]any
 
-// read reads the values of runs that are not there yet, or may have changed.
-func (have values) read(v *visit, runs []client.BundleInfo, genpaths []string) error {
-	const aQuestion = 250 // values of one request, which the server answers one after the other
-	var missing []codalab.FileQuery
+// readValues returns the values that runs have at some paths, and the paths that they have at all. Those of runs that have ended
+// come from the server's index. Those of running ones come from their files, except for values of last rows.
+func readValues(v *visit, runs []client.BundleInfo, paths []string) (values, []codalab.ValuePath, error) {
+	const aQuestion = 5000 // bundles of one request
+	have := values{}
+	var uuids []string
 	for _, b := range runs {
-		for _, g := range genpaths {
-			q := codalab.FileQuery{BundleUUID: b.UUID, Genpath: g}
-			if _, known := have[q]; b.State == codalab.StateReady && !known || b.State == codalab.StateFailed && !known || b.State == codalab.StateRunning {
-				missing = append(missing, q)
+		uuids = append(uuids, b.UUID)
+		have[b.UUID] = map[string]any{}
+	}
+	var known []codalab.ValuePath
+	for some := range slices.Chunk(uuids, aQuestion) {
+		answer, err := v.api.Values(v.Context(), codalab.ValueQuery{Bundles: some, Paths: paths})
+		if err != nil {
+			return nil, nil, fmt.Errorf("read values: %w", err)
+		}
+		if known == nil { // the first are enough to choose from
+			known = answer.Paths
+		}
+		for uuid, texts := range answer.Values {
+			for path, text := range texts {
+				have[uuid][path] = text
 			}
 		}
 	}
-	var questions [][]codalab.FileQuery
-	for len(missing) > 0 {
-		n := min(aQuestion, len(missing))
-		questions, missing = append(questions, missing[:n]), missing[n:]
+	return have, known, have.readRunning(v, runs, paths)
+}
+
+// readRunning adds the values of running runs.
+func (have values) readRunning(v *visit, runs []client.BundleInfo, paths []string) error {
+	const aQuestion = 250 // values of one request, which the server answers one after the other
+	var queries []codalab.FileQuery
+	for _, b := range runs {
+		for _, path := range paths {
+			if b.State == codalab.StateRunning && !strings.Contains(path, ":-1:") {
+				queries = append(queries, codalab.FileQuery{BundleUUID: b.UUID, Genpath: path})
+			}
+		}
 	}
+	questions := slices.Collect(slices.Chunk(queries, aQuestion))
 	answers := make([][]any, len(questions))
 	g, ctx := errgroup.WithContext(v.Context())
 	g.SetLimit(4)
@@ -102,13 +130,11 @@ func (have values) read(v *visit, runs []client.BundleInfo, genpaths []string) e
 	}
 	for i, q := range questions {
 		for n, one := range q {
-			have[one] = answers[i][n]
+			have[one.BundleUUID][one.Genpath] = answers[i][n]
 		}
 	}
 	return nil
 }
 
 // of returns a value; nil if there is none.
-func (have values) of(uuid, genpath string) any {
-	return have[codalab.FileQuery{BundleUUID: uuid, Genpath: genpath}]
-}
+func (have values) of(uuid, path string) any { return have[uuid][path] }

@@ -147,11 +147,12 @@ func TestColumnsAreValuesOfFiles(t *testing.T) {
 		"":                             "[]",
 		" /a.json:x, /b.yaml:y/z\r\n":  "[/a.json:x /b.yaml:y/z]",
 		"acc":                          `"acc" is no value of a file`,
-		"/log.jsonl:-1:loss":           "in the last line",
-		strings.Repeat("/a:b ", 9):     "at most 8 values",
+		"/log.jsonl:-1:loss":           "[/log.jsonl:-1:loss]",
+		"/a.json:x /a.json:x":          "[/a.json:x]",
+		"/a /b /c /d /e /f /g /h /i":   "at most 8 values",
 		"/" + strings.Repeat("a", 200): "at most 200 bytes",
 	} {
-		list, err := readColumns(text)
+		list, err := checkColumns(splitColumns(text))
 		got := fmt.Sprint(list)
 		if err != nil {
 			got = err.Error()

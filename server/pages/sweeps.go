@@ -19,6 +19,8 @@ const (
 	// sweepsOfAPage is the number of sweeps on one page, and membersOfAPage that of runs of a sweep.
 	sweepsOfAPage  = 10
 	membersOfAPage = 100
+	// mostOffered is the number of values to choose from.
+	mostOffered = 60
 )
 
 // memberKeys are the keys of metadata that a table of a sweep's runs needs.
@@ -106,8 +108,8 @@ func (p *Pages) sweepRow(v *visit, w client.Worksheet, column string) (sweepRow,
 	if err != nil {
 		return r, err
 	}
-	have := values{}
-	if err := have.read(v, found, []string{column}); err != nil {
+	have, _, err := readValues(v, found, []string{column})
+	if err != nil {
 		return r, err
 	}
 	if c := valueCell(have.of(found[0].UUID, column)); c.Number != nil {
@@ -125,8 +127,10 @@ type sweepPage struct {
 	Shown []member
 	// Right reports for each column of the table whether it has numbers only.
 	Right []bool
-	// Chosen are the values of files that the reader has chosen, and Typed what stands in the form for them.
+	// Chosen are the values of files that the reader has chosen, Known those to choose from, and Typed those of Chosen that are
+	// not in Known.
 	Chosen []string
+	Known  []choice
 	Typed  string
 	// Problem is a sentence about what the reader has typed.
 	Problem string
@@ -232,19 +236,36 @@ func (s sweepPage) Again() string {
 	return codalab.JoinWords([]string{"cl", "sweep", "add", s.UUID, "--failed"})
 }
 
-// openSweep reads a sweep with the values of files that the reader has chosen. have keeps them.
-func (p *Pages) openSweep(v *visit, have values) (sweepPage, error) {
+// offer sets the values to choose from. It keeps the typed names that runs do not have yet.
+func (s *sweepPage) offer(known []codalab.ValuePath) {
+	var others []string
+	for _, k := range known {
+		if len(s.Known) < mostOffered || slices.Contains(s.Chosen, k.Path) {
+			s.Known = append(s.Known, choice{k.Path, k.Path, slices.Contains(s.Chosen, k.Path)})
+		}
+	}
+	for _, path := range s.Chosen {
+		if !slices.ContainsFunc(s.Known, func(c choice) bool { return c.Value == path }) {
+			others = append(others, path)
+		}
+	}
+	s.Typed = strings.Join(others, " ")
+}
+
+// openSweep reads a sweep with the values of files that the reader has chosen.
+func (p *Pages) openSweep(v *visit) (sweepPage, error) {
 	w, err := v.api.WorksheetBundles(v.Context(), v.PathValue("uuid"), memberKeys()...)
 	if err != nil {
 		return sweepPage{}, fmt.Errorf("show sweep: %w", err)
 	}
 	q := v.URL.Query()
 	s := sweepPage{Worksheet: w, Command: sweepCommand(w), Chosen: columns(v.Request), Sort: readSorting(q), Page: pageNumber(q), X: q.Get("x"), Y: q.Get("y")}
-	s.Typed = strings.Join(s.Chosen, " ")
 	runs := newest(w.UUID, w.Bundles)
-	if err := have.read(v, runs, s.Chosen); err != nil {
+	have, known, err := readValues(v, runs, s.Chosen)
+	if err != nil {
 		return s, err
 	}
+	s.offer(known)
 	s.Table = newMembers(runs, s.Chosen, have.of)
 	for _, c := range s.Table.Columns {
 		s.Right = append(s.Right, isNumeric(s.Table.cells(c)))
@@ -282,7 +303,7 @@ func (s *sweepPage) draw() {
 
 // sweep shows a sweep.
 func (p *Pages) sweep(v *visit) error {
-	s, err := p.openSweep(v, values{})
+	s, err := p.openSweep(v)
 	if err != nil {
 		return err
 	}
@@ -301,9 +322,9 @@ func (p *Pages) chooseColumns(v *visit) error {
 	if err != nil {
 		return err
 	}
-	list, wrong := readColumns(form.Get("columns"))
+	list, wrong := checkColumns(append(form["column"], splitColumns(form.Get("columns"))...))
 	if wrong != nil {
-		s, err := p.openSweep(v, values{})
+		s, err := p.openSweep(v)
 		if err != nil {
 			return err
 		}
@@ -317,8 +338,7 @@ func (p *Pages) chooseColumns(v *visit) error {
 
 // sweepEvents follows the members of a sweep. Changes of the reader's own runs are told; others' are read anew from time to time.
 func (p *Pages) sweepEvents(v *visit) error {
-	have := values{}
-	first, err := p.openSweep(v, have)
+	first, err := p.openSweep(v)
 	if err != nil {
 		return err
 	}
@@ -327,7 +347,7 @@ func (p *Pages) sweepEvents(v *visit) error {
 		again = 0
 	}
 	return p.follow(v, ownerTopic(v.user.ID), func(s *stream) (time.Duration, bool, error) {
-		sweep, err := p.openSweep(v, have)
+		sweep, err := p.openSweep(v)
 		if err != nil {
 			return 0, false, err
 		}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -78,4 +79,52 @@ func setValues(ctx context.Context, tx *sqlx.Tx, b Bundle, values []Value) error
 		}
 	}
 	return nil
+}
+
+// ValuePath is a path at which bundles have values.
+type ValuePath struct {
+	Path string
+	// Bundles is the number of bundles that have a value there.
+	Bundles int
+}
+
+// ValuePaths returns the paths at which these bundles have values: those of the most bundles first, then by name.
+func (s *Store) ValuePaths(ctx context.Context, uuids []string) ([]ValuePath, error) {
+	rows, err := selectIn[ValuePath](ctx, s.db, uuids, `SELECT path, count(*) AS bundles FROM bundle_values WHERE bundle_uuid IN (?) GROUP BY path`)
+	if err != nil {
+		return nil, rowError(err, "list paths of values")
+	}
+	counts := map[string]int{}
+	for _, row := range rows {
+		counts[row.Path] += row.Bundles
+	}
+	paths := []ValuePath{}
+	for path, n := range counts {
+		paths = append(paths, ValuePath{path, n})
+	}
+	slices.SortFunc(paths, func(a, b ValuePath) int {
+		return cmp.Or(cmp.Compare(b.Bundles, a.Bundles), cmp.Compare(a.Path, b.Path))
+	})
+	return paths, nil
+}
+
+// Values returns the texts of the values that these bundles have at these paths, by uuid and path.
+func (s *Store) Values(ctx context.Context, uuids, paths []string) (map[string]map[string]string, error) {
+	values := map[string]map[string]string{}
+	for _, path := range paths {
+		rows, err := selectIn[struct {
+			UUID string `db:"bundle_uuid"`
+			Text string `db:"text"`
+		}](ctx, s.db, uuids, `SELECT bundle_uuid, text FROM bundle_values WHERE bundle_uuid IN (?) AND path = ?`, path)
+		if err != nil {
+			return nil, rowError(err, "get values")
+		}
+		for _, row := range rows {
+			if values[row.UUID] == nil {
+				values[row.UUID] = map[string]string{}
+			}
+			values[row.UUID][path] = row.Text
+		}
+	}
+	return values, nil
 }

@@ -26,6 +26,7 @@ func (s *Worksheets) interpretRoutes() []rest.Route {
 		{Pattern: "POST /interpret/search", Serve: search.Bounded(s.interpretSearch), Public: true, Differs: "searches as those of GET /bundles; bounded, as above"},
 		{Pattern: "POST /interpret/wsearch", Serve: search.Bounded(s.interpretWorksheetSearch), Public: true, Differs: "searches as those of GET /worksheets; bounded, as above; the answer has no permissions"},
 		{Pattern: "POST /interpret/file-genpaths", Serve: s.interpretFiles, Public: true, Differs: "bounded, as above"},
+		{Pattern: "POST /interpret/values", Serve: search.Bounded(s.interpretValues), Public: true, Differs: "ours: the values in small result files of bundles, and the paths that they have"},
 		{Pattern: "GET /worksheets/{uuid}/raw", Serve: s.lines, Public: true, Differs: "only this server has it: the worksheet as lines, with an ETag"},
 		{Pattern: "POST /worksheets/{uuid}/raw", Serve: s.setLines, Differs: "with If-Match it saves only while the worksheet still is the one of that ETag"},
 		{Pattern: "PUT /worksheets/{uuid}/raw", Serve: s.setLines, Differs: "as POST"},
