@@ -14,7 +14,7 @@ func (b Bundle) MetadataLike(given Metadata) Metadata {
 	if m == nil {
 		m = Metadata{}
 	}
-	m["tags"] = m.tagsOutsideSweep()
+	m["tags"] = m.TagsOutsideSweep()
 	if image := m.String("docker_image"); b.Type == TypeRun && image != "" {
 		m["request_docker_image"] = image
 	}
@@ -32,8 +32,8 @@ func (b Bundle) MetadataLike(given Metadata) Metadata {
 	return m
 }
 
-// tagsOutsideSweep returns the tags of a run that do not tell of its sweep: a run with other settings is none of its members.
-func (m Metadata) tagsOutsideSweep() []string {
+// TagsOutsideSweep returns the tags of a run that do not tell of its sweep: a run with other settings is none of its members.
+func (m Metadata) TagsOutsideSweep() []string {
 	tags := append([]string{}, m.Strings("tags")...)
 	if m.Sweep() == "" {
 		return tags

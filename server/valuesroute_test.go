@@ -15,7 +15,7 @@ import (
 func TestValuesOfBundlesAreToldToTheirReaders(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	sweep := s.sweep("grid")
+	sweep := s.sweep("valued")
 	shared := s.result(sweep, "shared", `{"acc": 0.5}`)
 	hidden := s.result(sweep, "hidden", `{"acc": 0.25, "loss": "NaN"}`)
 	s.share("alice", "bundle", shared, "public", store.PermissionRead)

@@ -76,9 +76,18 @@ func setColumns(v *visit, list []string) {
 // values has what the result files of runs have, by uuid and path.
 type values map[string]map[string]any
 
-// readValues returns the values that runs have at some paths, and the paths that they have at all. Those of runs that have ended
-// come from the server's index. Those of running ones come from their files, except for values of last rows.
+// readValues returns the values that runs have at some paths, and the paths that they have at all. Those of running runs come
+// from their files, except for values of last rows.
 func readValues(v *visit, runs []client.BundleInfo, paths []string) (values, []codalab.ValuePath, error) {
+	have, known, err := readIndex(v, runs, paths)
+	if err != nil {
+		return nil, nil, err
+	}
+	return have, known, have.readRunning(v, runs, paths)
+}
+
+// readIndex is readValues for runs that have ended: their values are in the server's index.
+func readIndex(v *visit, runs []client.BundleInfo, paths []string) (values, []codalab.ValuePath, error) {
 	const aQuestion = 5000 // bundles of one request
 	have := values{}
 	var uuids []string
@@ -101,7 +110,7 @@ func readValues(v *visit, runs []client.BundleInfo, paths []string) (values, []c
 			}
 		}
 	}
-	return have, known, have.readRunning(v, runs, paths)
+	return have, known, nil
 }
 
 // readRunning adds the values of running runs.

@@ -52,7 +52,7 @@ func New(c Config) *Pages {
 	p := &Pages{config: c, templates: map[string]*template.Template{}, markup: newMarkup(), feed: newFeed(), static: newDigests()}
 	base := template.Must(template.New("base.html").Funcs(functions()).Funcs(template.FuncMap{"static": p.static.address}).
 		ParseFS(htmlFiles, "html/base.html", "html/parts.html", "html/blocks.html", "html/plots.html"))
-	for _, name := range []string{"signin", "runs", "sweeps", "sweep", "newrun", "bundle", "files", "worksheet", "worksheets", "edit", "settings", "people", "queues", "problem"} {
+	for _, name := range []string{"signin", "runs", "compare", "sweeps", "sweep", "newrun", "bundle", "files", "worksheet", "worksheets", "edit", "settings", "people", "queues", "problem"} {
 		p.templates[name] = template.Must(template.Must(base.Clone()).ParseFS(htmlFiles, "html/"+name+".html"))
 	}
 	return p
@@ -73,6 +73,7 @@ func (p *Pages) Handle(mux *http.ServeMux) {
 		"POST /runs/actions":                  p.act,
 		"GET /runs/new":                       p.newRun,
 		"POST /runs/new":                      p.submit,
+		"GET /compare":                        p.compareBundles,
 		"GET /sweeps":                         p.sweeps,
 		"GET /sweeps/{uuid}":                  p.sweep,
 		"GET /sweeps/{uuid}/events":           p.sweepEvents,
@@ -229,11 +230,14 @@ func functions() template.FuncMap {
 		// cl is a line of cl with these words.
 		"cl":   func(words ...string) string { return codalab.JoinWords(append([]string{"cl"}, words...)) },
 		"wait": func(seconds *int64) string { return codalab.FormatDuration(time.Duration(*seconds) * time.Second) },
-		"utc": func(t time.Time) string {
-			if t.IsZero() {
-				return ""
-			}
-			return t.UTC().Format("2006-01-02 15:04:05 UTC")
-		},
+		"utc":  utc,
 	}
+}
+
+// utc is a time for people; empty for none.
+func utc(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02 15:04:05 UTC")
 }
