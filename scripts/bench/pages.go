@@ -7,20 +7,26 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/cookiejar"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/server/rest"
+	"github.com/cl-slurm/cl-slurm/server/store/storetest"
 )
 
 // benchPages measures the web pages of cl-server as a browser meets them, over TCP on loopback, with SQLite in memory.
 func benchPages(ctx context.Context) {
 	measureSections([]section{
 		{"reads", inMemory, func(dir string) { benchPageReads(ctx, dir) }},
+		{"sweep", inMemory, func(dir string) { benchSweepPage(ctx, dir) }},
 		{"streams", inMemory, func(dir string) { benchPageStreams(ctx, dir) }},
 	})
 }
@@ -73,6 +79,50 @@ func benchPageReads(ctx context.Context, dir string) {
 	slices.Sort(one)
 	figure{name: "pages/bundle_p95", value: one[len(one)*95/100], unit: "ms", bar: 15}.print()
 	figure{name: "pages/worksheet_1000", value: median(all), unit: "ms", bar: 80}.print()
+}
+
+// benchSweepPage measures the page of a sweep of 1,000 members, with two values of each that its reader has chosen.
+func benchSweepPage(ctx context.Context, dir string) {
+	const members, rounds = 1000, 9
+	data := filepath.Join(dir, "data")
+	token := fillData(ctx, data, members*storetest.Users)
+	check(storetest.AddValues(ctx, data))
+	s := startServer(ctx, data)
+	defer s.end()
+	api := signedIn(s.address, token)
+	sheet := must(api.CreateWorksheet(ctx, "swept"))
+	found, _, err := api.SearchBundles(ctx, "", []string{".mine", fmt.Sprint(".limit=", members)})
+	check(err)
+	if len(found) != members {
+		check(fmt.Errorf("the server found %d of %d bundles", len(found), members))
+	}
+	var items []client.Item
+	var changes []client.BundleChange
+	for i, b := range found {
+		tags := codalab.SweepTags(sheet.UUID, []codalab.Setting{{Name: "seed", Value: strconv.Itoa(i)}})
+		changes = append(changes, client.BundleChange{UUID: b.UUID, BundleEdit: codalab.BundleEdit{Type: b.Type, Metadata: codalab.Metadata{"tags": tags}}})
+		items = append(items, client.Item{WorksheetItem: codalab.WorksheetItem{Type: codalab.ItemBundle}, Bundle: &b})
+	}
+	must(api.UpdateBundles(ctx, changes...))
+	check(api.AddItems(ctx, sheet.UUID, items, false))
+	jar := must(cookiejar.New(nil))
+	p := pageReader{s.address, token, &http.Client{Jar: jar}}
+	path := "/sweeps/" + sheet.UUID
+	r := must(http.NewRequestWithContext(ctx, http.MethodPost, s.address+path+"/columns", strings.NewReader("column=/stats.json:acc&column=/stats.json:loss")))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.AddCookie(&http.Cookie{Name: rest.SessionCookie, Value: token})
+	resp, err := p.client.Do(r)
+	check(err)
+	shown := string(must(io.ReadAll(resp.Body)))
+	check(resp.Body.Close())
+	if !strings.Contains(shown, `value="/stats.json:loss" checked`) {
+		check(fmt.Errorf("%s does not show the chosen values: %s", path, resp.Status))
+	}
+	var all []float64
+	for range rounds {
+		all = append(all, p.milliseconds(ctx, path))
+	}
+	figure{name: "pages/sweep_1000", value: median(all), unit: "ms"}.print()
 }
 
 // benchPageStreams measures 1,000 open lists of 20 users, while another user's bundles change.
