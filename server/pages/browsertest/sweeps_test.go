@@ -24,10 +24,14 @@ func TestSweepIsCompared(t *testing.T) {
 	p.sees("0.1", "0.2", "0.3")
 	// Sorted by the value, and back.
 	p.click(`thead a[href*="acc"]`)
-	first := func() string { return evaluate[string](p, `document.querySelector("tbody tr").innerText`) }
-	before := first()
+	first := func() string { return evaluate[string](p, `document.querySelector("tbody tr")?.innerText ?? ""`) }
+	before := ""
+	p.await("it is sorted", func() bool {
+		before = first()
+		return before != "" && evaluate[bool](p, `!!document.querySelector("th[aria-sort]")`)
+	})
 	p.click(`thead a[href*="acc"]`)
-	p.await("the order turns", func() bool { return first() != before })
+	p.await("the order turns", func() bool { now := first(); return now != "" && now != before })
 	// Each point of the plot is a link to its run.
 	if n := evaluate[int](p, `document.querySelectorAll("svg circle").length`); n != 3 {
 		t.Errorf("the plot has %d points", n)
