@@ -11,6 +11,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server"
+	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
 // sweep makes a sweep of alice without runs, and returns its uuid.
@@ -170,5 +171,26 @@ func TestRunIsMadeByAForm(t *testing.T) {
 	typed.Set("uuid", codalab.NewUUID())
 	if got := a.form("/runs/new", typed, http.Header{"Sec-Fetch-Site": {"cross-site"}}, a.cookies...); got.status != http.StatusForbidden {
 		t.Errorf("a form of another site: %d", got.status)
+	}
+}
+
+// The best run of a sweep is one of its members, not another's bundle with its tag.
+func TestBestOfASweepIsAMember(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	a := s.browse(t, "alice")
+	sweep := s.sweep("grid")
+	var mine []string
+	for i, acc := range []string{"0.5", "0.75", "0.25"} {
+		mine = append(mine, s.result(sweep, "mine", `{"acc": `+acc+`}`, codalab.Setting{Name: "lr", Value: fmt.Sprint(i)}))
+	}
+	foreign := s.call("bob", http.MethodPost, "/bundles?worksheet="+s.home("bob"), object("bundles", map[string]any{
+		"bundle_type": codalab.TypeDataset, "metadata": metadata(codalab.TypeDataset, "foreign", map[string]any{"tags": codalab.SweepTags(sweep, nil)}),
+	})).ok().text("data", 0, "id")
+	s.call("bob", http.MethodPut, "/bundles/"+foreign+"/contents/blob/?filename=a.tar.gz&unpack=1", tarGz(t, map[string]string{"stats.json": `{"acc": 99}`})).ok()
+	s.share("bob", "bundle", foreign, "public", store.PermissionRead)
+	a.cookies = append(a.cookies, a.form("/sweeps/"+sweep+"/columns", url.Values{"columns": {"/stats.json:acc"}}, nil, a.cookies...).cookies...)
+	if page := a.shows(t, "/sweeps", http.StatusOK, `<a href="/bundles/`+mine[1]+`">0.75</a>`); strings.Contains(page, foreign) {
+		t.Errorf("the page shows %s", foreign)
 	}
 }

@@ -92,28 +92,23 @@ func (p *Pages) sweepRow(v *visit, w client.Worksheet, column string) (sweepRow,
 	if err != nil {
 		return sweepRow{}, fmt.Errorf("show sweep: %w", err)
 	}
-	t := newMembers(newest(w.UUID, sheet.Bundles), nil, nil)
+	runs := newest(w.UUID, sheet.Bundles)
+	t := newMembers(runs, nil, nil)
 	r := sweepRow{UUID: w.UUID, Name: w.Name, Command: sweepCommand(w), Members: len(t.Rows), States: t.states(), Started: t.started()}
-	if column == "" || len(t.Rows) == 0 {
+	if column == "" {
 		return r, nil
 	}
-	direction := ".sort-"
-	if codalab.LowestIsBest(column) {
-		direction = ".sort"
-	}
-	found, _, err := p.find(v, []string{".limit=1", "state=ready", "tags=" + codalab.SweepTags(w.UUID, nil)[0], column + "=" + direction})
-	if _, ok := refusedKeywords(err); ok || err == nil && len(found) == 0 {
-		return r, nil
-	}
+	have, _, err := readIndex(v, runs, []string{column})
 	if err != nil {
 		return r, err
 	}
-	have, _, err := readValues(v, found, []string{column})
-	if err != nil {
-		return r, err
-	}
-	if c := valueCell(have.of(found[0].UUID, column)); c.Number != nil {
-		r.Best, r.BestUUID = c.Text, found[0].UUID
+	var best *float64
+	for _, b := range runs {
+		c := valueCell(have.of(b.UUID, column))
+		if b.State != codalab.StateReady || c.Number == nil || best != nil && (*c.Number == *best || (*c.Number < *best) != codalab.LowestIsBest(column)) {
+			continue
+		}
+		best, r.Best, r.BestUUID = c.Number, c.Text, b.UUID
 	}
 	return r, nil
 }
