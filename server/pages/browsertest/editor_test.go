@@ -41,8 +41,10 @@ func TestWorksheetIsWritten(t *testing.T) {
 	}
 	p.click("input[name=sure]")
 	p.clicks("Delete")
-	p.await("the worksheet is gone", func() bool { return s.cl("ann", "wsearch", "name=ann-results", "--uuid-only") == "" })
-	p.sees("Worksheets", "Make it")
+	p.sees("A new worksheet")
+	if left := s.cl("ann", "wsearch", "name=ann-results", "--uuid-only"); left != "" {
+		t.Errorf("there is %s", left)
+	}
 }
 
 // Who saves a worksheet that has changed meanwhile is told, and loses nothing.
