@@ -27,7 +27,7 @@ func TestPagesPassAxe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newSite(t, "ann")
+	s := newSite(t, "root", "ann")
 	pages := newGallery(s).pages()
 	for _, on := range []screen{desk, phone} {
 		p := s.visit(on)
@@ -40,6 +40,24 @@ func TestPagesPassAxe(t *testing.T) {
 			p.passes(string(axe), path, on)
 		}
 	}
+	root := s.visit(desk)
+	root.signIn("root")
+	root.goTo("/people")
+	root.sees("2 users")
+	root.passes(string(axe), "/people", desk)
+	// The plots of a sweep need values.
+	s.startWorker("ann")
+	s.cl("ann", "run", "--each", "rate=1,2", `echo '{"acc": 0.{rate}}' > stats.json`, "-n", "drawn", "--sweep", "drawn")
+	p := s.visit(phone)
+	p.signIn("ann")
+	p.goTo("/sweeps/" + s.worksheet("ann", "drawn"))
+	p.await("all have ended", func() bool {
+		return evaluate[int](p, `document.querySelectorAll(".state.ready").length`) == 2
+	})
+	p.types("input[name=columns]", "/stats.json:acc")
+	p.clicks("Show these columns")
+	p.sees("0.2")
+	p.passes(string(axe), "/sweeps/…, drawn", phone)
 }
 
 // passes reports the rules that the page breaks, in the light and in the dark.

@@ -11,9 +11,7 @@ func TestFilesAreShownAsWhatTheyAre(t *testing.T) {
 	s := newSite(t, "ann")
 	s.write("out/log.jsonl", `{"step": 1, "loss": 0.9}`+"\n"+`{"step": 2, "loss": 0.5}`+"\n"+`{"step": 3, "loss": 0.25}`+"\n")
 	s.write("out/scores.csv", "rate,accuracy\n0.1,0.87\n")
-	s.write("out/analysis.ipynb", `{"cells": [{"cell_type": "markdown", "metadata": {}, "source": ["## A *first* look\n"]},
-		{"cell_type": "code", "execution_count": 4, "metadata": {}, "source": ["print(6 * 7)"], "outputs": [{"output_type": "stream", "name": "stdout", "text": ["42\n"]}]}],
-		"metadata": {"kernelspec": {"language": "python", "name": "python3", "display_name": "Python 3"}}, "nbformat": 4, "nbformat_minor": 5}`)
+	s.write("out/analysis.ipynb", notebook)
 	s.write("out/train.py", "import math\n\ndef loss(x):\n    return math.sqrt(x)\n")
 	s.write("out/hostile.html", "<script>document.title = 'taken'</script><h1>hello</h1>")
 	uuid := s.cl("ann", "upload", "out")
