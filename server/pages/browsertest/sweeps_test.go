@@ -24,12 +24,11 @@ func TestSweepIsCompared(t *testing.T) {
 	p.sees("0.1", "0.2", "0.3")
 	// Sorted by the value, and back.
 	p.click(`thead a[href*="acc"]`)
-	first := func() string { return evaluate[string](p, `document.querySelector("tbody tr")?.innerText ?? ""`) }
-	before := ""
-	p.await("it is sorted", func() bool {
-		before = first()
-		return before != "" && evaluate[bool](p, `!!document.querySelector("th[aria-sort]")`)
+	p.await("the page is sorted", func() bool {
+		return evaluate[bool](p, `!!document.querySelector("tbody tr") && !!document.querySelector("th[aria-sort]") && location.search.includes("acc")`)
 	})
+	first := func() string { return evaluate[string](p, `document.querySelector("tbody tr")?.innerText ?? ""`) }
+	before := first()
 	p.click(`thead a[href*="acc"]`)
 	p.await("the order turns", func() bool { now := first(); return now != "" && now != before })
 	// Each point of the plot is a link to its run.
