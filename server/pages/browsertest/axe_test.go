@@ -46,11 +46,11 @@ func TestPagesPassAxe(t *testing.T) {
 	root.sees("2 users")
 	root.passes(string(axe), "/people", desk)
 	// The plots of a sweep need values.
-	s.startWorker("ann")
+	s.startWorker()
 	s.cl("ann", "run", "--each", "rate=1,2", `echo '{"acc": 0.{rate}}' > stats.json`, "-n", "drawn", "--sweep", "drawn")
 	p := s.visit(phone)
 	p.signIn("ann")
-	p.goTo("/sweeps/" + s.worksheet("ann", "drawn"))
+	p.goTo("/sweeps/" + s.worksheet("drawn"))
 	p.await("all have ended", func() bool {
 		return evaluate[int](p, `document.querySelectorAll(".state.ready").length`) == 2
 	})

@@ -28,7 +28,7 @@ func TestWrongPasswordIsToldAndTheNameStays(t *testing.T) {
 func TestDayOfAResearcher(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "ann")
-	s.startWorker("ann")
+	s.startWorker()
 	p := s.visit(desk)
 	p.signIn("ann")
 	p.sees("No bundle matches.")

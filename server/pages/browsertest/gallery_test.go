@@ -33,7 +33,7 @@ func newGallery(s *site) *gallery {
 	g.waiting = s.cl(user, "run", "data:results", "python train.py --learning-rate 0.01 --with-a-very-long-name-of-an-option-that-goes-on "+strings.Repeat("--more ", 30), "-n", "a-run-with-a-rather-long-name-as-people-give-them-0123456789")
 	g.failed = s.cl(user, "run", "false", "-n", "fails")
 	s.cl(user, "run", "--each", "lr=0.1,0.01", "--each", "seed=1..2", "python train.py --learning-rate {lr} --seed {seed}", "-n", "train", "--sweep", "rates")
-	g.sweep = s.worksheet(user, "rates")
+	g.sweep = s.worksheet("rates")
 	results := "[dataset results]{" + g.data + "}"
 	s.cl(user, "wedit", g.worksheet, "--file", s.write("worksheet.txt", strings.Join([]string{
 		"# Learning rates", "A text with `code`, *emphasis* and a [link](https://example.org/).", "",

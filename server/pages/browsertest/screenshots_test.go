@@ -27,7 +27,7 @@ func TestScreenshots(t *testing.T) {
 		t.Skip("makes no pictures without -screenshots")
 	}
 	s := newSite(t, "ann")
-	s.startWorker("ann")
+	s.startWorker()
 	w := newShowroom(s)
 	for name, page := range map[string]struct {
 		path string

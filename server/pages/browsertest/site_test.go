@@ -64,12 +64,12 @@ func newSite(t *testing.T, users ...string) *site {
 	return s
 }
 
-// startWorker starts a worker that runs the bundles of a user.
-func (s *site) startWorker(user string) {
+// startWorker starts a worker that runs ann's bundles.
+func (s *site) startWorker() {
 	s.t.Helper()
 	dir := filepath.Join(s.dir, "worker")
 	testenv.Must(s.t, os.MkdirAll(dir, 0o700))
-	call := cltest.WorkerCall{Address: s.address, User: cltest.User{Name: user, Password: password}, ID: "desk", Dir: dir}
+	call := cltest.WorkerCall{Address: s.address, User: cltest.User{Name: "ann", Password: password}, ID: "desk", Dir: dir}
 	w, err := cltest.StartShellWorker(context.Background(), call)
 	testenv.Must(s.t, err)
 	s.t.Cleanup(func() { testenv.Must(s.t, w.Stop()) })
@@ -96,10 +96,10 @@ func (s *site) home(user string) string {
 	return regexp.MustCompile(`0x[0-9a-f]{32}`).FindString(s.cl(user, "work"))
 }
 
-// worksheet is the uuid of a user's worksheet.
-func (s *site) worksheet(user, name string) string {
+// worksheet is the uuid of a worksheet of ann's.
+func (s *site) worksheet(name string) string {
 	s.t.Helper()
-	return s.cl(user, "wsearch", "name="+name, "--uuid-only")
+	return s.cl("ann", "wsearch", "name="+name, "--uuid-only")
 }
 
 // write writes a file for cl to upload, and returns its name.

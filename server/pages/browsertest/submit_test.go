@@ -11,7 +11,7 @@ import (
 func TestRunIsMadeAndRunAgain(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "ann")
-	s.startWorker("ann")
+	s.startWorker()
 	p := s.visit(desk)
 	p.signIn("ann")
 	p.clicks("new run")

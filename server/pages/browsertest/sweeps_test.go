@@ -9,7 +9,7 @@ import (
 func TestSweepIsCompared(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, "ann")
-	s.startWorker("ann")
+	s.startWorker()
 	s.cl("ann", "run", "--each", "lr=1,2,3", `echo '{"acc": 0.{lr}}' > stats.json`, "-n", "train", "--sweep", "rates")
 	p := s.visit(desk)
 	p.signIn("ann")
