@@ -111,6 +111,11 @@ func TestMembersOfASweepAreKilledAndRunAgain(t *testing.T) {
 		t.Errorf("%d %s", got.status, got.body)
 	}
 	b := s.browse(t, "bob")
+	s.share("alice", "worksheet", sweep, "public", store.PermissionRead)
+	s.share("alice", "bundle", first, "public", store.PermissionRead)
+	b.sends(t, "/runs/actions", url.Values{"uuid": {first}, "action": {"rerun"}, "next": {next}, "sweep": {sweep}})
+	b.shows(t, "/runs?q=.mine+name%3Dfirst+.count", http.StatusOK, "<p>1</p>") // on his own worksheet
+	s.share("alice", "bundle", first, "public", store.PermissionNone)
 	if got := b.form("/runs/actions", url.Values{"uuid": {first}, "action": {"rerun"}}, nil, b.cookies...); got.status < http.StatusBadRequest {
 		t.Errorf("bob runs again what he may not read: %d", got.status)
 	}

@@ -56,6 +56,7 @@ func site(state codalab.State) bundles {
 		Dependencies: []codalab.Dependency{
 			{ChildPath: "train.py", ParentUUID: codeUUID, ParentName: "code", ParentPath: "train.py"},
 			{ChildPath: "data", ParentUUID: dataUUID, ParentPath: "train set/a.csv"},
+			{ChildPath: "again", ParentUUID: dataUUID, ParentPath: "train set/a.csv"},
 		},
 		Cost: &codalab.Cost{QueuedSeconds: 12, AllocatedSeconds: 230},
 	}

@@ -106,10 +106,24 @@ func (c *Crate) instrument(r Run) entity {
 func (c *Crate) objects(r Run) []entity {
 	var list []entity
 	dirty := slices.Contains(r.Metadata.Strings("tags"), DirtyTag)
+	keys := map[codalab.Target][]string{} // an input may have several
 	for _, in := range r.Inputs {
-		place := c.locate(codalab.Target{BundleUUID: in.ParentUUID, Subpath: in.ParentPath})
+		of := codalab.Target{BundleUUID: in.ParentUUID, Subpath: in.ParentPath}
+		keys[of] = append(keys[of], in.ChildPath)
+	}
+	for _, in := range r.Inputs {
+		of := codalab.Target{BundleUUID: in.ParentUUID, Subpath: in.ParentPath}
+		names := keys[of]
+		if names == nil {
+			continue // it is there with all its keys
+		}
+		delete(keys, of)
+		place := c.locate(of)
 		place.File = place.File || in.File
-		more := entity{"identifier": in.ParentUUID, "alternateName": in.ChildPath}
+		more := entity{"identifier": in.ParentUUID, "alternateName": names[0]}
+		if len(names) > 1 {
+			more["alternateName"] = names
+		}
 		digest := tagged(in.Tags, UploadTag)
 		if digest != "" {
 			more["identifier"] = []string{in.ParentUUID, digest}

@@ -64,12 +64,12 @@ func columns(r *http.Request) []string {
 	return list
 }
 
-// setColumns remembers the values that the reader has chosen, for a year.
-func setColumns(v *visit, list []string) {
+// setColumns remembers the values that the reader has chosen, for a year; secure means that requests are encrypted.
+func setColumns(v *visit, secure bool, list []string) {
 	//nolint:gosec // it is a choice of columns, and no secret
 	http.SetCookie(v.ResponseWriter, &http.Cookie{
 		Name: columnsCookie, Value: base64.RawURLEncoding.EncodeToString([]byte(strings.Join(list, "\n"))), Path: "/",
-		MaxAge: int((365 * 24 * time.Hour).Seconds()), HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: v.TLS != nil,
+		MaxAge: int((365 * 24 * time.Hour).Seconds()), HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: secure,
 	})
 }
 

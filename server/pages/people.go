@@ -20,6 +20,8 @@ const mostPeople = 500
 
 // peoplePage has the contents of people.html.
 type peoplePage struct {
+	// More is set if there may be users who are not listed.
+	More bool
 	// People are those with most contents first.
 	People []person
 	Groups []client.Group
@@ -75,6 +77,7 @@ func (p *Pages) showPeople(v *visit, status int, problem string) error {
 	if err != nil {
 		return fmt.Errorf("list people: %w", err)
 	}
+	page.More = len(users) == mostPeople
 	page.Groups = slices.DeleteFunc(page.Groups, func(g client.Group) bool { return !g.UserDefined })
 	for _, u := range users {
 		if u.Account != nil {

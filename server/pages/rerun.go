@@ -30,10 +30,15 @@ func runLike(old codalab.Bundle, sheet string) client.NewBundle {
 	}
 }
 
-// rerun makes runs again: members of a sweep in it, others on the user's home worksheet.
+// rerun makes runs again: members of a sweep that the user may change in it, others on the user's home worksheet.
 func (p *Pages) rerun(v *visit, uuids []string, sweep string) error {
 	if len(uuids) > mostAgain {
 		return rest.Refuse(http.StatusBadRequest, "One form runs at most %d bundles again.", mostAgain)
+	}
+	if sweep != "" {
+		if w, err := v.api.WorksheetAccess(v.Context(), sweep); err != nil || !mayChange(w) {
+			sweep = "" // a sweep of somebody else's
+		}
 	}
 	found, err := v.api.Bundles(v.Context(), "", uuids)
 	if err != nil {

@@ -326,7 +326,7 @@ func (p *Pages) chooseColumns(v *visit) error {
 		s.Typed, s.Problem = form.Get("columns"), codalab.Sentence(wrong.Error())
 		return p.showSweep(v, http.StatusBadRequest, s)
 	}
-	setColumns(v, list)
+	setColumns(v, p.config.Encrypted(v.Request), list)
 	rest.Go(v.ResponseWriter, v.Request, "/sweeps/"+v.PathValue("uuid"))
 	return nil
 }
