@@ -16,7 +16,7 @@ const longestFormula = 2000
 // shown as they are written. As in CodaLab's own page a price is no formula: after the first $ and before the last one comes no
 // space, and after the last one no digit.
 type formulas struct {
-	// noEnd is where the place in the text is kept before which no formula of a line ends.
+	// noEnd is the key of a place in the text: no formula of a line ends before it.
 	noEnd parser.ContextKey
 }
 

@@ -106,6 +106,13 @@ func TestListWaitsForWhoChooses(t *testing.T) {
 	if !evaluate[bool](p, `document.querySelector("input:checked")?.value === "`+first+`"`) {
 		t.Errorf("the choice is lost: %s", p.shown())
 	}
+	// What has come meanwhile is there once nothing is chosen.
+	if strings.Contains(p.shown(), "second") {
+		t.Errorf("the list was drawn anew: %s", p.shown())
+	}
+	p.do(chromedp.Evaluate(`document.querySelector("input:checked").click(); document.activeElement.blur()`, nil))
+	p.sees("second")
+	p.chooses("first")
 	// What one tab does, the other one shows.
 	p.clicks("Remove the chosen")
 	p.sees("1 bundle removed.")

@@ -1,10 +1,30 @@
-// A list stays as it is while its reader has chosen some of it, or is in it with the keyboard.
+// A list stays as it is while its reader has chosen some of it, or is in it with the keyboard. It shows what has come meanwhile
+// once that ends.
+function isKept(list) {
+  return Boolean(list.querySelector("input:checked")) || list.contains(document.activeElement);
+}
+
 document.addEventListener("htmx:sseBeforeMessage", (event) => {
   const list = event.target.closest("[data-keep-chosen]");
-  if (list && (list.querySelector("input:checked") || list.contains(document.activeElement))) {
+  if (list && isKept(list)) {
     event.preventDefault();
+    list.waiting = event.detail.data;
+  } else if (list) {
+    delete list.waiting;
   }
 });
+
+for (const type of ["change", "focusout"]) {
+  document.addEventListener(type, (event) => {
+    const list = event.target.closest("[data-keep-chosen]");
+    setTimeout(() => { // when the focus is where it goes
+      if (list?.waiting !== undefined && !isKept(list)) {
+        htmx.swap(list, list.waiting, { swapStyle: "innerHTML" });
+        delete list.waiting;
+      }
+    });
+  });
+}
 
 // An output that shows its end goes on to show it.
 document.addEventListener("htmx:beforeSwap", followEnd);
