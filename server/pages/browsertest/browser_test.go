@@ -214,10 +214,15 @@ func (p *person) await(what string, holds func() bool) {
 	testenv.Await(p.t, what, holds, p.shown)
 }
 
-// evaluate returns the value of an expression in the page.
+// evaluate returns the value of an expression in the page, which changes nothing. A page that is about to be another one
+// cannot be asked, or has not all of its elements yet.
 func evaluate[T any](p *person, expression string) (value T) {
 	p.t.Helper()
-	p.do(chromedp.Evaluate(expression, &value))
+	p.await("the page has a value of "+expression, func() bool {
+		ctx, end := context.WithTimeout(p.ctx, testenv.WaitLimit)
+		defer end()
+		return chromedp.Run(ctx, chromedp.Evaluate(expression, &value)) == nil
+	})
 	return value
 }
 
