@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -74,6 +75,7 @@ func TestScripts(t *testing.T) {
 			"as":      as,
 			"begun":   begun,
 			"staged":  staged,
+			"asked":   asked,
 		},
 	})
 }
@@ -243,6 +245,15 @@ func as(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	if err := ts.Exec(args[1], args[2:]...); (err != nil) != neg {
 		ts.Fatalf("%q: %v", args, err)
+	}
+}
+
+// asked waits until somebody has asked the server for the bundle whose uuid is in a file.
+func asked(ts *testscript.TestScript, _ bool, args []string) {
+	paths, ok := ts.Value(askedKey{}).(*sync.Map)
+	path := "/rest/bundles/" + strings.TrimSpace(ts.ReadFile(args[0]))
+	if !ok || !testenv.Poll(func() bool { _, there := paths.Load(path); return there }) {
+		ts.Fatalf("nobody asks for %s", path)
 	}
 }
 

@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,6 +18,9 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/sso"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
+
+// askedKey is that of a sync.Map with the paths of all GET requests to a script's last server.
+type askedKey struct{}
 
 // startServer serves a script until it ends, and returns the address.
 func startServer(t *testing.T, env *testscript.Env) string {
@@ -42,8 +47,15 @@ func startServer(t *testing.T, env *testscript.Env) string {
 	s := server.New(config)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.Run(ctx) }()
-	site := httptest.NewServer(s.Handler())
+	handler, asked := s.Handler(), &sync.Map{}
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			asked.Store(r.URL.Path, true)
+		}
+		handler.ServeHTTP(w, r)
+	}))
 	env.Values[workerKey{}] = &scriptWorker{ctx: ctx}
+	env.Values[askedKey{}] = asked
 	env.Defer(func() {
 		stop()
 		site.CloseClientConnections()
