@@ -32,6 +32,16 @@ func (b Bundle) MetadataLike(given Metadata) Metadata {
 	return m
 }
 
+// WithDefaults adds the defaults of the keys that a new bundle of a type must have, and m lacks: an older client may have left
+// some out.
+func (m Metadata) WithDefaults(bundleType string) {
+	for _, k := range MetadataKeys(bundleType) {
+		if !k.Generated && !k.Optional && !m.Has(k.Key) {
+			m[k.Key] = k.Default
+		}
+	}
+}
+
 // TagsOutsideSweep returns the tags of a run that do not tell of its sweep: a run with other settings is none of its members.
 func (m Metadata) TagsOutsideSweep() []string {
 	tags := append([]string{}, m.Strings("tags")...)

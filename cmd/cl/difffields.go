@@ -81,14 +81,8 @@ func comparedFields(b client.BundleInfo) map[string]any {
 
 // plainTags returns the tags without those of a sweep.
 func plainTags(m codalab.Metadata) (tags []any) {
-	ofSweep := []string{}
-	if sweep := m.Sweep(); sweep != "" {
-		ofSweep = codalab.SweepTags(sweep, m.Settings())
-	}
-	for _, tag := range m.Strings("tags") {
-		if !slices.Contains(ofSweep, tag) {
-			tags = append(tags, tag)
-		}
+	for _, tag := range m.TagsOutsideSweep() {
+		tags = append(tags, tag)
 	}
 	return tags
 }

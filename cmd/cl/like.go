@@ -74,11 +74,7 @@ func (c *cli) createLike(
 	}
 	m := old.MetadataLike(given)
 	resume(m)
-	for _, k := range codalab.MetadataKeys(codalab.TypeRun) { // an older client may have left some out
-		if !k.Generated && !k.Optional && !m.Has(k.Key) {
-			m[k.Key] = k.Default
-		}
-	}
+	m.WithDefaults(codalab.TypeRun)
 	if err := c.checkNew(ctx, codalab.TypeRun, m, o.edit); err != nil {
 		return err
 	}

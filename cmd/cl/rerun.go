@@ -162,11 +162,7 @@ func (c *cli) repeat(ctx context.Context, at *workspace, old codalab.Bundle, o r
 		given["name"] = o.name
 	}
 	m := old.MetadataLike(given)
-	for _, k := range codalab.MetadataKeys(codalab.TypeRun) { // an older client may have left some out
-		if !k.Generated && !k.Optional && !m.Has(k.Key) {
-			m[k.Key] = k.Default
-		}
-	}
+	m.WithDefaults(codalab.TypeRun)
 	if err := c.checkNew(ctx, codalab.TypeRun, m, false); err != nil {
 		return err
 	}

@@ -139,19 +139,25 @@ func (p *Pages) runEvents(v *visit) error {
 	if !slices.Contains(strings.Fields(first.Query), ".mine") {
 		again = aliveEvery
 	}
+	return p.followList(v, again, "runs", "rows", func() (any, error) { return p.listed(v) })
+}
+
+// followList sends a part of a page, in an event of its name, at each change of the reader's own bundles, and again after a time
+// if that is not 0. read returns what the part shows.
+func (p *Pages) followList(v *visit, again time.Duration, page, part string, read func() (any, error)) error {
 	return p.follow(v, ownerTopic(v.user.ID), func(s *stream) (time.Duration, bool, error) {
-		l, err := p.listed(v)
+		shown, err := read()
 		if err != nil {
 			return 0, false, err
 		}
-		text, err := p.part("runs", "rows", l)
+		text, err := p.part(page, part, shown)
 		if err != nil {
 			return 0, false, err
 		}
-		if text == s.sent["rows"] {
+		if text == s.sent[part] {
 			return again, false, s.alive()
 		}
-		return again, false, s.send("rows", text)
+		return again, false, s.send(part, text)
 	})
 }
 

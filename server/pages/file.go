@@ -134,8 +134,8 @@ func (p *Pages) more(v *visit, l *follower) error {
 	return p.readLog(v, l, info.Size, false)
 }
 
-// log returns the curves of a file in a run's directory: of one named metrics, log or history, or else of the first one that
-// can have some. A log that cannot be read now has none.
+// log returns the curves of a file in a run's directory: of one with a known name, such as metrics, or else of the first one
+// that can have some. A log that cannot be read now has none.
 func (p *Pages) log(v *visit, d *directory) *logView {
 	var logs []codalab.TargetInfo
 	for _, e := range d.Entries {

@@ -19,7 +19,7 @@ func (p *Pages) provenance(v *visit) error {
 	}
 	v.Header().Set("Content-Type", "application/ld+json")
 	v.Header().Set("Cache-Control", "no-store")
-	v.Header().Set("Vary", "Cookie")
+	v.Header().Add("Vary", "Cookie")
 	v.WriteHeader(http.StatusOK)
 	_, _ = v.ResponseWriter.Write(text) // fails if the client has gone
 	return nil

@@ -19,11 +19,7 @@ func runLike(old codalab.Bundle, sheet string) client.NewBundle {
 	if old.Metadata.Sweep() == sheet {
 		m["tags"] = append(m.Strings("tags"), codalab.SweepTags(sheet, old.Metadata.Settings())...)
 	}
-	for _, k := range codalab.MetadataKeys(codalab.TypeRun) { // an older client may have left some out
-		if !k.Generated && !k.Optional && !m.Has(k.Key) {
-			m[k.Key] = k.Default
-		}
-	}
+	m.WithDefaults(codalab.TypeRun)
 	return client.NewBundle{
 		UUID: codalab.NewUUID(), Worksheet: sheet, Type: codalab.TypeRun, Command: old.CommandText(), Metadata: m, Dependencies: old.Dependencies,
 		CheckRequests: true,

@@ -134,8 +134,7 @@ func (p *Pages) listed(v *visit) (list, error) {
 		}
 		l.Query = myRuns
 	}
-	l.Page, _ = strconv.Atoi(q.Get("page"))
-	l.Page = max(0, min(l.Page, 1_000_000))
+	l.Page = pageNumber(q)
 	words, err := l.words()
 	if err != nil {
 		l.Problem = err.Error()

@@ -57,6 +57,9 @@ func (d digests) serve(w http.ResponseWriter, r *http.Request) {
 		age = "max-age=31536000, immutable"
 	}
 	w.Header().Set("Cache-Control", "public, "+age)
+	if digest := d[r.URL.Path]; digest != "" {
+		w.Header().Set("ETag", `W/"`+digest+`"`) // weak: it may be compressed
+	}
 	http.FileServerFS(staticFiles).ServeHTTP(w, r)
 }
 

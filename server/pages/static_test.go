@@ -56,6 +56,14 @@ func TestBrowsersKeepStaticFilesForGood(t *testing.T) {
 			t.Errorf("%s: %v, %d bytes", address, header, len(text))
 		}
 	}
+	r := httptest.NewRequest(http.MethodGet, "/static/style.css", nil)
+	header, _ := get(t, mux, "/static/style.css")
+	r.Header.Set("If-None-Match", header.Get("ETag"))
+	w := httptest.NewRecorder()
+	mux.ServeHTTP(w, r)
+	if w.Code != http.StatusNotModified || w.Body.Len() > 0 {
+		t.Errorf("a file that the browser has is sent again: %d, %d bytes", w.Code, w.Body.Len())
+	}
 	if address, err := p.static.address("none.js"); err == nil {
 		t.Errorf("a file that is not there has the address %s", address)
 	}

@@ -93,22 +93,18 @@ func (p *Pages) sweepRow(v *visit, w client.Worksheet, column string) (sweepRow,
 		return sweepRow{}, fmt.Errorf("show sweep: %w", err)
 	}
 	runs := newest(w.UUID, sheet.Bundles)
-	t := newMembers(runs, nil, nil)
-	r := sweepRow{UUID: w.UUID, Name: w.Name, Command: sweepCommand(w), Members: len(t.Rows), States: t.states(), Started: t.started()}
-	if column == "" {
-		return r, nil
+	var shown []string
+	if column != "" {
+		shown = []string{column}
 	}
-	have, _, err := readIndex(v, runs, []string{column})
+	have, _, err := readIndex(v, runs, shown)
 	if err != nil {
-		return r, err
+		return sweepRow{}, err
 	}
-	var best *float64
-	for _, b := range runs {
-		c := valueCell(have.of(b.UUID, column))
-		if b.State != codalab.StateReady || c.Number == nil || best != nil && (*c.Number == *best || (*c.Number < *best) != codalab.LowestIsBest(column)) {
-			continue
-		}
-		best, r.Best, r.BestUUID = c.Number, c.Text, b.UUID
+	t := newMembers(runs, shown, have.of)
+	r := sweepRow{UUID: w.UUID, Name: w.Name, Command: sweepCommand(w), Members: len(t.Rows), States: t.states(), Started: t.started()}
+	if i := t.best(column); i >= 0 {
+		r.Best, r.BestUUID = t.cells(column)[i].Text, t.Rows[i].UUID
 	}
 	return r, nil
 }
@@ -341,18 +337,5 @@ func (p *Pages) sweepEvents(v *visit) error {
 	if first.Owner != nil && first.Owner.ID == v.user.ID {
 		again = 0
 	}
-	return p.follow(v, ownerTopic(v.user.ID), func(s *stream) (time.Duration, bool, error) {
-		sweep, err := p.openSweep(v)
-		if err != nil {
-			return 0, false, err
-		}
-		text, err := p.part("sweep", "members", sweep)
-		if err != nil {
-			return 0, false, err
-		}
-		if text == s.sent["members"] {
-			return again, false, s.alive()
-		}
-		return again, false, s.send("members", text)
-	})
+	return p.followList(v, again, "sweep", "members", func() (any, error) { return p.openSweep(v) })
 }
