@@ -29,8 +29,6 @@ type Place struct {
 	ID string
 	// File is set for a file, and not for a directory.
 	File bool
-	// SHA256 is the digest of a file, or of the list of a directory's files; empty if it is not known.
-	SHA256 string
 }
 
 // Crate collects runs and bundles, and writes the document. It is made by New.
@@ -76,19 +74,11 @@ func (c *Crate) part(p Place, name string, more entity) entity {
 	if p.File {
 		e["@type"] = "File"
 	}
-	if p.SHA256 != "" {
-		e["sha256"] = p.SHA256
-	}
 	maps.Copy(e, more)
 	if c.known[p.ID] == nil {
 		c.parts = append(c.parts, ref(p.ID))
 	}
 	return c.put(p.ID, e)
-}
-
-// AddFile adds another file of the crate.
-func (c *Crate) AddFile(path, name, mediaType string) {
-	c.part(Place{ID: path, File: true}, name, entity{"encodingFormat": mediaType})
 }
 
 // bundle adds a bundle's contents, and refers to them.
