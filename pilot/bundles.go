@@ -38,6 +38,16 @@ func (m *Manager) staged(ctx context.Context) ([]Bundle, error) {
 	return fit, nil
 }
 
+// inBoth returns the bundles that were staged before the batch system was asked, and are still. A worker that it had shown
+// as running may have given back the others since.
+func inBoth(before, after []Bundle) []Bundle {
+	uuids := map[string]bool{}
+	for _, b := range before {
+		uuids[b.UUID] = true
+	}
+	return slices.DeleteFunc(after, func(b Bundle) bool { return !uuids[b.UUID] })
+}
+
 // mostBundles replaces the server's limit of ten.
 const mostBundles = ".limit=100000"
 

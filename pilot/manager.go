@@ -188,10 +188,11 @@ func (m *Manager) pass(ctx context.Context, now time.Time) error {
 	}
 	d := m.decide(ctx, now, staged)
 	if d.Start > 0 && len(staged) > 0 && !now.Before(m.blocked) { // runs may have begun since the search, and need no pilot
-		if staged, err = m.staged(ctx); err != nil {
+		still, err := m.staged(ctx)
+		if err != nil {
 			return err
 		}
-		d = m.decide(ctx, now, staged)
+		d = m.decide(ctx, now, inBoth(staged, still))
 	}
 	m.logChange(ctx, "decision", d.Why)
 	if d.Start == 0 || now.Before(m.blocked) || m.Presence != nil && m.Presence.Conflict(ctx) != "" {
@@ -296,6 +297,7 @@ func (m *Manager) reached(ctx context.Context, t *tracked, w codalab.WorkerInfo)
 		t.reached, t.uncertain, m.streak = true, time.Time{}, 0
 		m.Log.InfoContext(ctx, "worker has reached the server", slog.String("worker", WorkerID(t.Name)), jobAttr(t.Job))
 	}
+	t.heard = max(t.heard, w.CheckInTime)
 	// Before that the server still knows the worker of the lost node.
 	if t.Phase == Active && (t.Since.IsZero() || w.CheckInTime >= t.Since.Unix()) {
 		t.again = false

@@ -146,7 +146,6 @@ func TestPilotThatWaitsAgainIsComing(t *testing.T) {
 	s.pilots[0].Phase, s.pilots[0].Since = pilot.Active, s.now
 	s.pass(time.Minute, 0) // it begins
 	s.checkIn(true, 0)
-	s.workers[0].CheckInTime = s.now.Unix()
 	s.pass(time.Minute, 1) // it has a run
 }
 
@@ -168,6 +167,42 @@ func TestPilotThatBeginsAgainIsComing(t *testing.T) {
 	s.stage(1, nil)
 	s.pass(time.Minute, 0)
 	s.pass(time.Hour, 1)
+}
+
+// The first run may begin and end between two looks.
+func TestPilotThatIsSeenOnlyWhenItWaitsAgainIsComing(t *testing.T) {
+	t.Parallel()
+	for name, waits := range map[string]bool{"it waits": true, "it begins": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			s.stage(1, nil)
+			s.pass(0, 1)
+			s.checkIn(true, 0)
+			s.stage(0, nil)
+			if waits {
+				s.pilots[0].Phase = pilot.Pending
+				s.pass(time.Minute, 0)
+			} else {
+				s.now = s.now.Add(time.Minute)
+				s.pilots[0].Phase, s.pilots[0].Since = pilot.Active, s.now
+				s.pass(0, 0)
+			}
+			s.workers = nil
+			s.stage(1, nil)
+			s.pass(time.Minute, 0)
+		})
+	}
+}
+
+// A worker that is preempted gives its run back while the batch system is asked.
+func TestBundleThatIsStagedAgainDuringALookWaitsForTheNextOne(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.stage(1, nil)
+	s.duringLook = func() { s.stage(2, nil) }
+	s.pass(0, 1)
+	s.pass(time.Minute, 1)
 }
 
 func TestPilotsAreFoundAgainAfterARestart(t *testing.T) {

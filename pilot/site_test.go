@@ -131,7 +131,13 @@ func (s *site) stage(n int, metadata codalab.Metadata) {
 // checkIn makes the server know pilots, with a run each if runs is set.
 func (s *site) checkIn(runs bool, pilots ...int) {
 	for _, i := range pilots {
-		w := codalab.WorkerInfo{WorkerID: pilot.WorkerID(s.pilots[i].Name), CPUs: 1, MemoryBytes: 2 * gib, ExitAfterNumRuns: codalab.UnlimitedRuns}
+		if s.pilots[i].Phase == pilot.Pending {
+			s.pilots[i].Phase, s.pilots[i].Since = pilot.Active, s.now
+		}
+		w := codalab.WorkerInfo{
+			WorkerID: pilot.WorkerID(s.pilots[i].Name), CPUs: 1, MemoryBytes: 2 * gib, ExitAfterNumRuns: codalab.UnlimitedRuns,
+			CheckInTime: s.now.Unix(),
+		}
 		if runs {
 			w.CPUsInUse, w.RunUUIDs = 1, []string{fmt.Sprintf("0x%032x", 1000+i)}
 		}

@@ -9,8 +9,9 @@ import (
 // tracked is a pilot that has not ended.
 type tracked struct {
 	Pilot
-	// reached is set once the server knows it.
+	// reached is set once the server knows it, and heard is then the last Unix time at which it has checked in.
 	reached bool
+	heard   int64
 	// again is set from the time at which the batch system has lost the node of a pilot that ran, and starts it again, until
 	// the server knows it.
 	again bool
@@ -48,7 +49,7 @@ func (m *Manager) askBackend(ctx context.Context, now time.Time) error {
 		default:
 			m.watchLoss(ctx, t, p)
 			switch {
-			case p.Phase == Pending && t.Phase == Active, p.Phase == Active && t.Phase == Active && p.Since.After(t.Since):
+			case t.startsAgain(p):
 				t.again = true
 			case p.Phase != Pending && p.Phase != Active:
 				t.again = false
@@ -71,6 +72,20 @@ func (m *Manager) askBackend(ctx context.Context, now time.Time) error {
 	}
 	m.tidy(ctx, now, pilots)
 	return nil
+}
+
+// startsAgain reports whether the batch system starts a pilot again that has run. The answer of the batch system is younger
+// than the server's. The run may have been too short for the answers of the batch system to show it.
+func (t *tracked) startsAgain(p Pilot) bool {
+	switch {
+	case !t.reached:
+		return false
+	case p.Phase == Active && t.Phase == Active:
+		return p.Since.After(t.Since)
+	case p.Phase == Active:
+		return t.heard < p.Since.Unix()
+	}
+	return p.Phase == Pending
 }
 
 // tidy ends the tokens of pilots that have ended, and then lets the backend remove the rest of them.
