@@ -207,7 +207,7 @@ func (b *bundle) status(t *testing.T, part string) {
 // goOn lets a command that waits for it end.
 func (b *bundle) goOn(t *testing.T) {
 	t.Helper()
-	b.cl(t, "write", b.uuid+"/go", "go")
+	testenv.Must(t, b.site.GoOn(t.Context(), b.uuid))
 }
 
 // onNode runs a shell's command in a node's mount namespace.

@@ -51,7 +51,7 @@ func TestI3AdministratorsChangesOfAJobEndNoBundle(t *testing.T) {
 	update(queued, "nice=0")
 	ranOnce(t, s, waiting)
 
-	cl(t, s, "write", running+"/go", "now")
+	testenv.Must(t, s.GoOn(t.Context(), running))
 	ranOnce(t, s, running)
 	for _, bundle := range []string{running, waiting} {
 		if e := explain(t, s, bundle); e.Attempt != 1 {

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
 )
 
@@ -24,7 +25,7 @@ func TestRunFollowsTheTimeLimitThatAnAdministratorGivesItsJob(t *testing.T) {
 	until(t, s, shorter, "run_status", changed+`it is 3m0s shorter than at first\.$`)
 	killed(t, s)
 	until(t, s, same, "failure_message", `^Time limit exceeded\. \(Container uptime \S+ > time limit 1m0s\) Ask for more with --request-time\.$`)
-	cl(t, s, "write", longer+"/go", "now")
+	testenv.Must(t, s.GoOn(t.Context(), longer))
 	ready(t, s, longer)
 	if got := cl(t, s, "cat", longer+"/stdout"); got != "up\ndone" {
 		t.Errorf("stdout %q", got)

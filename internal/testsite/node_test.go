@@ -74,7 +74,7 @@ func TestI10NodeWithAFullScratchIsAvoidedOnRealSlurm(t *testing.T) {
 			t.Errorf("explain says\n%s", said)
 		}
 	}
-	cl(t, s, "write", holder+"/go", "go")
+	testenv.Must(t, s.GoOn(t.Context(), holder))
 	for _, bundle := range bundles {
 		ready(t, s, bundle)
 		if remote := field(t, s, bundle, "remote"); remote != "n2" {

@@ -47,7 +47,7 @@ func TestDrainedBridgeFinishesWhatItHas(t *testing.T) {
 	says("Slurm would start it at ", "plan", waits)
 	says("Slurm would start it at ", "plan", "--request-cpus", "2", "--request-queue", "cpu")
 
-	cl(t, s, "write", runs+"/go", "now")
+	testenv.Must(t, s.GoOn(t.Context(), runs))
 	cl(t, s, "wait", runs)
 	logs := bridge(t, s, "logs", "runs")
 	for _, want := range []string{"--- started\n", "--- status.json\n", "--- exit.json\n", "--- slurm.out", "\n=== The bridge's log: journalctl --user", runs} {

@@ -60,7 +60,7 @@ func TestI10NodeThatCannotLaunchJobsFailsNoBundleOnRealSlurm(t *testing.T) {
 	}
 	for _, bundle := range bundles {
 		until(t, s, bundle, "state", "^running$")
-		cl(t, s, "write", bundle+"/go", "go")
+		testenv.Must(t, s.GoOn(t.Context(), bundle))
 		ready(t, s, bundle)
 	}
 	if remote := field(t, s, failed, "remote"); remote != "n4" {

@@ -98,7 +98,7 @@ func beginsLate(t *testing.T, s *testsite.Site, doing, held string) {
 	if took, err := strconv.ParseFloat(field(t, s, bundle, "time_preparing"), 64); err != nil || took < atLeast.Seconds() {
 		t.Errorf("%s: time_preparing %v, %v; that alone took %s", doing, took, err, atLeast)
 	}
-	cl(t, s, "write", bundle+"/go", "go")
+	testenv.Must(t, s.GoOn(t.Context(), bundle))
 	ready(t, s, bundle)
 	var began []string
 	for _, e := range explain(t, s, bundle).History {

@@ -252,6 +252,22 @@ func (s *Site) CL(ctx context.Context, args ...string) (string, error) {
 	return s.Run(ctx, append([]string{program("cl")}, args...)...)
 }
 
+// GoOn writes the file go of a running bundle, whose command waits for it. The server refuses that after a while if the
+// bridge, which passes it on, is too busy to check in. GoOn then tries again, some ten minutes long.
+func (s *Site) GoOn(ctx context.Context, bundle string) error {
+	var out string
+	var err error
+	for try := range 40 {
+		if out, err = s.CL(ctx, "write", bundle+"/go", "go"); err == nil || try > 0 && strings.Contains(out, "it is not running") {
+			return nil // the write that was refused came all the same
+		}
+		if !strings.Contains(out, "when the worker is back") {
+			break
+		}
+	}
+	return fmt.Errorf("cl write %s/go: %w\n%s", bundle, err, out)
+}
+
 // Create makes a run of User in a queue without cl, which refuses what the queue can never run: as CodaLab's own cl and
 // other programs do. It returns the bundle.
 func (s *Site) Create(ctx context.Context, queue, command string, requests codalab.Metadata) (string, error) {

@@ -34,7 +34,7 @@ func TestRunThatWaitsForItsTurnShowsWhenItStarts(t *testing.T) {
 		return regexp.MustCompile(`(?m)^preparing: ` + sentence + `\r$`).MatchString(seen.String())
 	}, seen)
 	for _, holder := range holders {
-		cl(t, s, "write", holder+"/go", "now")
+		testenv.Must(t, s.GoOn(t.Context(), holder))
 	}
 	waiting.Wait()
 	if !strings.HasSuffix(seen.String(), waits+"\r\n") {
