@@ -135,6 +135,11 @@ func TestMetadataIsRefusedInTheServersWords(t *testing.T) {
 	if err := codalab.CheckMetadata(codalab.TypeRun, runMetadata(), true); err != nil {
 		t.Fatalf("the defaults: %v", err)
 	}
+	withoutStore := runMetadata() // as programs make runs that know no stores
+	delete(withoutStore, "store")
+	if err := codalab.CheckMetadata(codalab.TypeRun, withoutStore, true); err != nil {
+		t.Errorf("without an optional key: %v", err)
+	}
 	for name, test := range map[string]struct {
 		change func(m codalab.Metadata)
 		want   string

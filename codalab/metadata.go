@@ -104,7 +104,7 @@ func runKeys() []MetadataKey {
 		generated(TypeFloat, "cpu_usage", "memory_usage"),
 		[]MetadataKey{
 			{Key: "exclude_patterns", Type: TypeList, Default: []string{}, Help: "files of the run that are not kept"},
-			{Key: "store", Type: TypeString, Default: "", Help: "bundle store"},
+			{Key: "store", Type: TypeString, Optional: true, Default: "", Help: "bundle store"},
 		},
 		generated(TypeList, "actions"),
 		generated(TypeFloat, "time", "time_user", "time_system", "memory", "memory_max"),
