@@ -107,7 +107,7 @@ func TestMembersOfASweepAreKilledAndRunAgain(t *testing.T) {
 	a.shows(t, "/runs?q=tags%3Dlr%3D0.1+.count", http.StatusOK, "<p>2</p>")
 	a.shows(t, "/runs?q=name%3Dfirst+.count", http.StatusOK, "<p>3</p>")
 	data := s.upload("data", "1")
-	if got := a.form("/runs/actions", url.Values{"uuid": {data}, "action": {"rerun"}}, nil, a.cookies...); got.status != http.StatusBadRequest || !strings.Contains(got.body, "data is no run") {
+	if got := a.form("/runs/actions", url.Values{"uuid": {data}, "action": {"rerun"}}, nil, a.cookies...); got.status != http.StatusBadRequest || !strings.Contains(got.body, "It is no run") {
 		t.Errorf("%d %s", got.status, got.body)
 	}
 	b := s.browse(t, "bob")

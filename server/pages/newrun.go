@@ -206,38 +206,41 @@ func (p *Pages) submit(v *visit) error {
 	if err != nil {
 		return err
 	}
+	return p.once(v, form, func() (answer, error) { return p.makeRun(v, form) })
+}
+
+func (p *Pages) makeRun(v *visit, form url.Values) (answer, error) {
 	f := readRunForm(form)
 	old, err := p.likeOf(v, f.Like)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	b, err := p.planned(v, &f, old)
 	switch {
 	case err != nil:
-		return err
+		return nil, err
 	case len(f.Problems) > 0:
-		return p.showForm(v, http.StatusBadRequest, f)
+		return nil, p.showForm(v, http.StatusBadRequest, f)
 	case form.Get("action") == "check":
-		return p.showForm(v, http.StatusOK, f)
+		return nil, p.showForm(v, http.StatusOK, f)
 	}
 	if there, err := v.api.Bundle(v.Context(), f.UUID); err == nil { // the form was sent before
 		if sameRun(there.Bundle, b) {
-			rest.Go(v.ResponseWriter, v.Request, "/bundles/"+f.UUID)
-			return nil
+			return goTo("/bundles/" + f.UUID), nil
 		}
 		f.UUID, f.Refusal = codalab.NewUUID(), "This form has made a run already, and was changed since. Send it again to make another run."
-		return p.showForm(v, http.StatusConflict, f)
+		return nil, p.showForm(v, http.StatusConflict, f)
 	}
 	made, err := v.api.CreateBundle(v.Context(), b)
 	if refusal, ok := sentence(err); ok {
 		f.Refusal = refusal
-		return p.showForm(v, http.StatusBadRequest, f)
+		return nil, p.showForm(v, http.StatusBadRequest, f)
 	}
 	if err != nil {
-		return fmt.Errorf("make run: %w", err)
+		return nil, fmt.Errorf("make run: %w", err)
 	}
 	f.Made, f.Warnings = true, made.Warnings
-	return p.showForm(v, http.StatusOK, f)
+	return func(v *visit) error { return p.showForm(v, http.StatusOK, f) }, nil
 }
 
 // sameRun reports whether a run is the one that a form would make.

@@ -44,6 +44,7 @@ type Pages struct {
 	templates map[string]*template.Template
 	markup    markup
 	feed      *feed
+	sent      sentForms
 	static    digests
 }
 
@@ -52,7 +53,7 @@ func New(c Config) *Pages {
 	p := &Pages{config: c, templates: map[string]*template.Template{}, markup: newMarkup(), feed: newFeed(), static: newDigests()}
 	base := template.Must(template.New("base.html").Funcs(functions()).Funcs(template.FuncMap{"static": p.static.address}).
 		ParseFS(htmlFiles, "html/base.html", "html/parts.html", "html/blocks.html", "html/plots.html"))
-	for _, name := range []string{"signin", "runs", "compare", "sweeps", "sweep", "newrun", "bundle", "files", "worksheet", "worksheets", "edit", "settings", "people", "queues", "problem"} {
+	for _, name := range []string{"signin", "runs", "compare", "sweeps", "sweep", "again", "newrun", "bundle", "files", "worksheet", "worksheets", "edit", "settings", "people", "queues", "problem"} {
 		p.templates[name] = template.Must(template.Must(base.Clone()).ParseFS(htmlFiles, "html/"+name+".html"))
 	}
 	return p
@@ -231,6 +232,8 @@ func functions() template.FuncMap {
 		"cl":   func(words ...string) string { return codalab.JoinWords(append([]string{"cl"}, words...)) },
 		"wait": func(seconds *int64) string { return codalab.FormatDuration(time.Duration(*seconds) * time.Second) },
 		"utc":  utc,
+		// token is another one for each form.
+		"token": codalab.NewUUID,
 	}
 }
 

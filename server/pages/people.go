@@ -98,6 +98,11 @@ func (p *Pages) changePeople(v *visit) error {
 	if !v.isRoot() {
 		return forRoot()
 	}
+	return p.once(v, form, func() (answer, error) { return p.changeAccounts(v, form) })
+}
+
+func (p *Pages) changeAccounts(v *visit, form url.Values) (answer, error) {
+	var err error
 	switch action := form.Get("action"); action {
 	case "quota":
 		err = p.setQuotas(v, form)
@@ -106,19 +111,18 @@ func (p *Pages) changePeople(v *visit) error {
 	case "add", "remove":
 		err = p.setMember(v, form)
 	default:
-		return rest.Refuse(http.StatusBadRequest, "There is no action '%s'.", action)
+		return nil, rest.Refuse(http.StatusBadRequest, "There is no action '%s'.", action)
 	}
 	if no, ok := errors.AsType[*codalab.Error](err); ok && no.Status >= 400 && no.Status < 500 {
-		return p.showPeople(v, no.Status, no.Message)
+		return nil, p.showPeople(v, no.Status, no.Message)
 	}
 	if no, ok := errors.AsType[*rest.RefusalError](err); ok {
-		return p.showPeople(v, no.Status, no.Message)
+		return nil, p.showPeople(v, no.Status, no.Message)
 	}
 	if err != nil {
-		return fmt.Errorf("change people: %w", err)
+		return nil, fmt.Errorf("change people: %w", err)
 	}
-	rest.Go(v.ResponseWriter, v.Request, "/people?done=")
-	return nil
+	return goTo("/people?done="), nil
 }
 
 // quotas reads the quotas of a form. An empty field keeps its quota.

@@ -173,33 +173,48 @@ func (p *Pages) act(v *visit) error {
 	if err != nil {
 		return err
 	}
-	uuids := form["uuid"]
-	if len(uuids) > 0 {
-		switch action := form.Get("action"); action {
-		case "kill":
-			err = v.api.KillBundles(v.Context(), uuids...)
-		case "remove":
-			_, err = v.api.DeleteBundles(v.Context(), uuids, client.DeleteOptions{})
-		case "rerun":
-			err = p.rerun(v, uuids, form.Get("sweep"))
-		default:
-			return rest.Refuse(http.StatusBadRequest, "There is no action '%s'.", action)
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("act on bundles: %w", err)
-	}
-	rest.Go(v.ResponseWriter, v.Request, afterAction(form, len(uuids)))
-	return nil
+	return p.once(v, form, func() (answer, error) { return p.actOn(v, form) })
 }
 
-// afterAction is the address of the page after an action on n bundles: the one that its form names, or the list.
-func afterAction(form url.Values, n int) string {
+func (p *Pages) actOn(v *visit, form url.Values) (answer, error) {
+	uuids := once(form["uuid"])
+	if len(uuids) == 0 {
+		return goTo(afterAction(form, 0)), nil
+	}
+	var err error
+	switch action := form.Get("action"); action {
+	case "kill":
+		err = v.api.KillBundles(v.Context(), uuids...)
+	case "remove":
+		_, err = v.api.DeleteBundles(v.Context(), uuids, client.DeleteOptions{})
+	case "rerun":
+		return p.rerun(v, form, uuids)
+	default:
+		return nil, rest.Refuse(http.StatusBadRequest, "There is no action '%s'.", action)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("act on bundles: %w", err)
+	}
+	return goTo(afterAction(form, len(uuids))), nil
+}
+
+// backTo is the address to which an action leads: that of the page that has sent its form, or the list. There is no query if the
+// form names none of these.
+func backTo(form url.Values) (path string, q url.Values) {
 	path, query, _ := strings.Cut(form.Get("next"), "?")
 	list := path == "/runs" || strings.HasPrefix(path, "/sweeps/")
 	q, err := url.ParseQuery(query)
 	if err != nil || !list && (form.Get("action") == "remove" || !strings.HasPrefix(path, "/bundles/")) {
-		return "/runs"
+		return "/runs", nil
+	}
+	return path, q
+}
+
+// afterAction is the address of the page after an action on n bundles.
+func afterAction(form url.Values, n int) string {
+	path, q := backTo(form)
+	if q == nil {
+		return path
 	}
 	q.Set("done", form.Get("action"))
 	q.Set("n", strconv.Itoa(n))

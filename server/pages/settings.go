@@ -75,14 +75,20 @@ func (p *Pages) change(v *visit) error {
 	if err != nil {
 		return err
 	}
-	uuid, to := v.PathValue("uuid"), ""
+	return p.once(v, form, func() (answer, error) { return p.changeWorksheet(v, form) })
+}
+
+func (p *Pages) changeWorksheet(v *visit, form url.Values) (answer, error) {
+	uuid := v.PathValue("uuid")
+	to := "/worksheets/" + uuid + "/settings?done="
+	var err error
 	switch action := form.Get("action"); action {
 	case "describe", "freeze", "unfreeze":
 		err = v.api.UpdateWorksheet(v.Context(), p.worksheetChange(uuid, action, form))
 	case "permit":
 		permission, known := map[string]int{"none": codalab.PermissionNone, "read": codalab.PermissionRead, "all": codalab.PermissionAll}[form.Get("permission")]
 		if !known {
-			return rest.Refuse(http.StatusBadRequest, "There is no permission '%s'.", form.Get("permission"))
+			return nil, rest.Refuse(http.StatusBadRequest, "There is no permission '%s'.", form.Get("permission"))
 		}
 		var group client.Group
 		if group, err = v.api.Group(v.Context(), form.Get("group")); err == nil {
@@ -90,23 +96,19 @@ func (p *Pages) change(v *visit) error {
 		}
 	case "delete":
 		if form.Get("sure") != "yes" {
-			return p.showSettings(v, http.StatusBadRequest, "Nothing was deleted: choose that you are sure.")
+			return nil, p.showSettings(v, http.StatusBadRequest, "Nothing was deleted: choose that you are sure.")
 		}
 		err, to = v.api.DeleteWorksheet(v.Context(), uuid, true), "/worksheets"
 	default:
-		return rest.Refuse(http.StatusBadRequest, "There is no action '%s'.", action)
+		return nil, rest.Refuse(http.StatusBadRequest, "There is no action '%s'.", action)
 	}
 	if no, ok := errors.AsType[*codalab.Error](err); ok && no.Status >= 400 && no.Status < 500 {
-		return p.showSettings(v, no.Status, no.Message)
+		return nil, p.showSettings(v, no.Status, no.Message)
 	}
 	if err != nil {
-		return fmt.Errorf("change worksheet: %w", err)
+		return nil, fmt.Errorf("change worksheet: %w", err)
 	}
-	if to == "" {
-		to = "/worksheets/" + uuid + "/settings?done="
-	}
-	rest.Go(v.ResponseWriter, v.Request, to)
-	return nil
+	return goTo(to), nil
 }
 
 // worksheetChange is the change of a worksheet that a form asks for.
@@ -135,10 +137,11 @@ func (p *Pages) makeWorksheet(v *visit) error {
 	if err != nil {
 		return err
 	}
-	w, err := v.api.CreateWorksheet(v.Context(), form.Get("name"))
-	if err != nil {
-		return fmt.Errorf("make worksheet: %w", err)
-	}
-	rest.Go(v.ResponseWriter, v.Request, "/worksheets/"+w.UUID+"/edit")
-	return nil
+	return p.once(v, form, func() (answer, error) {
+		w, err := v.api.CreateWorksheet(v.Context(), form.Get("name"))
+		if err != nil {
+			return nil, fmt.Errorf("make worksheet: %w", err)
+		}
+		return goTo("/worksheets/" + w.UUID + "/edit"), nil
+	})
 }

@@ -1,0 +1,141 @@
+package server_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
+)
+
+// onceOf is the token of the first form of a page that acts once.
+func onceOf(t *testing.T, page string) string {
+	t.Helper()
+	m := regexp.MustCompile(`name="once" value="([0-9a-fx]{34})"`).FindStringSubmatch(page)
+	if m == nil {
+		t.Fatalf("the page has no form that acts once:\n%s", page)
+	}
+	return m[1]
+}
+
+// A form that is sent twice acts once, and the second answer is the first one's. Another page's form acts anew.
+func TestFormSentTwiceActsOnce(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	run, other := s.run("train", map[string]any{"name": "first"}), s.run("train", map[string]any{"name": "second"})
+	a := s.browse(t, "alice")
+	twice := func(page, path string, fields url.Values) string {
+		t.Helper()
+		fields.Set("once", onceOf(t, a.shows(t, page, http.StatusOK)))
+		to := a.sends(t, path, fields)
+		if again := a.sends(t, path, fields); again != to {
+			t.Errorf("%s leads to %s, and then to %s", path, to, again)
+		}
+		return to
+	}
+	rerun := func(uuid ...string) url.Values {
+		return url.Values{"uuid": uuid, "action": {"rerun"}, "next": {"/runs"}}
+	}
+	count := func(name, want string) {
+		t.Helper()
+		a.shows(t, "/runs?q=.count+name%3D"+name, http.StatusOK, "<p>"+want+"</p>")
+	}
+	twice("/runs", "/runs/actions", rerun(run))
+	count("first", "2")
+	twice("/runs", "/runs/actions", rerun(run))
+	count("first", "3")
+	changed := rerun(run, other)
+	changed.Set("once", onceOf(t, a.shows(t, "/runs", http.StatusOK)))
+	a.sends(t, "/runs/actions", changed)
+	changed.Set("uuid", other) // the same page, another choice
+	a.sends(t, "/runs/actions", changed)
+	count("first", "4")
+	count("second", "3")
+	sheet := twice("/worksheets", "/worksheets", url.Values{"name": {"paper"}})
+	a.shows(t, sheet, http.StatusOK)
+	settings := strings.TrimSuffix(sheet, "/edit") + "/settings"
+	twice(settings, settings, url.Values{"action": {"delete"}, "sure": {"yes"}})
+	twice("/bundles/"+run, "/runs/actions", url.Values{"uuid": {run}, "action": {"remove"}, "next": {"/bundles/" + run}})
+
+	// What was refused may be sent again.
+	wrong := url.Values{"name": {"home-bob"}, "once": {onceOf(t, a.shows(t, "/worksheets", http.StatusOK))}}
+	for range 2 {
+		if got := a.form("/worksheets", wrong, nil, a.cookies...); got.status != http.StatusBadRequest {
+			t.Errorf("%d %s", got.status, got.body)
+		}
+	}
+	// Another user's form is another one.
+	b, bobs := s.browse(t, "bob"), url.Values{"name": {"mine"}, "once": {codalab.NewUUID()}}
+	a.sends(t, "/worksheets", bobs)
+	if got := b.form("/worksheets", bobs, nil, b.cookies...); got.status != http.StatusBadRequest {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+}
+
+// The browser leaves the first of two clicks. Both are there at a time, and make one run.
+func TestTwoClicksAtATimeMakeOneRun(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	run := s.run("train", map[string]any{"name": "first"})
+	a := s.browse(t, "alice")
+	fields := url.Values{"uuid": {run}, "action": {"rerun"}, "next": {"/runs"}, "once": {onceOf(t, a.shows(t, "/runs", http.StatusOK))}}
+	click := func(ctx context.Context) int {
+		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/runs/actions", strings.NewReader(fields.Encode()))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		for _, c := range a.cookies {
+			r.AddCookie(c)
+		}
+		w := httptest.NewRecorder()
+		s.handler.ServeHTTP(w, r)
+		return w.Code
+	}
+	const clicks = 8
+	left, leave := context.WithCancel(t.Context())
+	codes := make(chan int, clicks)
+	for i := range clicks {
+		ctx := t.Context()
+		if i%2 == 0 {
+			ctx = left
+		}
+		go func() { codes <- click(ctx) }()
+	}
+	leave()
+	seen := 0
+	for range clicks {
+		if code := testenv.Receive(t, "the answer to a click", codes); code == http.StatusSeeOther {
+			seen++
+		}
+	}
+	if seen < clicks/2 {
+		t.Errorf("%d of %d clicks lead on", seen, clicks)
+	}
+	a.shows(t, "/runs?q=name%3Dfirst+.count", http.StatusOK, "<p>2</p>")
+}
+
+// What can run again does, also if something else cannot.
+func TestRunsThatCannotRunAgainAreNamed(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	data := s.upload("data", "1")
+	run := s.run("train", map[string]any{"name": "good"})
+	orphan := s.run("train", map[string]any{"name": "orphan"}, codalab.Dependency{ChildPath: "d", ParentUUID: data})
+	gone := codalab.NewUUID()
+	s.call("alice", http.MethodDelete, "/bundles?force=1", map[string]any{"data": []any{map[string]string{"type": "bundles", "id": data}}}).ok()
+	set := s.call("alice", http.MethodPost, "/bundles?worksheet="+s.home("alice"), object("bundles", map[string]any{"bundle_type": codalab.TypeDataset, "metadata": metadata(codalab.TypeDataset, "numbers", nil)})).ok().text("data", 0, "id")
+	a := s.browse(t, "alice")
+	fields := url.Values{"uuid": {gone, run, orphan, set, run}, "action": {"rerun"}, "next": {"/runs?q=.mine"}, "once": {onceOf(t, a.shows(t, "/runs", http.StatusOK))}}
+	for range 2 { // sent twice, too
+		got := a.form("/runs/actions", fields, nil, a.cookies...)
+		if got.status != http.StatusOK {
+			t.Fatalf("%d %s", got.status, got.body)
+		}
+		hasTexts(t, got.body, "1 bundle will run again.", "<code>"+gone+"</code>", "you may not read it", ">orphan</a></th><td>", ">numbers</a></th><td>It is no run", `href="/runs?q=.mine"`)
+	}
+	a.shows(t, "/runs?q=name%3Dgood+.count", http.StatusOK, "<p>2</p>")
+	a.shows(t, "/runs?q=name%3Dorphan+.count", http.StatusOK, "<p>1</p>")
+}
