@@ -26,7 +26,7 @@ type Page struct {
 // and keeps few, so that a directory may have more entries than Info describes.
 func InfoPage(root *os.Root, p string, page Page) (codalab.TargetInfo, error) {
 	p = clean(p)
-	d := describer{left: 2 * page.First}
+	d := describer{left: 1}
 	out, err := d.describe(root, p)
 	if err != nil || out.Type != codalab.TargetDirectory {
 		return out, err
@@ -35,23 +35,18 @@ func InfoPage(root *os.Root, p string, page Page) (codalab.TargetInfo, error) {
 	if err != nil {
 		return out, classify(root, p, err)
 	}
-	names, total, err := page.names(dir)
-	out.Contents, out.Entries = []codalab.TargetInfo{}, total
-	d.in = []*codalab.TargetInfo{&out}
-	for _, name := range names {
-		if err == nil && len(out.Contents) < page.First {
-			_, err = d.entry(int(dir.Fd()), name)
-		}
-	}
+	out.Contents, out.Entries, err = page.entries(dir)
 	if err = errors.Join(err, dir.Close()); err != nil {
 		return codalab.TargetInfo{}, classify(root, p, err)
 	}
 	return out, nil
 }
 
-// names returns the first names of the page, in their order, twice as many as it has entries, since some may be no entries, and
-// the number of all.
-func (page Page) names(dir *os.File) (names []string, total int, err error) {
+// entries describes the entries of the page, in their order, and returns the number of all names. Names that are no entries,
+// as those of pipes, may come before any number of entries. So it describes the first of the names whenever it has read some
+// thousands, and keeps those alone that are on the page of the names read so far.
+func (page Page) entries(dir *os.File) (list []codalab.TargetInfo, total int, err error) {
+	var names []string
 	for {
 		some, err := dir.Readdirnames(4096)
 		for _, name := range some {
@@ -61,10 +56,13 @@ func (page Page) names(dir *os.File) (names []string, total int, err error) {
 		}
 		total += len(some)
 		if end := errors.Is(err, io.EOF) || errors.Is(err, fs.ErrNotExist); end || len(names) > 4*page.First+4096 {
-			slices.Sort(names)
-			names = slices.Clone(names[:min(len(names), 2*page.First)])
-			if end {
-				return names, total, nil
+			list, err := page.first(dir, names)
+			if end || err != nil {
+				return list, total, err
+			}
+			names = names[:0]
+			for _, e := range list {
+				names = append(names, e.Name)
 			}
 		}
 		switch {
@@ -74,6 +72,23 @@ func (page Page) names(dir *os.File) (names []string, total int, err error) {
 			return nil, 0, fmt.Errorf("%w: more than %d", ErrTooMany, mostNames)
 		}
 	}
+}
+
+// first describes the first entries among some names, which it sorts.
+func (page Page) first(dir *os.File, names []string) ([]codalab.TargetInfo, error) {
+	slices.Sort(names)
+	var out codalab.TargetInfo
+	out.Contents = make([]codalab.TargetInfo, 0, min(len(names), page.First))
+	d := describer{left: len(names), in: []*codalab.TargetInfo{&out}}
+	for _, name := range names {
+		if len(out.Contents) == page.First {
+			break
+		}
+		if _, err := d.entry(int(dir.Fd()), name); err != nil {
+			return nil, err
+		}
+	}
+	return out.Contents, nil
 }
 
 // Cut leaves of a description of all entries those of the page. Workers of other versions send such.

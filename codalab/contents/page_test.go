@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -47,6 +48,36 @@ func TestPagesOfADirectoryHaveAllEntries(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: %d entries instead of %d", name, len(got), len(want))
 		}
+	}
+}
+
+// Pipes are no entries, and any number of them keeps no file from its page.
+func TestPageGoesOnBehindPipes(t *testing.T) {
+	t.Parallel()
+	root := bundle(t)
+	dir := filepath.Join(root.Name(), "many")
+	must(t, os.Mkdir(dir, 0o755))
+	for i := range 6000 { // more than are read at once
+		must(t, syscall.Mkfifo(filepath.Join(dir, fmt.Sprintf("a%04d", i)), 0o600))
+	}
+	for _, name := range []string{"a0000x", "b", "c", "d"} {
+		must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+	}
+	var got []string
+	for page := (contents.Page{First: 2}); ; page.After = got[len(got)-1] {
+		info, err := contents.InfoPage(root, "many", page)
+		if err != nil || info.Entries != 6004 || len(info.Contents) > 2 {
+			t.Fatalf("%v %+v", err, info)
+		}
+		if len(info.Contents) == 0 {
+			break
+		}
+		for _, e := range info.Contents {
+			got = append(got, e.Name)
+		}
+	}
+	if want := []string{"a0000x", "b", "c", "d"}; !slices.Equal(got, want) {
+		t.Errorf("%q instead of %q", got, want)
 	}
 }
 
