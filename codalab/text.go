@@ -79,6 +79,20 @@ const (
 	CommentWord = "%"
 )
 
+// ItemLine returns an item of a worksheet as the line that people edit (codalab/lib/worksheet_util.py: get_worksheet_lines).
+// shown is the description of its bundle or the name of its worksheet, which readers of the line ignore, and uuid is the uuid.
+func ItemLine(itemType, value, shown, uuid string) string {
+	switch itemType {
+	case ItemBundle:
+		return "[" + shown + "]{" + uuid + "}"
+	case ItemWorksheet:
+		return "[worksheet " + shown + "]{{" + uuid + "}}"
+	case ItemDirective:
+		return DirectiveLine(value)
+	}
+	return value
+}
+
 // DirectiveLine returns a directive as the line that people edit: % schema s (codalab/lib/worksheet_util.py:
 // get_worksheet_lines).
 func DirectiveLine(value string) string {

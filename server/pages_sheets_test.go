@@ -68,6 +68,13 @@ func TestWorksheetIsWrittenInTheBrowser(t *testing.T) {
 	a.shows(t, "/worksheets/"+sheet, http.StatusOK, "<h2>Data</h2>", ">numbers</a>", "/edit\">Edit</a>")
 	page = a.shows(t, to, http.StatusOK, "## Data\n\n[dataset numbers]{"+data+"}\n// a note\n% display table name state\n[dataset numbers]{"+data+"}</textarea>")
 
+	// Blanks at the end of a line break it.
+	a.saves(t, sheet, tagOf(t, page), "first  \r\nsecond\r\n", "save", http.StatusSeeOther)
+	a.shows(t, "/worksheets/"+sheet, http.StatusOK, "first<br>\nsecond")
+	page = a.shows(t, to, http.StatusOK, "\nfirst  \nsecond</textarea>")
+	a.saves(t, sheet, tagOf(t, page), text, "save", http.StatusSeeOther)
+	page = a.shows(t, to, http.StatusOK)
+
 	// A text that cannot be saved stays in the form, and its mistakes are told with their lines.
 	wrong := "a\n[]{0x0000000000000000000000000000dead}\n[]{nothing}\n{{nowhere}}\n% display &#34;"
 	broken := a.saves(t, sheet, tagOf(t, page), strings.ReplaceAll(wrong, "&#34;", `"`), "save", http.StatusNotFound)

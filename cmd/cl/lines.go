@@ -22,16 +22,16 @@ func textItem(text string) client.Item {
 func itemLines(items []client.Item) []string {
 	lines := make([]string, 0, len(items))
 	for _, item := range items {
+		line := item.Value
 		switch {
-		case item.Type == codalab.ItemDirective:
-			lines = append(lines, codalab.DirectiveLine(item.Value))
 		case item.Type == codalab.ItemBundle && item.Bundle != nil:
-			lines = append(lines, "["+item.Bundle.Describe()+"]{"+item.Bundle.UUID+"}")
+			line = codalab.ItemLine(item.Type, "", item.Bundle.Describe(), item.Bundle.UUID)
 		case item.Type == codalab.ItemWorksheet && item.Worksheet != nil:
-			lines = append(lines, "[worksheet "+item.Worksheet.Name+"]{{"+item.Worksheet.UUID+"}}")
-		default:
-			lines = append(lines, item.Value)
+			line = codalab.ItemLine(item.Type, "", item.Worksheet.Name, item.Worksheet.UUID)
+		case item.Type == codalab.ItemDirective:
+			line = codalab.ItemLine(item.Type, item.Value, "", "")
 		}
+		lines = append(lines, line)
 	}
 	return lines
 }

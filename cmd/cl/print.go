@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net/http"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -261,7 +262,7 @@ func (c *cli) worksheetEdit(cmd *cobra.Command) func() (codalab.WorksheetEdit, e
 
 // editLines lets the user edit a worksheet's items as lines.
 func (c *cli) editLines(ctx context.Context, at *workspace, w client.Worksheet) error {
-	before, err := at.lines(ctx, w.UUID)
+	before, tag, err := at.lines(ctx, w.UUID)
 	if err != nil {
 		return err
 	}
@@ -272,36 +273,66 @@ func (c *cli) editLines(ctx context.Context, at *workspace, w client.Worksheet) 
 	case text == before:
 		return refusef("No change made; aborting")
 	}
-	switch now, err := at.lines(ctx, w.UUID); {
+	if tag != "" {
+		err = at.ReplaceWorksheetLines(ctx, w.UUID, strings.Join(linesOf(text), "\n"), tag)
+		if no, ok := errors.AsType[*codalab.Error](err); ok && no.Status == http.StatusPreconditionFailed {
+			return changedMeanwhile()
+		}
+		if err != nil {
+			return err
+		}
+		return c.savedLines(w)
+	}
+	switch now, _, err := at.lines(ctx, w.UUID); {
 	case err != nil:
 		return err
 	case now != before:
-		return refusef("The worksheet has changed since it was read; nothing was saved. cl wedit -f replaces it by a file")
+		return changedMeanwhile()
 	}
 	return c.setLines(ctx, at, w, text)
 }
 
-// lines are a worksheet's items as people edit them.
-func (w *workspace) lines(ctx context.Context, uuid string) (string, error) {
+func changedMeanwhile() error {
+	return refusef("The worksheet has changed since it was read; nothing was saved. cl wedit -f replaces it by a file")
+}
+
+// lines are a worksheet's items as people edit them, with the tag by which the server knows a later change. CodaLab's own server
+// has none.
+func (w *workspace) lines(ctx context.Context, uuid string) (text, tag string, err error) {
+	text, tag, err = w.WorksheetLines(ctx, uuid)
+	if !errors.Is(err, errors.ErrUnsupported) {
+		if text != "" {
+			text += "\n"
+		}
+		return text, tag, err
+	}
 	sheet, err := w.WorksheetItems(ctx, uuid)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
-	var text strings.Builder
+	var out strings.Builder
 	for _, line := range itemLines(sheet.Items) {
-		text.WriteString(line + "\n")
+		out.WriteString(line + "\n")
 	}
-	return text.String(), nil
+	return out.String(), "", nil
+}
+
+// linesOf are the lines of a text. They keep blanks at their ends: two of them break a line of markup.
+func linesOf(text string) (lines []string) {
+	for line := range strings.Lines(text) {
+		lines = append(lines, strings.TrimRight(line, "\r\n"))
+	}
+	return lines
 }
 
 // setLines replaces a worksheet's items by the lines of a text.
 func (c *cli) setLines(ctx context.Context, at *workspace, w client.Worksheet, text string) error {
-	var lines []string
-	for line := range strings.Lines(text) {
-		lines = append(lines, strings.TrimRight(line, " \t\r\n"))
-	}
-	if err := at.SetWorksheetLines(ctx, w.UUID, lines); err != nil {
+	if err := at.SetWorksheetLines(ctx, w.UUID, linesOf(text)); err != nil {
 		return err
 	}
+	return c.savedLines(w)
+}
+
+func (c *cli) savedLines(w client.Worksheet) error {
 	return c.printResult(named{w.UUID}, "Saved worksheet items for %s(%s).", w.Name, w.UUID)
 }

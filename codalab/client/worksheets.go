@@ -134,19 +134,24 @@ func (c *Client) SetWorksheetLines(ctx context.Context, uuid string, lines []str
 	}, nil)
 }
 
-// WorksheetLines returns a worksheet in the form that people edit, and its tag for ReplaceWorksheetLines. Only cl-server has it.
+// WorksheetLines returns a worksheet in the form that people edit, and its tag for ReplaceWorksheetLines. It fails
+// with errors.ErrUnsupported if the server has no tags, as CodaLab's own.
 func (c *Client) WorksheetLines(ctx context.Context, uuid string) (lines, tag string, err error) {
 	in := call{method: http.MethodGet, path: path("worksheets", uuid, "raw"), within: relayWithin}
+	const doing = "get lines of worksheet"
 	resp, err := c.open(ctx, in)
 	if err != nil {
-		return "", "", err
+		return "", "", onlyOurs(err, doing)
 	}
 	defer func() { _ = resp.Body.Close() }()
+	if tag = resp.Header.Get("ETag"); tag == "" {
+		return "", "", fmt.Errorf("%s: %w", doing, errors.ErrUnsupported)
+	}
 	text, err := io.ReadAll(io.LimitReader(resp.Body, answerLimit))
 	if err != nil {
 		return "", "", c.unanswered(in, err)
 	}
-	return string(text), resp.Header.Get("ETag"), nil
+	return string(text), tag, nil
 }
 
 // ReplaceWorksheetLines is SetWorksheetLines for somebody who has read the worksheet: the server refuses with

@@ -118,22 +118,16 @@ func Lines(items []Item, bundles map[string]Bundle, worksheets map[string]Worksh
 	lines := make([]string, 0, len(items))
 	described := 0
 	for _, item := range items {
-		switch item.Type {
-		case codalab.ItemBundle:
-			description := ""
-			if b, ok := bundles[item.BundleUUID]; ok && described < maxDescribed {
-				description = b.Describe()
-				described += len(description)
-			}
-			lines = append(lines, "["+description+"]{"+item.BundleUUID+"}")
-		case codalab.ItemWorksheet:
-			name := worksheets[item.SubworksheetUUID].Name
-			lines = append(lines, "[worksheet "+name+"]{{"+item.SubworksheetUUID+"}}")
-		case codalab.ItemDirective:
-			lines = append(lines, codalab.DirectiveLine(item.Value))
-		default:
-			lines = append(lines, item.Value)
+		shown, uuid := "", item.BundleUUID
+		if b, ok := bundles[uuid]; ok && item.Type == codalab.ItemBundle && described < maxDescribed {
+			shown = b.Describe()
+			described += len(shown)
 		}
+		if item.Type == codalab.ItemWorksheet {
+			uuid = item.SubworksheetUUID
+			shown = worksheets[uuid].Name
+		}
+		lines = append(lines, codalab.ItemLine(item.Type, item.Value, shown, uuid))
 	}
 	return lines
 }

@@ -106,11 +106,12 @@ func readText(v *visit) (url.Values, string, error) {
 	return form, editedText(form.Get("text")), err
 }
 
-// editedText returns the text of a form's field as cl wedit would send it: with other ends of lines than a browser's.
+// editedText returns the text of a form's field as cl wedit would send it: with other ends of lines than a browser's, and blanks before them:
+// two of them break a line of markup.
 func editedText(field string) string {
 	var lines []string
 	for line := range strings.Lines(field) {
-		lines = append(lines, strings.TrimRight(line, " \t\r\n"))
+		lines = append(lines, strings.TrimRight(line, "\r\n"))
 	}
 	return strings.Join(lines, "\n")
 }
