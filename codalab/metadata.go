@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 )
 
 // ValueType is the type of a metadata value.
@@ -35,6 +36,16 @@ type MetadataKey struct {
 	Default any
 	// Help is one line for the user.
 	Help string
+}
+
+// RequestKeys lists the keys of metadata with a run's requests, in the order of MetadataKeys.
+func RequestKeys() (keys []string) {
+	for _, k := range MetadataKeys(TypeRun) {
+		if strings.HasPrefix(k.Key, "request_") || k.Key == "allow_failed_dependencies" || k.Key == "exclude_patterns" {
+			keys = append(keys, k.Key)
+		}
+	}
+	return keys
 }
 
 // MetadataKeys lists the keys that a bundle of this type may have, in the order in which

@@ -2,7 +2,6 @@ package main
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/compare"
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -43,7 +42,7 @@ func diffOrder(a, b client.BundleInfo) []string {
 		}
 	}
 	names = append(names, "docker_image")
-	names = append(names, requestKeys()...)
+	names = append(names, codalab.RequestKeys()...)
 	names = append(names, "tags", codalab.SecretsKey, "state", "exitcode", "failure_message")
 	var once []string
 	for _, name := range names {
@@ -54,20 +53,10 @@ func diffOrder(a, b client.BundleInfo) []string {
 	return once
 }
 
-// requestKeys are the keys of metadata with the wishes of a run.
-func requestKeys() (keys []string) {
-	for _, k := range codalab.MetadataKeys(codalab.TypeRun) {
-		if strings.HasPrefix(k.Key, "request_") || k.Key == "allow_failed_dependencies" || k.Key == "exclude_patterns" {
-			keys = append(keys, k.Key)
-		}
-	}
-	return keys
-}
-
 // comparedFields returns the fields of a bundle that are compared; nil for those that it has not.
 func comparedFields(b client.BundleInfo) map[string]any {
 	fields := map[string]any{"tags": given(plainTags(b.Metadata))}
-	for _, name := range append(requestKeys(), "bundle_type", "command", "docker_image", codalab.SecretsKey, "state", "exitcode", "failure_message") {
+	for _, name := range append(codalab.RequestKeys(), "bundle_type", "command", "docker_image", codalab.SecretsKey, "state", "exitcode", "failure_message") {
 		fields[name] = given(fieldOf(b, name))
 	}
 	for _, d := range b.Dependencies {

@@ -128,12 +128,7 @@ func properties(bundles []client.BundleInfo, paths []string, value func(uuid, pa
 	for _, name := range once(inputs) {
 		list = append(list, property{name: strings.TrimSpace("input " + name), of: func(b client.BundleInfo) string { return inputOf(b, name) }})
 	}
-	keys := []string{"docker_image"}
-	for _, k := range codalab.MetadataKeys(codalab.TypeRun) {
-		if strings.HasPrefix(k.Key, "request_") {
-			keys = append(keys, k.Key)
-		}
-	}
+	keys := append([]string{"docker_image"}, codalab.RequestKeys()...)
 	for _, key := range append(keys, "exitcode", "failure_message") {
 		list = append(list, metadataProperty(key))
 	}

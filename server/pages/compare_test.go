@@ -39,6 +39,9 @@ func TestComparedRowsDifferFirst(t *testing.T) {
 		"an input of one":    {[]client.BundleInfo{run("a", data), run("b", same)}, nil, "*input d:data(0x1)/x| state:ready|ready tags:mine|mine"},
 		"values":             {[]client.BundleInfo{run("a", same), run("b", same)}, map[string]any{"0xa/s:y": "0.5", "0xb/s:z": "<b>"}, "*/s:y:0.5| */s:z:|<b> state:ready|ready tags:mine|mine"},
 		"times are the last": {[]client.BundleInfo{run("a", took(60)), run("b", took(120))}, nil, "state:ready|ready tags:mine|mine ran:1m0s|2m0s"},
+		"what is left out of results": {[]client.BundleInfo{
+			run("a", same), run("b", func(b *client.BundleInfo) { b.Metadata["exclude_patterns"] = []any{"*.ckpt", "tmp"} }),
+		}, nil, `*exclude_patterns:|["*.ckpt","tmp"] state:ready|ready tags:mine|mine`},
 		"requests": {[]client.BundleInfo{
 			run("a", func(b *client.BundleInfo) { b.Metadata["request_cpus"] = 2 }),
 			run("b", func(b *client.BundleInfo) { b.State, b.Metadata["request_cpus"] = codalab.StateFailed, 4 }),
