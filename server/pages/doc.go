@@ -3,5 +3,5 @@
 //
 // A page is a client of the REST API, which it calls in this process as its reader (package selfcall). So a page
 // shows nothing that its reader could not get by cl, and no permission is checked here. Markup of worksheets is the only text
-// that is written as HTML; it is cleaned before (markup.go). All else is escaped by html/template.
+// that is written as HTML; it is cleaned before (internal/markup). All else is escaped by html/template.
 package pages

@@ -13,18 +13,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
 
-// Texts that once took minutes: each dollar was compared with all text behind it, and quotes in quotes with each other.
-func TestHostileMarkupIsReadSoon(t *testing.T) {
-	t.Parallel()
-	m := newMarkup()
-	for _, unit := range []string{"$ ", "$a ", "$1", "$$", "$\\", "$ \n", ">", "> "} {
-		const size = 200_000
-		if got := m.html(strings.Repeat(unit, size/len(unit))); got == "" {
-			t.Errorf("%q becomes nothing", unit)
-		}
-	}
-}
-
 // The API's refusal of a busy moment leaves the text in the form.
 func TestTextThatCannotBeSavedNowStaysInTheForm(t *testing.T) {
 	t.Parallel()

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/internal/markup"
+
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/server/failures"
@@ -42,7 +44,7 @@ type Pages struct {
 	config    Config
 	api       http.Handler
 	templates map[string]*template.Template
-	markup    markup
+	markup    markup.Markup
 	feed      *feed
 	sent      sentForms
 	static    digests
@@ -50,7 +52,7 @@ type Pages struct {
 
 // New returns Pages. It panics if a template has a mistake.
 func New(c Config) *Pages {
-	p := &Pages{config: c, templates: map[string]*template.Template{}, markup: newMarkup(), feed: newFeed(), static: newDigests()}
+	p := &Pages{config: c, templates: map[string]*template.Template{}, markup: markup.New(), feed: newFeed(), static: newDigests()}
 	base := template.Must(template.New("base.html").Funcs(functions()).Funcs(template.FuncMap{"static": p.static.address}).
 		ParseFS(htmlFiles, "html/base.html", "html/parts.html", "html/blocks.html", "html/plots.html"))
 	for _, name := range []string{"signin", "runs", "compare", "sweeps", "sweep", "again", "newrun", "bundle", "files", "worksheet", "worksheets", "edit", "settings", "people", "queues", "problem"} {

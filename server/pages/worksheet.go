@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/cl-slurm/cl-slurm/internal/markup"
+
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/server/preview"
@@ -153,10 +155,10 @@ func mayChange(w client.Worksheet) bool {
 // sheetPart returns a part of a worksheet as its page shows it.
 func (p *Pages) sheetPart(uuid string, shown client.Interpretation) sheetPart {
 	out := sheetPart{UUID: uuid, Next: shown.Next}
-	var levels headings
+	var levels markup.Headings
 	for _, b := range shown.Blocks {
 		made := p.block(b)
-		made.HTML = levels.below(made.HTML)
+		made.HTML = levels.Below(made.HTML)
 		out.Blocks = append(out.Blocks, made)
 	}
 	return out
@@ -184,7 +186,7 @@ func (p *Pages) block(b client.Block) block {
 		if b.Error {
 			out.Mistake = b.Text
 		} else {
-			out.HTML = p.markup.html(b.Text)
+			out.HTML = p.markup.HTML(b.Text)
 		}
 	case "table_block":
 		out.Left = max(0, len(b.Rows)-mostTableRows)

@@ -1,4 +1,4 @@
-package pages
+package markup
 
 import (
 	"html/template"
@@ -18,24 +18,13 @@ func TestHeadingsOfTextsAreInOrder(t *testing.T) {
 		"<h1>a</h1>|<p>b</p>|<h2>c</h2>":  "<h2>a</h2><p>b</p><h3>c</h3>",
 		"<h1>1</h1><h2>2</h2><h3>3</h3><h4>4</h4><h5>5</h5><h6>6</h6>": "<h2>1</h2><h3>2</h3><h4>3</h4><h5>4</h5><h6>5</h6><h6>6</h6>",
 	} {
-		var levels headings
+		var levels Headings
 		var got strings.Builder
 		for text := range strings.SplitSeq(texts, "|") {
-			got.WriteString(string(levels.below(template.HTML(text))))
+			got.WriteString(string(levels.Below(template.HTML(text))))
 		}
 		if got.String() != want {
 			t.Errorf("%s becomes %s instead of %s", texts, got.String(), want)
-		}
-	}
-}
-
-func TestTextOfAFormIsThatOfWedit(t *testing.T) {
-	t.Parallel()
-	for field, want := range map[string]string{
-		"": "", "a": "a", "a\r\n": "a", "a\r\nb  \r\n": "a\nb", "a\n\nb": "a\n\nb", "\r\na": "\na", "  a\t": "  a",
-	} {
-		if got := editedText(field); got != want {
-			t.Errorf("%q becomes %q instead of %q", field, got, want)
 		}
 	}
 }

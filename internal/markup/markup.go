@@ -1,4 +1,6 @@
-package pages
+// Package markup writes what users write, Markdown with HTML in it, as HTML that is safe on a page: nothing of it runs, loads
+// from elsewhere or looks like a part of the page.
+package markup
 
 import (
 	"bytes"
@@ -14,13 +16,14 @@ import (
 	"github.com/yuin/goldmark/util"
 )
 
-// markup writes Markdown, which may have HTML in it, as HTML.
-type markup struct {
+// Markup writes Markdown, which may have HTML in it, as HTML. It is made by New, and safe for concurrent use.
+type Markup struct {
 	convert goldmark.Markdown
 	clean   *bluemonday.Policy
 }
 
-func newMarkup() markup {
+// New returns a Markup.
+func New() Markup {
 	clean := bluemonday.NewPolicy()
 	clean.AllowElements(
 		"h1", "h2", "h3", "h4", "h5", "h6", "p", "br", "hr", "blockquote", "pre", "code", "kbd", "samp", "var", "em", "strong", "b", "i", "u", "s", "del", "ins",
@@ -38,7 +41,7 @@ func newMarkup() markup {
 	clean.AllowStandardURLs()
 	clean.AddTargetBlankToFullyQualifiedLinks(true)
 	clean.RequireNoReferrerOnLinks(true)
-	return markup{convert: goldmark.New(
+	return Markup{convert: goldmark.New(
 		goldmark.WithExtensions(extension.GFM), goldmark.WithRendererOptions(render.WithUnsafe()),
 		goldmark.WithParserOptions(parser.WithInlineParsers(util.Prioritized(formulas{parser.NewContextKey()}, 150))), // before escapes and emphasis
 	), clean: clean}
@@ -47,8 +50,8 @@ func newMarkup() markup {
 // deepestQuote bounds quotes in quotes, whose time grows with the square of their depth.
 const deepestQuote = 200
 
-// html returns a text as HTML without anything that runs, loads or looks like a part of the page.
-func (m markup) html(text string) template.HTML {
+// HTML returns a text as HTML. Pictures in it are files of bundles, with addresses below /rest/bundles/UUID/contents/blob/.
+func (m Markup) HTML(text string) template.HTML {
 	var out bytes.Buffer
 	if strings.Contains(strings.ReplaceAll(text, " ", ""), strings.Repeat(">", deepestQuote)) {
 		return template.HTML("<pre>" + template.HTMLEscapeString(text) + "</pre>") //nolint:gosec // it is escaped

@@ -1,4 +1,4 @@
-package pages
+package markup
 
 import (
 	"html/template"
@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// headings gives the headings of texts levels below the page's own heading, of which none is left out: a reader who goes from
+// Headings gives the headings of texts levels below the page's own heading, of which none is left out: a reader who goes from
 // heading to heading finds the order of the text. Its zero value is ready for the first text of a page.
-type headings struct {
+type Headings struct {
 	// open are the levels that the texts gave to the headings in force, each larger than the one before.
 	open []byte
 }
 
 var headingTags = regexp.MustCompile(`<(/?)h([1-6])([ >])`)
 
-// below returns cleaned HTML, in which < begins a tag, with other levels.
-func (h *headings) below(text template.HTML) template.HTML {
+// Below returns cleaned HTML, in which < begins a tag, with other levels.
+func (h *Headings) Below(text template.HTML) template.HTML {
 	if !strings.Contains(string(text), "<h") {
 		return text
 	}
