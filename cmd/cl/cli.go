@@ -163,7 +163,7 @@ func (c *cli) commandGroups() []group {
 			c.killCommand(), c.writeCommand(), c.netcatCommand(), c.storeCommand(), c.secretCommand(),
 		}},
 		{"Commands for worksheets", []*cobra.Command{
-			c.newCommand(), c.addCommand(), c.waddCommand(), c.workCommand(), c.printCommand(), c.weditCommand(), c.wrmCommand(), c.wlsCommand(),
+			c.newCommand(), c.addCommand(), c.waddCommand(), c.workCommand(), c.printCommand(), c.weditCommand(), c.wrmCommand(), c.wlsCommand(), c.exportCommand(), c.importCommand(),
 		}},
 		{"Commands for groups and permissions", []*cobra.Command{
 			c.glsCommand(), c.gnewCommand(), c.grmCommand(), c.ginfoCommand(), c.uaddCommand(), c.urmCommand(), c.permCommand(),

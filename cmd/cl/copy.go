@@ -15,6 +15,14 @@ type copyOptions struct {
 	dependencies bool
 	// add shows the bundle on the destination worksheet.
 	add bool
+	// killed also copies runs that were killed, which CodaLab's cl does not.
+	killed bool
+}
+
+// copySource has bundles to copy: a server, or an exported worksheet.
+type copySource interface {
+	Bundle(ctx context.Context, uuid string, include ...string) (client.BundleInfo, error)
+	OpenContents(ctx context.Context, t codalab.Target, r *client.Range) (*client.Contents, error)
 }
 
 // copyBundle copies a bundle to another server unless that has it, and adds it to a worksheet there if
@@ -48,7 +56,7 @@ func (c *cli) copyBundle(ctx context.Context, from *workspace, uuid string, to *
 
 // copyUnlessPresent copies a bundle to another server unless that has it. It reports whether the worksheet shows the
 // bundle already, or cannot show it.
-func (c *cli) copyUnlessPresent(ctx context.Context, from *workspace, uuid string, to *workspace, worksheet string, o copyOptions) (done bool, err error) {
+func (c *cli) copyUnlessPresent(ctx context.Context, from copySource, uuid string, to *workspace, worksheet string, o copyOptions) (done bool, err error) {
 	there, err := to.Bundle(ctx, uuid)
 	begun := err == nil && there.State == codalab.StateUploading
 	if err != nil && !isNotFound(err) || err == nil && !begun {
@@ -60,7 +68,7 @@ func (c *cli) copyUnlessPresent(ctx context.Context, from *workspace, uuid strin
 		return false, err
 	case err != nil, b.Type == codalab.TypePrivate:
 		return true, c.printUnlessJSON("Unable to read bundle %s", uuid)
-	case b.State != codalab.StateReady && b.State != codalab.StateFailed:
+	case b.State != codalab.StateReady && b.State != codalab.StateFailed && (!o.killed || b.State != codalab.StateKilled):
 		return true, c.printUnlessJSON("Not copying %s because it has non-final state %s", bundleText(b.Bundle), pythonState(b.State))
 	}
 	if err := c.printUnlessJSON("Copying %s...", bundleText(b.Bundle)); err != nil {
@@ -87,7 +95,7 @@ func (c *cli) copyUnlessPresent(ctx context.Context, from *workspace, uuid strin
 }
 
 // sendCopy sends a bundle's contents to another server, which has the bundle in state uploading.
-func (c *cli) sendCopy(ctx context.Context, from *workspace, b client.BundleInfo, to *workspace) error {
+func (c *cli) sendCopy(ctx context.Context, from copySource, b client.BundleInfo, to *workspace) error {
 	o := client.UploadOptions{Finalize: true, State: b.State, Retry: true}
 	contents, err := from.OpenContents(ctx, codalab.Target{BundleUUID: b.UUID}, nil)
 	switch {

@@ -75,7 +75,7 @@ func leastArgs() map[string][]string {
 		"upload": {"nosuchfile"}, "make": {"a"}, "run": {"true"}, "edit": {"a"}, "detach": {"a"}, "rm": {"a"}, "du": {}, "doctor": {}, "search": {"a"}, "best": {"/a:b"}, "diff": {"a", "b"}, "plot": {"/a.jsonl:b"}, "ls": {},
 		"info": {"a"}, "cat": {"a"}, "wait": {"a"}, "notify": {"ls"}, "top": {}, "download": {"a"}, "rerun": {"a"}, "mimic": {"a"}, "macro": {"m", "a"}, "kill": {"a"},
 		"write": {"a/b", "x"}, "netcat": {"a", "80", "x"}, "store": {"ls"}, "secret": {"ls"}, "sweep": {"ls"}, "new": {"a"}, "add": {"text", "x"}, "wadd": {"a", "b"}, "work": {},
-		"print": {}, "wedit": {}, "wrm": {"a"}, "wls": {}, "gls": {}, "gnew": {"g"}, "grm": {"g"}, "ginfo": {"g"}, "uadd": {"u", "g"},
+		"print": {}, "wedit": {}, "wrm": {"a"}, "wls": {}, "export": {}, "import": {"a"}, "gls": {}, "gnew": {"g"}, "grm": {"g"}, "ginfo": {"g"}, "uadd": {"u", "g"},
 		"urm": {"u", "g"}, "perm": {"a", "g", "read"}, "wperm": {"w", "g", "read"}, "chown": {"u", "a"}, "offers": {}, "uinfo": {}, "uedit": {},
 		"ufarewell": {"u"}, "uls": {}, "passwd": {}, "sessions": {}, "queues": {}, "usage": {}, "workers": {}, "token": {"ls"}, "status": {}, "alias": {}, "config": {"a/b"}, "login": {}, "logout": {}, "help": {},
 	}

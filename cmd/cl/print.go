@@ -37,7 +37,7 @@ func (c *cli) printCommand() *cobra.Command {
 		case c.asJSON:
 			return c.printJSON(viewItems(w))
 		case *raw:
-			return printRaw(contentsTo(c.Stdout), itemLines(w.Items))
+			return printRaw(contentsTo(c.Stdout), client.ItemLines(w.Items))
 		}
 		return c.printWorksheet(cmd.Context(), at, w)
 	}
@@ -61,7 +61,7 @@ type itemView struct {
 }
 
 func viewItems(w client.Worksheet) worksheetItems {
-	v := worksheetItems{worksheetRow: viewWorksheet(w), Items: []itemView{}, Lines: itemLines(w.Items)}
+	v := worksheetItems{worksheetRow: viewWorksheet(w), Items: []itemView{}, Lines: client.ItemLines(w.Items)}
 	for _, item := range w.Items {
 		one := itemView{Type: item.Type, Value: item.Value}
 		if item.Bundle != nil {
@@ -311,7 +311,7 @@ func (w *workspace) lines(ctx context.Context, uuid string) (text, tag string, e
 		return "", "", err
 	}
 	var out strings.Builder
-	for _, line := range itemLines(sheet.Items) {
+	for _, line := range client.ItemLines(sheet.Items) {
 		out.WriteString(line + "\n")
 	}
 	return out.String(), "", nil

@@ -31,16 +31,8 @@ const (
 // returns. Like Info-ZIP's unzip, and unlike Unpack, it rejects duplicate names, names that begin
 // with "/", and archives without entries (codalab/worker/file_util.py: unzip_directory).
 func UnpackZip(ctx context.Context, r io.ReaderAt, size int64, root *os.Root, limits Limits) (Size, error) {
-	index := &indexReader{r: r, left: maxDirectory}
-	zr, err := zip.NewReader(index, size)
+	zr, err := OpenZip(r, size)
 	if err != nil {
-		return Size{}, fmt.Errorf("unpack: %w", brokenZip(err))
-	}
-	index.left = -1
-	if len(zr.File) == 0 {
-		return Size{}, fmt.Errorf("unpack: %w: it has no entries", ErrFormat)
-	}
-	if err := checkOverlaps(zr.File, size); err != nil {
 		return Size{}, fmt.Errorf("unpack: %w", err)
 	}
 	zr.RegisterDecompressor(zipBzip2, func(r io.Reader) io.ReadCloser { return io.NopCloser(bzip2.NewReader(r)) })
@@ -53,6 +45,21 @@ func UnpackZip(ctx context.Context, r io.ReaderAt, size int64, root *os.Root, li
 		}
 	}
 	return u.size, errors.Join(err, u.tree.close())
+}
+
+// OpenZip reads the directory of a zip archive of size bytes, within a bound. It refuses archives without entries and those
+// whose entries share bytes.
+func OpenZip(r io.ReaderAt, size int64) (*zip.Reader, error) {
+	index := &indexReader{r: r, left: maxDirectory}
+	zr, err := zip.NewReader(index, size)
+	if err != nil {
+		return nil, brokenZip(err)
+	}
+	index.left = -1
+	if len(zr.File) == 0 {
+		return nil, fmt.Errorf("%w: it has no entries", ErrFormat)
+	}
+	return zr, checkOverlaps(zr.File, size)
 }
 
 // checkOverlaps refuses an archive of size bytes whose entries share bytes, as Info-ZIP's unzip

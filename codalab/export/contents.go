@@ -1,0 +1,198 @@
+package export
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// errTooMany ends the contents of a bundle at Options.MostEntries.
+var errTooMany = errors.New("too many entries")
+
+// contents adds the contents of a bundle, or notes why it has none.
+func (e *exporter) contents(ctx context.Context, b *Bundle) error {
+	switch {
+	case b.LeftOut != "":
+		return nil
+	case e.options.NoContents:
+		b.LeftOut = notWanted
+		return nil
+	case !b.State.Final():
+		b.LeftOut = "it has not ended: it is " + string(b.State)
+		return nil
+	case b.Metadata.String("link_url") != "":
+		return nil // the data stays where it is
+	}
+	stream, err := e.from.OpenContents(ctx, codalab.Target{BundleUUID: b.UUID}, nil)
+	switch {
+	case codalab.IsStatus(err, 404): // a failed run may have none
+		return nil
+	case codalab.IsStatus(err, 403):
+		b.LeftOut = "you may not read its contents"
+		return nil
+	case err != nil:
+		return fmt.Errorf("open the contents: %w", err)
+	}
+	defer func() { _ = stream.Close() }() // it was only read
+	counted := &counter{Reader: stream, received: e.options.Received}
+	at := lastUpdate(b.Metadata)
+	root := contentsName + b.UUID + "/"
+	if stream.Type == codalab.TargetFile {
+		if e.full() {
+			b.LeftOut = e.tooMany()
+			return nil
+		}
+		b.Contents = &Contents{Type: codalab.TargetFile, Path: root + fileName(b.Name())}
+		return e.archive.file(b.Contents.Path, 0o644, at, counted)
+	}
+	b.Contents = &Contents{Type: codalab.TargetDirectory, Path: root}
+	u := unpacker{exporter: e, uuid: b.UUID, root: root, links: map[string]string{}}
+	err = e.archive.directory(root, 0o755, at)
+	if err == nil {
+		err = u.unpack(ctx, counted)
+	}
+	if errors.Is(err, errTooMany) {
+		b.Contents, b.LeftOut, err = nil, e.tooMany(), nil
+	}
+	return err
+}
+
+// full reports whether the archive has as many entries as it may.
+func (e *exporter) full() bool {
+	return e.options.MostEntries > 0 && e.archive.entries >= e.options.MostEntries
+}
+
+func (e *exporter) tooMany() string {
+	return fmt.Sprintf("the archive would have more than %d files; cl export has no such bound", e.options.MostEntries)
+}
+
+// lastUpdate is the time of the files of a bundle that the server gives no time.
+func lastUpdate(m codalab.Metadata) time.Time {
+	if t := m.Time("last_updated"); !t.IsZero() {
+		return t
+	}
+	return m.Time("created")
+}
+
+// fileName is the name of a bundle's only file. The server chooses it, so it must not lead to a directory.
+func fileName(name string) string {
+	if name = path.Base("/" + name); name == "/" || name == ".." || name == "." {
+		return "file"
+	}
+	return strings.ReplaceAll(name, "\x00", "_")
+}
+
+// counter counts the bytes of a stream.
+type counter struct {
+	io.Reader
+	received func(int64)
+}
+
+// Read reads on.
+func (c *counter) Read(b []byte) (int, error) {
+	n, err := c.Reader.Read(b)
+	if c.received != nil && n > 0 {
+		c.received(int64(n))
+	}
+	return n, err
+}
+
+// unpacker moves the entries of a bundle's directory from a tar archive into the ZIP archive.
+type unpacker struct {
+	*exporter
+	uuid, root string
+	// links has the targets of symbolic links, by the names of tar entries.
+	links map[string]string
+}
+
+// unpack reads the tar archive to its end.
+func (u *unpacker) unpack(ctx context.Context, r io.Reader) error {
+	plain, err := gzip.NewReader(r)
+	if err != nil {
+		return fmt.Errorf("read the contents: %w", err)
+	}
+	tr := tar.NewReader(plain)
+	for {
+		header, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			// What is left shows whether the stream is whole.
+			if _, err = io.Copy(io.Discard, plain); err != nil {
+				err = fmt.Errorf("read the contents: %w", err)
+			}
+			return err
+		}
+		if err != nil {
+			return fmt.Errorf("read the contents: %w", err)
+		}
+		if header.Typeflag == tar.TypeXGlobalHeader {
+			continue
+		}
+		name := path.Clean(header.Name)
+		if name == "." && header.Typeflag == tar.TypeDir {
+			continue // it is there already
+		}
+		if !fs.ValidPath(strings.ToValidUTF8(name, "_")) || name == "." || strings.Contains(name, "\x00") {
+			return fmt.Errorf("the server sent the name %q", header.Name)
+		}
+		if u.full() {
+			return errTooMany
+		}
+		if err := u.entry(ctx, name, header, tr); err != nil {
+			return err
+		}
+	}
+}
+
+func (u *unpacker) entry(ctx context.Context, name string, header *tar.Header, content io.Reader) error {
+	perm, at := fs.FileMode(header.Mode&0o777), header.ModTime
+	switch header.Typeflag {
+	case tar.TypeDir:
+		return u.archive.directory(u.root+name+"/", perm, at)
+	case tar.TypeReg, tar.TypeGNUSparse:
+		return u.archive.file(u.root+name, perm, at, content)
+	case tar.TypeSymlink:
+		u.links[name] = header.Linkname
+		return u.archive.link(u.root+name, header.Linkname, at)
+	case tar.TypeLink:
+		return u.copyOf(ctx, name, path.Clean(header.Linkname), perm, at)
+	}
+	return fmt.Errorf("the server sent %q, which is no file", header.Name)
+}
+
+// copyOf adds another name of an earlier file or link, as a copy.
+func (u *unpacker) copyOf(ctx context.Context, name, earlier string, perm fs.FileMode, at time.Time) error {
+	if target, ok := u.links[earlier]; ok {
+		return u.archive.link(u.root+name, target, at)
+	}
+	stream, err := u.from.OpenContents(ctx, codalab.Target{BundleUUID: u.uuid, Subpath: earlier}, nil)
+	if err != nil {
+		return fmt.Errorf("read %q again: %w", earlier, err)
+	}
+	defer func() { _ = stream.Close() }() // it was only read
+	if stream.Type != codalab.TargetFile {
+		return fmt.Errorf("read %q again: it is no file", earlier)
+	}
+	return u.archive.file(u.root+name, perm, at, stream)
+}
+
+// joined is the path of a part of contents in the archive.
+func joined(c Contents, subpath string) string {
+	if subpath == "" || c.Type == codalab.TargetFile {
+		return c.Path
+	}
+	return c.Path + subpath
+}
+
+// address is a path in the archive as a URL.
+func address(p string) string { return (&url.URL{Path: p}).EscapedPath() }

@@ -1,0 +1,191 @@
+package export
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/codalab/provenance"
+)
+
+// Options are those of Write.
+type Options struct {
+	// Server is the address of the server, for people and their browsers.
+	Server string
+	// NoContents leaves out the contents of all bundles.
+	NoContents bool
+	// MostEntries bounds the files of contents, for which Write needs memory; 0 for any number. The contents of bundles with
+	// more are left out, or what is left of them.
+	MostEntries int
+	// Received is called with a number of bytes of contents that have come, if it is set.
+	Received func(n int64)
+}
+
+// Summary tells what Write has written.
+type Summary struct {
+	Description
+	// Bytes is the size of the bundles' files before they are packed, and Entries the number of all entries of the archive.
+	Bytes   int64
+	Entries int
+}
+
+// LeftOut returns the bundles whose contents the archive lacks, though they were wanted.
+func (d Description) LeftOut() []Bundle {
+	var list []Bundle
+	for _, b := range d.Bundles {
+		if b.LeftOut != "" && b.LeftOut != notWanted {
+			list = append(list, b)
+		}
+	}
+	return list
+}
+
+// notWanted is the reason for Options.NoContents.
+const notWanted = "the archive was made without contents"
+
+// Write writes the worksheet with this uuid, as far as the client's user may read it. After an error the archive is of no use.
+// A bundle that cannot be read, or has not ended, is no error: see Description.LeftOut.
+func Write(ctx context.Context, w io.Writer, from *client.Client, worksheet string, o Options) (Summary, error) {
+	sheet, err := from.WorksheetItems(ctx, worksheet)
+	if err != nil {
+		return Summary{}, fmt.Errorf("export worksheet: %w", err)
+	}
+	return WriteSheet(ctx, w, from, sheet, o)
+}
+
+// WriteSheet is Write for a worksheet that has been read with its items.
+func WriteSheet(ctx context.Context, w io.Writer, from *client.Client, sheet client.Worksheet, o Options) (Summary, error) {
+	e := exporter{archive: newArchive(w), from: from, options: o, sheet: sheet, Description: describe(sheet, o.Server), places: map[string]int{}, at: lastChange(sheet)}
+	for i := range e.Bundles {
+		e.places[e.Bundles[i].UUID] = i
+		if err := e.contents(ctx, &e.Bundles[i]); err != nil {
+			return Summary{}, fmt.Errorf("export bundle %s: %w", e.Bundles[i].UUID, err)
+		}
+	}
+	size := e.archive.bytes
+	if err := e.documents(ctx); err != nil {
+		return Summary{}, fmt.Errorf("export worksheet: %w", err)
+	}
+	if err := e.archive.close(e.at); err != nil {
+		return Summary{}, err
+	}
+	return Summary{Description: e.Description, Bytes: size, Entries: e.archive.entries}, nil
+}
+
+// exporter is one call of Write.
+type exporter struct {
+	Description
+	archive *archive
+	from    *client.Client
+	options Options
+	sheet   client.Worksheet
+	// places are those of the bundles in the description, by uuid.
+	places map[string]int
+	// at is the time of what is not of a bundle.
+	at time.Time
+}
+
+// lastChange is the time of a worksheet's last change; the zero time if the server tells none.
+func lastChange(w client.Worksheet) time.Time {
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999"} {
+		if t, err := time.Parse(layout, w.DateLastModified); err == nil {
+			return t
+		}
+	}
+	return time.Time{}
+}
+
+// documents adds all files but those of bundles.
+func (e *exporter) documents(ctx context.Context) error {
+	var lines bytes.Buffer
+	for _, line := range client.ItemLines(e.sheet.Items) {
+		lines.WriteString(line + "\n")
+	}
+	crate, err := e.provenance(ctx)
+	if err != nil {
+		return err
+	}
+	page, err := e.page(ctx)
+	if err != nil {
+		return err
+	}
+	var description bytes.Buffer
+	encoder := json.NewEncoder(&description)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	if err := encoder.Encode(e.Description); err != nil {
+		return fmt.Errorf("encode the description: %w", err)
+	}
+	for _, file := range []struct {
+		name string
+		text []byte
+	}{{pageName, page}, {descriptionName, description.Bytes()}, {linesName, lines.Bytes()}, {provenance.FileName, crate}} {
+		if err := e.archive.text(file.name, file.text, e.at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// provenance returns the document about where the bundles came from.
+func (e *exporter) provenance(ctx context.Context) ([]byte, error) {
+	crate := provenance.New(e.heading(), "The worksheet "+e.Worksheet.Name+" of "+e.Server+", and where its bundles came from", e.place)
+	known := knownBundles{Client: e.from, bundles: map[string]client.BundleInfo{}}
+	for _, b := range e.sheet.Bundles {
+		known.bundles[b.UUID] = b
+	}
+	for _, b := range e.Bundles {
+		if b.Type == "" {
+			continue
+		}
+		run, err := provenance.Read(ctx, known, b.UUID)
+		if err != nil {
+			return nil, fmt.Errorf("bundle %s: %w", b.UUID, err)
+		}
+		crate.AddRun(run)
+	}
+	return crate.JSON()
+}
+
+// heading is the worksheet's title, or else its name.
+func (e *exporter) heading() string {
+	if e.Worksheet.Title != "" {
+		return e.Worksheet.Title
+	}
+	return e.Worksheet.Name
+}
+
+// place tells where a bundle is: in the archive, or else on the server.
+func (e *exporter) place(t codalab.Target) provenance.Place {
+	if c := e.contentsOf(t.BundleUUID); c != nil {
+		return provenance.Place{ID: address(joined(*c, t.Subpath)), File: c.Type == codalab.TargetFile}
+	}
+	return provenance.OnServer(e.Server)(t)
+}
+
+// contentsOf returns the contents of a bundle in the archive; nil if there are none.
+func (e *exporter) contentsOf(uuid string) *Contents {
+	if i, ok := e.places[uuid]; ok {
+		return e.Bundles[i].Contents
+	}
+	return nil
+}
+
+// knownBundles is a server of which some bundles were read before.
+type knownBundles struct {
+	*client.Client
+	bundles map[string]client.BundleInfo
+}
+
+// Bundle returns a bundle that is known, or reads it.
+func (k knownBundles) Bundle(ctx context.Context, uuid string, include ...string) (client.BundleInfo, error) {
+	if b, ok := k.bundles[uuid]; ok {
+		return b, nil
+	}
+	return k.Client.Bundle(ctx, uuid, include...)
+}
