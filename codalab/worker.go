@@ -120,6 +120,8 @@ type RunReport struct {
 	Attempts []string `json:"attempts,omitempty"`
 	// Cost is the run's cost so far; nil if the worker does not measure it.
 	Cost *Cost `json:"cost,omitempty"`
+	// Usage is the run's use at the moment; nil if the worker does not measure it.
+	Usage *UsageNow `json:"usage,omitempty"`
 }
 
 // StageTimes has the begin and the end of a run's stage, in Unix seconds, and its duration in seconds; nil

@@ -46,7 +46,7 @@ func TestNothingOfAPrivateBundleIsShown(t *testing.T) {
 	paths = append(paths,
 		"/bundles/"+run+"?include=owner,children,group_permissions,host_worksheets", "/bundles?specs="+run,
 		"/bundles?specs="+open+"&depth=5&include=children", "/bundles?command="+url.QueryEscape("echo secret-command"),
-		"/bundles/"+run+"/contents/info/?depth=1", "/bundles/"+run+"/contents/blob/stdout", "/bundles/"+run+"/locations/", "/bundles/"+run+"/history",
+		"/bundles/"+run+"/contents/info/?depth=1", "/bundles/"+run+"/contents/blob/stdout", "/bundles/"+run+"/locations/", "/bundles/"+run+"/history", "/bundles/"+run+"/usage",
 		"/worksheets/"+sheet+"?include=items,items.bundle,items.bundle.owner", "/interpret/worksheet/"+sheet, "/interpret/worksheet/"+own, "/workers/info",
 	)
 	for _, user := range []string{"bob", ""} {

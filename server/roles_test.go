@@ -191,6 +191,7 @@ func routeRows() []row {
 		{"GET /bundles", [5]int{missing, missing, ok, ok, ok}, func(s subject) (string, any) { return "/bundles?specs=" + s.data, nil }}, // see TestUnreadable…
 		{"GET /bundles/{uuid}", [5]int{missing, missing, ok, ok, ok}, func(s subject) (string, any) { return "/bundles/" + s.data, nil }},
 		{"GET /bundles/{uuid}/history", owners, func(s subject) (string, any) { return "/bundles/" + s.data + "/history", nil }},
+		{"GET /bundles/{uuid}/usage", publicReaders, func(s subject) (string, any) { return "/bundles/" + s.data + "/usage", nil }},
 		{"POST /bundles", owners, func(s subject) (string, any) {
 			return "/bundles?worksheet=" + s.sheet, object("bundles", map[string]any{"bundle_type": "dataset", "metadata": metadata("dataset", "x", nil)})
 		}},

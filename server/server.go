@@ -32,6 +32,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/sso"
 	"github.com/cl-slurm/cl-slurm/server/store"
 	"github.com/cl-slurm/cl-slurm/server/terminal"
+	"github.com/cl-slurm/cl-slurm/server/usage"
 	"github.com/cl-slurm/cl-slurm/server/values"
 	"github.com/cl-slurm/cl-slurm/server/vault"
 	"github.com/cl-slurm/cl-slurm/server/worksheets"
@@ -172,8 +173,9 @@ func New(c Config) *Server {
 	s.signIns = signin.New(signIns)
 	s.terminal = &terminal.Terminal{Log: c.Log}
 	s.pages = pages.New(pages.Config{Log: c.Log, Now: c.Now, SignIn: s.signIns.SignInBrowser, SignOut: s.signIns.SignOutBrowser, Address: address, Encrypted: signIns.Encrypted})
+	keeper := usage.NewKeeper(c.Store)
 	s.checkIns = checkin.New(checkin.Config{
-		Log: c.Log, Now: c.Now, Store: c.Store, Access: permitted, Hub: h, Site: c.Site, Files: s.contents.Files, Changed: changed,
+		Log: c.Log, Now: c.Now, Store: c.Store, Access: permitted, Hub: h, Site: c.Site, Files: s.contents.Files, Usage: keeper, Changed: changed,
 		SharedDisk: c.SharedDisk, Hold: c.Hold, WorkerTimeout: c.WorkerTimeout, Address: address,
 		SignedIn: s.signIns.StillSignedIn,
 	})
@@ -182,7 +184,7 @@ func New(c Config) *Server {
 	s.notices = notices.New(notices.Config{Log: c.Log, Now: c.Now, Store: c.Store, Access: permitted, Mail: c.Mail})
 	s.bundles = bundles.New(bundles.Config{
 		Now: c.Now, Store: c.Store, Access: permitted, Contents: s.contents, Changed: changes.Add, TakeTurn: s.takeTurn,
-		CheckSecrets: s.secrets.Check, Outlook: s.queues.Outlook,
+		CheckSecrets: s.secrets.Check, Outlook: s.queues.Outlook, Usage: keeper, Site: c.Site,
 	})
 	s.worksheets = worksheets.New(worksheets.Config{Log: c.Log, Now: c.Now, Store: c.Store, Access: permitted, Files: s.contents.Files})
 	s.accounts = accounts.New(accounts.Config{Now: c.Now, Store: c.Store, Access: permitted, Quotas: s.contents.Quotas, RequireSignIn: c.RequireSignIn})

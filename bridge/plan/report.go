@@ -42,7 +42,7 @@ func (r Row) Report(worker string) codalab.RunReport {
 		report.Attempts = strings.Split(strings.TrimPrefix(r.Tried+triedSeparator+r.tried(), triedSeparator), triedSeparator)
 	}
 	r.usage(&report)
-	report.Cost = r.cost()
+	report.Cost, report.Usage = r.cost(), r.usageNow()
 	if v := r.Verdict; v != nil && !v.Restage {
 		report.ExitCode = v.ExitCode
 		if v.Failure != "" {
@@ -87,6 +87,25 @@ func (r Row) usage(report *codalab.RunReport) {
 	if r.Resources.Memory > 0 { // the job has a little more, for the worker
 		report.MemoryUsage = min(1, float64(memory)/float64(r.Resources.Memory))
 	}
+}
+
+// usageNow returns the current attempt's last sample; nil if there is none.
+func (r Row) usageNow() *codalab.UsageNow {
+	var u spool.Usage
+	switch {
+	case r.Exit != nil:
+		u = r.Exit.Usage
+	case r.Status != nil:
+		u = r.Status.Usage
+	}
+	if u.MemoryBytes == 0 && u.GPU.Samples == 0 {
+		return nil
+	}
+	now := codalab.UsageNow{MemoryBytes: u.MemoryBytes}
+	if g := u.GPU; g.Samples > 0 {
+		now.GPUs = &codalab.GPUsNow{Busy: g.Busy, MemoryBytes: g.MemoryBytes}
+	}
+	return &now
 }
 
 // elapsed returns the seconds between two moments; 0 if one of them is not known.

@@ -239,6 +239,13 @@ func TestReportTellsUsageAndVerdict(t *testing.T) {
 	if run.CPUUsage != 0.5 || run.MemoryUsage != 0.5 || run.ContainerTimeTotal != 10 || run.DiskUtilization != 5 || run.Remote != "n1" {
 		t.Errorf("usage of a running bundle: %+v", run)
 	}
+	if diff := cmp.Diff(&codalab.UsageNow{MemoryBytes: 1 << 30}, run.Usage); diff != "" {
+		t.Errorf("use at the moment, without GPUs (-want +got):\n%s", diff)
+	}
+	r.Status.Usage.GPU = spool.GPUUsage{Busy: .25, BusyMean: .75, MemoryBytes: 3, MemoryPeak: 4, Samples: 2}
+	if diff := cmp.Diff(&codalab.GPUsNow{Busy: .25, MemoryBytes: 3}, r.Report("ann-cpu").Usage.GPUs); diff != "" {
+		t.Errorf("use of GPUs at the moment (-want +got):\n%s", diff)
+	}
 	r = rowIn(plan.Finalizing)
 	r.Exit.CommandStarted, r.Exit.CommandEnded = epoch, epoch.Add(3*time.Second)
 	r.Exit.Usage = spool.Usage{UserSeconds: 2, SystemSeconds: 1, DiskBytes: 7}

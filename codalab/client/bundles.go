@@ -309,6 +309,16 @@ func (c *Client) History(ctx context.Context, uuid string) ([]codalab.BundleEven
 	return answer.Data, onlyOurs(err, "get history")
 }
 
+// Usage returns how a run used processors, memory and GPUs over time. It fails with errors.ErrUnsupported if the server keeps
+// no such series, as CodaLab's own.
+func (c *Client) Usage(ctx context.Context, uuid string) (codalab.Usage, error) {
+	var answer struct {
+		Data codalab.Usage `json:"data"`
+	}
+	err := c.do(ctx, call{method: http.MethodGet, path: path("bundles", uuid, "usage"), within: answerWithin}, &answer)
+	return answer.Data, onlyOurs(err, "get usage")
+}
+
 // KillBundles asks the server to kill bundles. It fails if a bundle has ended already.
 func (c *Client) KillBundles(ctx context.Context, uuids ...string) error {
 	actions := make([]any, 0, len(uuids))

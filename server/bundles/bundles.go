@@ -17,6 +17,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/search"
 	"github.com/cl-slurm/cl-slurm/server/store"
+	"github.com/cl-slurm/cl-slurm/server/usage"
 )
 
 // Config has what Bundles needs. All fields are required.
@@ -35,6 +36,8 @@ type Config struct {
 	// Outlook returns a function for the outlook of new runs of a user on a worksheet, with the workers that are there; the
 	// worksheet is empty for none.
 	Outlook func(ctx context.Context, u store.User, worksheet string) (func(store.Bundle) plan.Outlook, error)
+	Usage   *usage.Keeper
+	Site    plan.Site
 }
 
 // Bundles serves bundles, without their contents.
@@ -52,6 +55,7 @@ func (s *Bundles) Routes() []rest.Route {
 		{Pattern: "DELETE /bundles", Serve: s.deleteBundles, Differs: "others' bundles that depend on one and cannot be read are counted and not named; a uuid is never given out again; a frozen worksheet of another user yields to force; worksheets that the user may not read are not named"},
 		{Pattern: "GET /bundles/{uuid}", Serve: s.bundle, Public: true, Worker: true, WorkerToken: true, Differs: "a bundle that the user may not read is refused as if it did not exist, except to workers; names and states of parents that the user may not read are hidden; metadata=KEY,… works as with GET /bundles"},
 		{Pattern: "GET /bundles/{uuid}/history", Serve: s.history, Differs: "only this server has it: what users, and the server by itself, did with the bundle, for those who may change it"},
+		{Pattern: "GET /bundles/{uuid}/usage", Serve: s.usage, Public: true, Differs: "only this server has it: the processors, memory and GPUs that a run used over time, in at most 240 sections, for those who may read the bundle"},
 		{Pattern: "POST /bundle-permissions", Serve: s.setPermissions},
 		{Pattern: "POST /bundle-actions", Serve: s.bundleActions, Waits: true, Differs: "a kill is kept until the worker has done it, also of a worker that is offline; of a run whose results are uploaded it asks `cl-bridge` and `cl-worker` to give the upload up (CodaLab's own worker goes on); write needs a worker that has the run, and fails when that has not checked in for 15 s"},
 	}
@@ -81,6 +85,20 @@ func (s *Bundles) history(w http.ResponseWriter, r *http.Request, u store.User) 
 		events = append([]codalab.BundleEvent{{Time: b.Created.Unix(), Action: codalab.ActionCreated}}, events...)
 	}
 	return rest.WriteDocument(w, events, nil)
+}
+
+// usage returns how a run used its resources over time.
+func (s *Bundles) usage(w http.ResponseWriter, r *http.Request, u store.User) error {
+	b, err := s.config.Access.Readable(r.Context(), u, r.PathValue("uuid"))
+	if err != nil {
+		return err
+	}
+	limits := s.config.Site.Resources(b.Metadata)
+	used, err := s.config.Usage.Of(r.Context(), b.UUID, codalab.UsageLimits{CPUs: limits.CPUs, GPUs: limits.GPUs, Memory: limits.Memory})
+	if err != nil {
+		return err
+	}
+	return rest.WriteDocument(w, used, nil)
 }
 
 // findBundles returns the bundles that the query searches for by keywords; or those that it names by

@@ -20,6 +20,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 	"github.com/cl-slurm/cl-slurm/server/stored"
+	"github.com/cl-slurm/cl-slurm/server/usage"
 )
 
 // Config has what CheckIns needs. All fields are required.
@@ -31,6 +32,7 @@ type Config struct {
 	Hub    *hub.Hub
 	Site   plan.Site
 	Files  *contents.Files
+	Usage  *usage.Keeper
 	// Changed is told which bundles have changed, and without one that a worker may have room. It must not
 	// block.
 	Changed func(uuids ...string)
@@ -67,7 +69,7 @@ func (s *CheckIns) Wait() { s.walks.wait() }
 func (s *CheckIns) Routes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "GET /workers/info", Serve: s.workersInfo, Manager: true, Differs: "a worker that has been silent for the worker timeout is not listed; socket_id is null; run_uuids has the runs that the user may read"},
-		{Pattern: "POST /workers/{worker}/checkin", Serve: s.checkIn, Worker: true, WorkerToken: true, Differs: "one answer may hold several messages; an older check-in of the worker that still waits ends at once; a worker id belongs to one program (instance) at a time, with a worker token to the one that began last; the user of a worker for a group must be a member; a worker may tell the sizes of its nodes, of which a run has to fit one (nodes), name the job of a run (job_handle) and all its attempts (attempts), tell a run's cost (cost), take runs with secrets (secrets), and describe itself as a queue of a batch system (queue); it may say why it takes no runs (closed), and then has ten seconds to claim a run that was on its way; it is told the name of a run's owner, and those of the owner's groups that its user may know (owner_name, owner_groups)"},
+		{Pattern: "POST /workers/{worker}/checkin", Serve: s.checkIn, Worker: true, WorkerToken: true, Differs: "one answer may hold several messages; an older check-in of the worker that still waits ends at once; a worker id belongs to one program (instance) at a time, with a worker token to the one that began last; the user of a worker for a group must be a member; a worker may tell the sizes of its nodes, of which a run has to fit one (nodes), name the job of a run (job_handle) and all its attempts (attempts), tell a run's cost (cost) and the memory and GPUs that it uses (usage), take runs with secrets (secrets), and describe itself as a queue of a batch system (queue); it may say why it takes no runs (closed), and then has ten seconds to claim a run that was on its way; it is told the name of a run's owner, and those of the owner's groups that its user may know (owner_name, owner_groups)"},
 		{Pattern: "POST /workers/{worker}/start_bundle/{uuid}", Serve: s.startBundle, Worker: true, WorkerToken: true},
 		{Pattern: "POST /workers/{worker}/energy", Serve: s.energy, Worker: true, WorkerToken: true, Differs: "only this server has it: a worker tells the energy of runs that it has or had at their ends, because a batch system knows it only after the end; other workers' runs are ignored"},
 	}

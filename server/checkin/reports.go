@@ -2,6 +2,7 @@ package checkin
 
 import (
 	"context"
+	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/hub"
@@ -16,6 +17,9 @@ import (
 // against their owners' quotas.
 func (s *CheckIns) applyReports(ctx context.Context, c *hub.CheckIn, reports []codalab.RunReport, charged bool) ([]codalab.Message, error) {
 	key, now := c.Worker(), s.config.Now()
+	if err := s.config.Usage.Note(ctx, c.OwnReports(reports), now); err != nil {
+		return nil, err
+	}
 	fresh := c.ReportsToStore(reports, now)
 	byRun := map[string]codalab.RunReport{}
 	var uuids []string
@@ -35,6 +39,7 @@ func (s *CheckIns) applyReports(ctx context.Context, c *hub.CheckIn, reports []c
 		return nil, nil
 	}
 	var moved []string
+	saved := map[string]bool{}
 	bundles, err := s.config.Store.ChangeAll(ctx, uuids, func(b *store.Bundle) error {
 		before := b.State
 		if plan.Worker(b.Worker) != key || !b.State.OnWorker() || !c.AcceptReport(b.UUID) {
@@ -45,11 +50,9 @@ func (s *CheckIns) applyReports(ctx context.Context, c *hub.CheckIn, reports []c
 			next = next.TakeResults(b.LocationName(), extent)
 		}
 		next = next.ApplyReport(byRun[b.UUID], now, charged)
-		if next.State.Final() {
-			stored.Become(b, next) // the end is the run's own, and its metadata tells it
-		} else {
-			stored.BecomeOfItself(b, next, now)
-		}
+		b.Usage = s.config.Usage.ToSave(b.UUID, now, next.State.Final())
+		saved[b.UUID] = b.Usage != ""
+		become(b, next, now)
 		if before != b.State {
 			moved = append(moved, b.UUID)
 		}
@@ -68,10 +71,28 @@ func (s *CheckIns) applyReports(ctx context.Context, c *hub.CheckIn, reports []c
 		if !ok || plan.Worker(b.Worker) != key {
 			continue
 		}
-		c.NoteStored(byRun[uuid], now)
-		if b.State.Final() && byRun[uuid].State == codalab.StateFinalizing {
+		if s.noteStored(c, b, byRun[uuid], saved[uuid], now) {
 			messages = append(messages, codalab.Message{Type: codalab.MessageMarkFinalized, UUID: uuid})
 		}
 	}
 	return messages, nil
+}
+
+// become gives a bundle what a report has changed.
+func become(b *store.Bundle, next plan.Bundle, now time.Time) {
+	if next.State.Final() {
+		stored.Become(b, next) // the end is the run's own, and its metadata tells it
+	} else {
+		stored.BecomeOfItself(b, next, now)
+	}
+}
+
+// noteStored notes that a report is in the store, with the run's series if that was written, and returns whether the report
+// tells of an end that has to be acknowledged.
+func (s *CheckIns) noteStored(c *hub.CheckIn, b store.Bundle, report codalab.RunReport, series bool, now time.Time) bool {
+	c.NoteStored(report, now)
+	if series || b.State.Final() {
+		s.config.Usage.Saved(b.UUID, now, b.State.Final())
+	}
+	return b.State.Final() && report.State == codalab.StateFinalizing
 }

@@ -13,27 +13,33 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/store"
 	"github.com/cl-slurm/cl-slurm/server/stored"
+	"github.com/cl-slurm/cl-slurm/server/usage"
 )
 
 // service is CheckIns with one run of alice in a state on her worker.
-func service(t *testing.T, state codalab.State) (*CheckIns, store.Bundle, plan.Worker) {
-	t.Helper()
-	data, err := store.Open(t.Context(), t.TempDir())
-	must(t, err)
-	t.Cleanup(func() { must(t, data.Close()) })
+func service(tb testing.TB, state codalab.State) (*CheckIns, store.Bundle, plan.Worker) {
+	tb.Helper()
+	data, err := store.Open(tb.Context(), tb.TempDir())
+	must(tb, err)
+	tb.Cleanup(func() { must(tb, data.Close()) })
 	alice, worker := store.User{ID: "0x" + strings.Repeat("a", 32), Name: "alice"}, plan.Worker{User: "0x" + strings.Repeat("a", 32), ID: "w"}
 	run := store.Bundle{UUID: "0x" + strings.Repeat("1", 32), Type: codalab.TypeRun, OwnerID: alice.ID, State: state, Metadata: codalab.Metadata{}}
-	must(t, errors.Join(data.AddUser(t.Context(), alice), data.CreateBundle(t.Context(), run, "")))
-	run, err = data.Change(t.Context(), run.UUID, func(b *store.Bundle) error {
-		b.Worker = store.Worker(worker)
-		return nil
-	})
-	must(t, err)
+	must(tb, errors.Join(data.AddUser(tb.Context(), alice), data.CreateBundle(tb.Context(), run, "")))
+	run, err = data.Change(tb.Context(), run.UUID, assign(worker))
+	must(tb, err)
 	s := New(Config{
-		Log: slog.New(slog.DiscardHandler), Now: time.Now, Store: data, Hub: hub.New(time.Minute, time.Now()), Changed: func(...string) {},
+		Log: slog.New(slog.DiscardHandler), Now: time.Now, Store: data, Hub: hub.New(time.Minute, time.Now()), Usage: usage.NewKeeper(data), Changed: func(...string) {},
 	})
 	s.track(run)
 	return s, run, worker
+}
+
+// assign gives a run to a worker.
+func assign(to plan.Worker) func(*store.Bundle) error {
+	return func(b *store.Bundle) error {
+		b.Worker = store.Worker(to)
+		return nil
+	}
 }
 
 // track tells the hub of a bundle, as the scheduler does.

@@ -180,6 +180,30 @@ func (c *CheckIn) ReportsToStore(reports []codalab.RunReport, now time.Time) []c
 	return fresh
 }
 
+// OwnReport is a report of a run that the reporting worker has, with the resources that the run requests.
+type OwnReport struct {
+	codalab.RunReport
+
+	Resources codalab.Resources
+}
+
+// OwnReports returns the reports of runs that the worker has.
+func (c *CheckIn) OwnReports(reports []codalab.RunReport) []OwnReport {
+	c.hub.mu.Lock()
+	defer c.hub.mu.Unlock()
+	w := c.worker
+	if w.outlived(c.start) {
+		return nil // the worker has begun again since
+	}
+	own := make([]OwnReport, 0, len(reports))
+	for _, report := range reports {
+		if run, ok := w.runs[report.UUID]; ok && c.hub.workerOf[report.UUID] == w {
+			own = append(own, OwnReport{report, run.Resources})
+		}
+	}
+	return own
+}
+
 // AcceptReport returns false if the report of a later check-in was applied before, or the worker has begun again; else it
 // records this one. Check-ins are applied one after the other, but not always in the order of
 // their arrival.

@@ -183,6 +183,8 @@ func TestBackupIsRestoredWhole(t *testing.T) {
 		must(t, s.SetValues(t.Context(), []store.Bundle{tree}, map[string][]store.Value{
 			tree.UUID: {{Path: "/s.json:acc", Number: &third, Text: "0.333"}, {Path: "/s.json:opt", Text: "adam"}},
 		}))
+		_, err = s.Change(t.Context(), tree.UUID, func(b *store.Bundle) error { b.Usage = "{}"; return nil })
+		must(t, err)
 		must(t, s.SetSeenQueues(t.Context(), []store.SeenQueue{{UserID: "0", WorkerID: "b-gpu", CheckIn: "{}", Seen: store.Time{Time: now}}}))
 		lost, err := s.NewUpload(tree.UUID) // an upload under way
 		must(t, errors.Join(err, lost.Close()))

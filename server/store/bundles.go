@@ -45,6 +45,10 @@ type Bundle struct {
 	// Cost is a run's cost as its worker reported it; nil if no worker did.
 	Cost *codalab.Cost `db:"-"`
 
+	// Usage is the series of a run's use over time that Change writes (Store.Usage); empty if it stays as it is, and always
+	// empty in a read bundle.
+	Usage string `db:"-"`
+
 	// Recorded are the events that Change writes into the bundle's history (Record); always nil in a read bundle.
 	Recorded []Event `db:"-"`
 

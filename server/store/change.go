@@ -140,6 +140,7 @@ func (s *Store) changeSome(ctx context.Context, changes []BundleChange) (some ma
 type writer struct {
 	rows   map[string]bundleRow // of the changed bundles, by uuid
 	events []Event
+	usage  []usageRow
 	used   charges
 	// times are the seconds that the users' runs took.
 	times map[string]int64
@@ -161,6 +162,10 @@ func (w *writer) change(ctx context.Context, tx *sqlx.Tx, b Bundle, decide func(
 	}
 	if b.OwnerID != owner || b.Contents != before.Contents || b.Extent() != extent {
 		b.Offer = Offer{} // it was for what is gone
+	}
+	if b.Usage != "" {
+		w.usage = append(w.usage, usageRow{b.UUID, b.Usage})
+		b.Usage = ""
 	}
 	row, err := b.row()
 	if err != nil || reflect.DeepEqual(row, before) && len(b.Recorded) == 0 {
@@ -203,6 +208,9 @@ func (w *writer) write(ctx context.Context, tx *sqlx.Tx) error {
 		return fmt.Errorf("change bundles: %w", err)
 	}
 	if err := writeHistories(ctx, tx, w.events); err != nil {
+		return err
+	}
+	if err := writeUsage(ctx, tx, w.usage); err != nil {
 		return err
 	}
 	for _, user := range slices.Sorted(maps.Keys(w.times)) {

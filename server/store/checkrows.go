@@ -40,6 +40,7 @@ func references() []reference {
 		{"bundle_permissions", "bundle_uuid", "bundles", "uuid", true},
 		{"bundle_permissions", "group_uuid", "groups", "uuid", true},
 		{"bundle_history", "bundle_uuid", "bundles", "uuid", true},
+		{"bundle_usage", "bundle_uuid", "bundles", "uuid", true},
 		{"worksheet_permissions", "worksheet_uuid", "worksheets", "uuid", true},
 		{"worksheet_permissions", "group_uuid", "groups", "uuid", true},
 	}

@@ -1,0 +1,98 @@
+package usage
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/hub"
+)
+
+// texts is a Store in memory; a nil one fails.
+type texts map[string]string
+
+func (s texts) Usage(context.Context, []string) (map[string]string, error) {
+	if s == nil {
+		return nil, errors.New("the store fails")
+	}
+	return s, nil
+}
+
+// note tells a keeper that a run has run for some seconds.
+func note(t *testing.T, k *Keeper, uuid string, ran float64) {
+	t.Helper()
+	report := told(ran, ran, nil)
+	report.UUID = uuid
+	if err := k.Note(t.Context(), []hub.OwnReport{{RunReport: report}}, start().Add(time.Duration(ran)*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestSeriesIsWrittenOnceAMinuteAndAtTheEnd(t *testing.T) {
+	t.Parallel()
+	in := texts{}
+	k := NewKeeper(in)
+	written := 0
+	for ran := 5; ran < 600; ran += 5 {
+		note(t, k, "0x1", float64(ran))
+		now := start().Add(time.Duration(ran) * time.Second)
+		if text := k.ToSave("0x1", now, false); text != "" {
+			written++
+			k.Saved("0x1", now, false)
+		}
+	}
+	if written != 9 {
+		t.Errorf("in ten minutes it was written %d times", written)
+	}
+	end := start().Add(600 * time.Second)
+	in["0x1"] = k.ToSave("0x1", end, true)
+	k.Saved("0x1", end, true)
+	u, err := k.Of(t.Context(), "0x1", codalab.UsageLimits{CPUs: 2})
+	if err != nil || u.Whole.Seconds != 595 || u.Limits.CPUs != 2 || len(k.runs) != 0 {
+		t.Errorf("%+v, %v, %d in memory", u.Whole, err, len(k.runs))
+	}
+	if k.ToSave("0x2", end, true) != "" {
+		t.Error("a run of which nobody has reported is written")
+	}
+}
+
+// A server that starts again goes on with what the one before has written, and the next report covers the time between.
+func TestSeriesOutlivesTheServer(t *testing.T) {
+	t.Parallel()
+	k := NewKeeper(texts{})
+	note(t, k, "0x1", 60)
+	next := NewKeeper(texts{"0x1": k.ToSave("0x1", start(), true), "0x2": "{"})
+	note(t, next, "0x1", 100)
+	note(t, next, "0x2", 5)
+	for uuid, want := range map[string]float64{"0x1": 100, "0x2": 5} {
+		if u, err := next.Of(t.Context(), uuid, codalab.UsageLimits{}); err != nil || u.Whole.Seconds != want {
+			t.Errorf("%s: %v s, %v", uuid, u.Whole.Seconds, err)
+		}
+	}
+}
+
+func TestRunThatNobodyReportsIsForgotten(t *testing.T) {
+	t.Parallel()
+	k := NewKeeper(texts{})
+	note(t, k, "0x1", 5)
+	note(t, k, "0x2", 6)
+	note(t, k, "0x2", 6+silence.Seconds())
+	if k.runs["0x1"] != nil || k.runs["0x2"] == nil {
+		t.Errorf("%v", k.runs)
+	}
+}
+
+func TestReportFailsWithItsStore(t *testing.T) {
+	t.Parallel()
+	k := NewKeeper(texts(nil))
+	report := hub.OwnReport{RunReport: told(5, 5, nil)}
+	if err := k.Note(t.Context(), []hub.OwnReport{report}, start()); err == nil {
+		t.Error("the next check-in would begin a second series")
+	}
+	report.ContainerTimeTotal = 0
+	if err := k.Note(t.Context(), []hub.OwnReport{report}, start()); err != nil {
+		t.Errorf("a run that has not begun needs no store: %v", err)
+	}
+}
