@@ -291,6 +291,28 @@ func TestPagesFollowWhatHappens(t *testing.T) {
 	one.next("ended")
 }
 
+// A page that is open elsewhere is told when its sign-in ends, by a sign-out or a new password, though nothing else happens.
+func TestStreamsEndWithTheSignIn(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	web := httptest.NewServer(s.handler)
+	t.Cleanup(web.Close)
+	run := s.run("train", nil)
+	for path, first := range map[string]string{"/runs/events?q=.mine": "rows", "/bundles/" + run + "/events": "standing"} {
+		a := s.browse(t, "alice")
+		stream := a.opens(t, web.URL, path)
+		stream.next(first)
+		a.sends(t, "/signout", url.Values{})
+		if over := stream.next("over"); !strings.Contains(over, "/signin?next=") {
+			t.Errorf("%s says %s", path, over)
+		}
+		stream.next("ended")
+		for stream.lines.Scan() {
+			continue
+		}
+	}
+}
+
 // A stream does not hold the server up when it stops, and a user cannot have any number of them.
 func TestStreamsEndWithTheServerAndAreBounded(t *testing.T) {
 	t.Parallel()

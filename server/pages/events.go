@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -91,7 +92,7 @@ func (p *Pages) part(name, part string, data any) (string, error) {
 type look func(s *stream) (again time.Duration, done bool, err error)
 
 // follow looks at once, after changes of a topic, and when the look before has said so, until it is done or fails, or the
-// browser has gone. An error ends the stream; the browser asks again.
+// browser has gone, or the sign-in has ended. An error ends the stream; the browser asks again.
 func (p *Pages) follow(v *visit, topic string, look look) error {
 	user := v.user.ID
 	if user == "" {
@@ -102,23 +103,47 @@ func (p *Pages) follow(v *visit, topic string, look look) error {
 		return rest.Refuse(http.StatusTooManyRequests, "You follow %d pages: close some.", mostStreams)
 	}
 	defer p.feed.leave(w)
+	signedIn, leave, err := p.config.Follow(v.Request)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	s := v.stream()
 	for {
 		again, done, err := look(s)
 		for err == nil && !done {
 			var told bool
-			if told, err = w.wait(v.Context(), cmp.Or(again, aliveEvery)); err == nil && (told || again > 0) {
-				err = w.gather(v.Context(), gatherFor)
+			if told, err = w.wait(signedIn, cmp.Or(again, aliveEvery)); err == nil && (told || again > 0) {
+				err = w.gather(signedIn, gatherFor)
 				break
 			}
 			if err == nil {
 				err = s.alive()
 			}
 		}
+		if v.Context().Err() == nil && (signedIn.Err() != nil || isStatus(err, http.StatusUnauthorized)) {
+			err, done = p.sendOver(s), true
+		}
 		if err != nil || done {
 			return p.ended(v, err)
 		}
 	}
+}
+
+// sendOver tells that the reader's sign-in has ended, and ends the stream: a browser asks for no other one.
+func (p *Pages) sendOver(s *stream) error {
+	page, err := url.Parse(s.v.Referer())
+	if err != nil {
+		page = &url.URL{}
+	}
+	text, err := p.part("problem", "over", rest.LocalPath(page.RequestURI()))
+	if err == nil {
+		err = s.send("over", text)
+	}
+	if err == nil {
+		err = s.send("ended", "ended")
+	}
+	return err
 }
 
 // ended notes why a stream has ended, unless the browser has gone. The answer has begun, so that nobody can be told.

@@ -1,6 +1,7 @@
 package pages
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -23,6 +24,7 @@ func TestTextThatCannotBeSavedNowStaysInTheForm(t *testing.T) {
 	mux.HandleFunc("/rest/", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "busy", http.StatusServiceUnavailable) })
 	p := New(Config{
 		Log: slog.New(slog.DiscardHandler), Now: time.Now,
+		Follow:  func(r *http.Request) (context.Context, func(), error) { return r.Context(), func() {}, nil },
 		Address: func(*http.Request) string { return "a" }, Encrypted: func(*http.Request) bool { return false },
 	})
 	p.Handle(mux)

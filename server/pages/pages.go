@@ -33,6 +33,8 @@ type Config struct {
 	// a wrong name or password, 429 after too many of them. SignOut ends the session.
 	SignIn  func(w http.ResponseWriter, r *http.Request, name, password string) error
 	SignOut func(http.ResponseWriter, *http.Request) error
+	// Follow returns a context for a request that ends with its user's sign-in, too. Its caller calls leave in the end.
+	Follow func(*http.Request) (ctx context.Context, leave func(), err error)
 	// Address returns the address of a request's client.
 	Address func(*http.Request) string
 	// Encrypted reports whether a client sent a request by TLS.

@@ -45,6 +45,20 @@ func (s *SignIns) Begin(ctx context.Context, u store.User) (*Live, context.Conte
 	return l, context.WithValue(ctx, liveKey{}, l)
 }
 
+// Follow returns a context for a request that ends with its sign-in, too. The caller calls leave in the end. It refuses a request
+// whose sign-in has ended already.
+func (s *SignIns) Follow(r *http.Request) (ctx context.Context, leave func(), err error) {
+	u, err := s.Authenticate(r, true)
+	if err != nil {
+		return nil, nil, err
+	}
+	if u.ID == "" {
+		return r.Context(), func() {}, nil
+	}
+	l, ctx := s.Begin(r.Context(), u)
+	return ctx, l.Close, nil
+}
+
 // Body returns the body of a request whose context is Begin's: once the sign-in has ended, it cannot be read any more.
 func Body(ctx context.Context, body io.ReadCloser) io.ReadCloser {
 	l, ok := ctx.Value(liveKey{}).(*Live)

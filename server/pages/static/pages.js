@@ -26,6 +26,43 @@ for (const type of ["change", "focusout"]) {
   });
 }
 
+// A hidden page follows nothing: without HTTP/2 a browser has six connections to a server, for all of its tabs. A page that is shown
+// again gets all that has changed meanwhile.
+const streams = new Map(); // the open stream of an element
+const paused = new Set();
+
+function pause() {
+  for (const [element, source] of streams) {
+    if (source.readyState !== EventSource.CLOSED) {
+      source.close();
+      paused.add(element);
+    }
+  }
+  streams.clear();
+}
+
+document.addEventListener("htmx:sseOpen", (event) => {
+  streams.set(event.target, event.detail.source);
+  if (document.hidden) {
+    pause();
+  }
+});
+
+document.addEventListener("htmx:sseClose", (event) => { streams.delete(event.target); });
+
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) {
+    pause();
+    return;
+  }
+  for (const element of paused) {
+    for (const part of [element, ...element.querySelectorAll("[sse-swap]")]) {
+      htmx.trigger(part, "htmx:afterProcessNode"); // with which sse.js opens the stream, and gives its parts to it
+    }
+  }
+  paused.clear();
+});
+
 // An output that shows its end goes on to show it.
 document.addEventListener("htmx:beforeSwap", followEnd);
 document.addEventListener("htmx:sseBeforeMessage", followEnd);
