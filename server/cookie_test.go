@@ -53,7 +53,7 @@ func (s *site) signInBrowser(user string) browserReply {
 func sessionCookie(t *testing.T, resp browserReply) *http.Cookie {
 	t.Helper()
 	for _, c := range resp.cookies {
-		if c.Name == rest.SessionCookie {
+		if c.Name == rest.SessionCookie || c.Name == rest.EncryptedSessionCookie {
 			return c
 		}
 	}
@@ -86,6 +86,37 @@ func TestBrowserSignsInByACookie(t *testing.T) {
 	}
 	if resp := s.form("/rest/user", nil, nil, cookie); resp.status != http.StatusUnauthorized {
 		t.Errorf("a request with the cookie after its end: %d", resp.status)
+	}
+}
+
+// By TLS, also to a proxy in front of the server, the cookie is one that no other host of the domain can set.
+func TestEncryptedCookieIsOfThisHostAlone(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(c *server.Config) { c.BehindProxy = true })
+	encrypted := http.Header{"X-Forwarded-Proto": {"https"}}
+	signIn := s.form("/signin", url.Values{"name": {"alice"}, "password": {"alice"}, "next": {"/runs"}}, encrypted)
+	cookie := sessionCookie(t, signIn)
+	if cookie.Name != rest.EncryptedSessionCookie || !cookie.Secure || cookie.Domain != "" || cookie.Path != "/" {
+		t.Errorf("the cookie is %+v", cookie)
+	}
+	plain := &http.Cookie{Name: rest.SessionCookie, Value: cookie.Value}
+	for name, test := range map[string]struct {
+		header http.Header
+		cookie *http.Cookie
+		want   int
+	}{
+		"encrypted":                    {encrypted, cookie, http.StatusOK},
+		"another host's":               {encrypted, plain, http.StatusUnauthorized},
+		"not encrypted":                {nil, plain, http.StatusOK},
+		"not encrypted, with a prefix": {nil, cookie, http.StatusUnauthorized},
+	} {
+		if got := s.form("/runs", nil, test.header, test.cookie); got.status != test.want {
+			t.Errorf("%s: %d %s", name, got.status, got.body)
+		}
+	}
+	out := s.form("/signout", url.Values{}, encrypted, cookie)
+	if c := sessionCookie(t, out); c.Name != cookie.Name || c.MaxAge >= 0 || !c.Secure {
+		t.Errorf("signing out sets %+v", c)
 	}
 }
 

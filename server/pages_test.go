@@ -105,6 +105,20 @@ func TestPagesOfAResearcher(t *testing.T) {
 	a.shows(t, "/runs", http.StatusUnauthorized, "/signin?next=%2fruns")
 }
 
+// A person who comes to a wrong address sees a page. A program gets the answer that it had.
+func TestUnknownAddressIsAPage(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	a := s.browse(t, "alice")
+	a.shows(t, "/nowhere/<b>", http.StatusNotFound, "<header>", "Not found: &#39;/nowhere/&lt;b&gt;&#39;", "<span>alice</span>")
+	a.shows(t, "/signout", http.StatusMethodNotAllowed, "<header>", "Method not allowed.")
+	for _, path := range []string{"/rest/nowhere", "/static/nowhere", "/rest"} {
+		if got := a.form(path, nil, nil, a.cookies...); got.status != http.StatusNotFound || strings.Contains(got.body, "<header>") {
+			t.Errorf("%s: %d %s", path, got.status, got.body)
+		}
+	}
+}
+
 // TestProvenanceIsForThoseWhoMayReadTheBundle: the document has the addresses by which its reader has come.
 func TestProvenanceIsForThoseWhoMayReadTheBundle(t *testing.T) {
 	t.Parallel()

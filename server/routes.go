@@ -114,18 +114,29 @@ func (s *Server) Handler() http.Handler {
 	s.pages.Handle(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		rest.Drain(w, r, false)
-		rest.AnswerError(s.Log, w, r, unknownRoute(mux, r))
+		status, message := unknownRoute(mux, r)
+		if isPage(r) {
+			s.pages.Missing(w, r, status, message)
+			return
+		}
+		rest.AnswerError(s.Log, w, r, rest.Refuse(status, "%s", message))
 	})
 	return rest.Paced(mux, s.TransferTimeout)
 }
 
-func unknownRoute(mux *http.ServeMux, r *http.Request) error {
+// isPage reports whether a request is for a page, and not for a part of an API or of a page.
+func isPage(r *http.Request) bool {
+	below, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && !slices.Contains([]string{"rest", "ws", "static", "healthz"}, below)
+}
+
+func unknownRoute(mux *http.ServeMux, r *http.Request) (status int, message string) {
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 		other := r.Clone(r.Context())
 		other.Method = method
 		if _, pattern := mux.Handler(other); pattern != "/" && pattern != "" && method != r.Method {
-			return rest.Refuse(http.StatusMethodNotAllowed, "Method not allowed.")
+			return http.StatusMethodNotAllowed, "Method not allowed."
 		}
 	}
-	return rest.Refuse(http.StatusNotFound, "Not found: '%s'", strings.TrimPrefix(r.URL.Path, "/rest"))
+	return http.StatusNotFound, "Not found: '" + strings.TrimPrefix(r.URL.Path, "/rest") + "'"
 }

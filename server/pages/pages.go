@@ -110,6 +110,11 @@ func (p *Pages) Handle(mux *http.ServeMux) {
 	mux.HandleFunc("GET /static/", compress(http.HandlerFunc(p.static.serve)))
 }
 
+// Missing answers a request for an address at which there is no page, with a status and a sentence.
+func (p *Pages) Missing(w http.ResponseWriter, r *http.Request, status int, message string) {
+	p.visited(func(v *visit) error { return p.show(v, status, "problem", http.StatusText(status), message) })(w, r)
+}
+
 // Stop ends all streams, so that the HTTP server can shut down. It is called once.
 func (p *Pages) Stop() { close(p.feed.stopped) }
 

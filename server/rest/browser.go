@@ -6,8 +6,20 @@ import (
 	"strings"
 )
 
-// SessionCookie is the name of the cookie by which a browser is signed in. Its value is an access token.
-const SessionCookie = "cl_session"
+// The names of the cookie by which a browser is signed in. Its value is an access token. A browser takes a cookie with the prefix
+// __Host- from this host alone, and by TLS (RFC 6265bis, 4.1.3.2), so that no other host of the domain can sign it in.
+const (
+	SessionCookie          = "cl_session"
+	EncryptedSessionCookie = "__Host-" + SessionCookie
+)
+
+// SessionCookieName is the name of the cookie for a request; encrypted means that it has come by TLS.
+func SessionCookieName(encrypted bool) string {
+	if encrypted {
+		return EncryptedSessionCookie
+	}
+	return SessionCookie
+}
 
 // CheckSite refuses a request that changes something and that another site's page has made a browser send. A request without
 // a cookie needs no check.
@@ -33,10 +45,14 @@ func CheckVisit(r *http.Request) error {
 	return nil
 }
 
-// HasCookie reports whether the cookie is the proof of a request's user.
+// HasCookie reports whether a cookie may be the proof of a request's user.
 func HasCookie(r *http.Request) bool {
-	c, err := r.Cookie(SessionCookie)
-	return err == nil && c.Value != "" && r.Header.Get("Authorization") == ""
+	for _, encrypted := range []bool{true, false} {
+		if c, err := r.Cookie(SessionCookieName(encrypted)); err == nil && c.Value != "" {
+			return r.Header.Get("Authorization") == ""
+		}
+	}
+	return false
 }
 
 // LocalPath returns an address of this server, as a path with its query; "/" for an address of another one.

@@ -24,11 +24,11 @@ const browserClient = "codalab_web_client"
 
 // token returns the token of a request. A cookie, which a browser sends without being asked, is the proof of its user only
 // in requests from this site's own pages.
-func token(r *http.Request) (string, error) {
+func (s *SignIns) token(r *http.Request) (string, error) {
 	if t := bearer(r); t != "" || r.Header.Get("Authorization") != "" {
 		return t, nil
 	}
-	cookie, err := r.Cookie(rest.SessionCookie)
+	cookie, err := r.Cookie(rest.SessionCookieName(s.config.Encrypted(r)))
 	if err != nil || cookie.Value == "" {
 		return "", nil //nolint:nilerr // http.ErrNoCookie
 	}
@@ -116,7 +116,7 @@ func (s *SignIns) Logout(w http.ResponseWriter, r *http.Request) {
 
 // SignOutBrowser ends the session of a browser's cookie.
 func (s *SignIns) SignOutBrowser(w http.ResponseWriter, r *http.Request) error {
-	cookie, err := r.Cookie(rest.SessionCookie)
+	cookie, err := r.Cookie(rest.SessionCookieName(s.config.Encrypted(r)))
 	if err != nil {
 		return nil //nolint:nilerr // http.ErrNoCookie
 	}
@@ -127,8 +127,8 @@ func (s *SignIns) SignOutBrowser(w http.ResponseWriter, r *http.Request) error {
 func (s *SignIns) setCookie(w http.ResponseWriter, r *http.Request, value string, seconds int) {
 	w.Header().Set("Cache-Control", "no-store")
 	secure := s.config.Encrypted(r)
-	token := http.Cookie{Name: rest.SessionCookie, Value: value, Path: "/", MaxAge: seconds, HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: secure} //nolint:gosec // without TLS there is no secure cookie
-	mark := http.Cookie{Name: markCookie, Value: "1", Path: "/", MaxAge: seconds, SameSite: http.SameSiteLaxMode, Secure: secure}                            //nolint:gosec // it proves nothing
+	token := http.Cookie{Name: rest.SessionCookieName(secure), Value: value, Path: "/", MaxAge: seconds, HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: secure} //nolint:gosec // without TLS there is no secure cookie
+	mark := http.Cookie{Name: markCookie, Value: "1", Path: "/", MaxAge: seconds, SameSite: http.SameSiteLaxMode, Secure: secure}                                        //nolint:gosec // it proves nothing
 	http.SetCookie(w, &token)
 	http.SetCookie(w, &mark)
 }

@@ -56,7 +56,7 @@ func (s *SignIns) Authenticate(r *http.Request, public bool) (store.User, error)
 	if public {
 		nobody = nil
 	}
-	token, err := token(r)
+	token, err := s.token(r)
 	if err != nil {
 		return store.User{}, err
 	}
