@@ -63,6 +63,9 @@ func TestPagesPassAxe(t *testing.T) {
 // passes reports the rules that the page breaks, in the light and in the dark.
 func (p *person) passes(axe, path string, on screen) {
 	p.t.Helper()
+	p.await("curves are drawn", func() bool {
+		return evaluate[bool](p, `[...document.querySelectorAll(".charts")].every((c) => c.querySelector("canvas"))`)
+	})
 	p.do(chromedp.Evaluate(axe, nil))
 	for _, on := range []screen{on, on.inTheDark()} {
 		p.light(on)

@@ -210,7 +210,8 @@ func TestKeyboardReachesEverything(t *testing.T) {
 	}
 }
 
-// walks goes through a page with the key Tab. Lines of a plot, with a tabindex of -1, lead where the table beside it leads.
+// walks goes through a page with the key Tab. It passes by the lines of a plot, with a tabindex of -1; each leads where another link
+// of the page leads.
 func (p *person) walks(path string) {
 	p.t.Helper()
 	const mark = `
@@ -232,6 +233,11 @@ func (p *person) walks(path string) {
 		if bare := evaluate[string](p, `look()`); bare != "" {
 			p.t.Errorf("%s: nobody sees the focus on %s", path, bare)
 		}
+	}
+	const alone = `[...document.querySelectorAll("a[tabindex='-1']")].map((a) => a.getAttribute("href"))
+		.filter((to) => ![...document.querySelectorAll("a:not([tabindex='-1'])")].some((a) => a.getAttribute("href") === to))`
+	if left := evaluate[[]string](p, alone); len(left) > 0 {
+		p.t.Errorf("%s: no link but that of a plot leads to %s", path, strings.Join(left, "\n"))
 	}
 	if left := evaluate[[]string](p, `unseen()`); len(left) > 0 {
 		p.t.Errorf("%s: the keyboard does not reach %s", path, strings.Join(left, "\n"))
