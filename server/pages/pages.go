@@ -91,6 +91,7 @@ func (p *Pages) Handle(mux *http.ServeMux) {
 		"GET /worksheets":                     p.worksheets,
 		"GET /worksheets/{uuid}":              p.worksheet,
 		"GET /worksheets/{uuid}/{$}":          p.worksheet,
+		"GET /worksheets/{uuid}/export.zip":   p.export,
 		"POST /worksheets":                    p.makeWorksheet,
 		"GET /worksheets/{uuid}/edit":         p.editPage,
 		"POST /worksheets/{uuid}/edit":        p.edit,

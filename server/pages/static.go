@@ -78,5 +78,7 @@ func compressing() func(http.Handler) http.HandlerFunc {
 	return wrap
 }
 
-// isStream reports whether a route of pages is a stream of events, which has to be sent as it comes.
-func isStream(pattern string) bool { return strings.HasSuffix(pattern, "/events") }
+// isStream reports whether a route of pages is a stream of events or an archive, which has to be sent as it comes.
+func isStream(pattern string) bool {
+	return strings.HasSuffix(pattern, "/events") || strings.HasSuffix(pattern, ".zip")
+}
