@@ -10,8 +10,8 @@
 //
 // # Writing
 //
-// Write streams: it holds neither a file nor a bundle in memory, and writes no temporary files. For each file it keeps about
-// half a kilobyte for the ZIP's directory and the manifest. Symbolic links are stored as links, and never followed. A hard
+// Write streams: it holds neither a file nor a bundle in memory, and writes no temporary files. For each file it needs up
+// to 3 kB for the ZIP's directory and the manifest. Symbolic links are stored as links, and never followed. A hard
 // link becomes a copy, which is read a second time, because a ZIP has none. All times are those of the server's data, so that
 // the same worksheet gives the same bytes.
 //

@@ -9,8 +9,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/failures"
 )
 
-// mostExported bounds the files of an archive, for each of which the server needs half a kilobyte while it writes the archive.
-const mostExported = 100_000
+// mostExported bounds the files of an archive, for each of which the server needs up to 3 kB while it writes the archive.
+const mostExported = 20_000
 
 // export sends a worksheet with its bundles as one archive, as far as its reader may read them.
 func (p *Pages) export(v *visit) error {
