@@ -105,7 +105,7 @@ func TestEveryCommandAndFlagOfCodaLabsClIsThere(t *testing.T) {
 	t.Parallel()
 	root := (&cli{}).root()
 	root.InitDefaultHelpCmd()
-	known := map[string]bool{"completion": true, "exit-codes": true, "environment": true, "fields": true, "man": true, "passwd": true, "sessions": true, "queues": true, "usage": true, "du": true, "best": true, "diff": true, "rerun": true, "plot": true, "doctor": true, "token": true, "secret": true, "sweep": true, "offers": true, "login": true, "top": true, "notify": true} // ours alone
+	known := map[string]bool{"completion": true, "exit-codes": true, "environment": true, "fields": true, "man": true, "passwd": true, "sessions": true, "queues": true, "usage": true, "du": true, "best": true, "diff": true, "rerun": true, "plot": true, "doctor": true, "token": true, "secret": true, "sweep": true, "offers": true, "login": true, "top": true, "notify": true, "export": true, "import": true} // ours alone
 	for _, v := range verbs() {
 		known[v.name] = true
 		for _, name := range append(strings.Fields(v.aliases), v.name) {
