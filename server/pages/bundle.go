@@ -44,6 +44,8 @@ type bundlePage struct {
 	File *file
 	// Log has the curves of a file of the run; nil for none.
 	Log *logView
+	// Usage is the use of a run over time; nil for none.
+	Usage *usageView
 	// Done is a sentence about the last action.
 	Done string
 }
@@ -124,6 +126,7 @@ func (p *Pages) bundle(v *visit) error {
 		b.Outputs = p.outputs(v, b)
 	}
 	v.Request = whole
+	b.Usage = p.usage(v, b)
 	return p.show(v, http.StatusOK, "bundle", b.Name(), b)
 }
 

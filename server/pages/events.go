@@ -222,6 +222,9 @@ func (p *Pages) bundleEvents(v *visit) error {
 		if q.Has("alone") {
 			return lookEvery, false, s.alive()
 		}
+		if err := p.sendUsage(v, s, b); err != nil {
+			return 0, false, err
+		}
 		return lookEvery, false, p.sendOutputs(v, s)
 	})
 }

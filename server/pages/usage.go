@@ -1,0 +1,136 @@
+package pages
+
+import (
+	"encoding/json"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
+
+// usageView is how a run used its processors, memory and GPUs over time.
+type usageView struct {
+	UUID string
+	// Sentence says how much; empty if nothing is measured. Hint names what was asked for in vain.
+	Sentence, Hint string
+	Charts         charts
+	// Live is set while the run goes on.
+	Live bool
+}
+
+// charts are curves for curves.js.
+type charts struct {
+	// X is the unit of time.
+	X      string  `json:"x"`
+	Curves []chart `json:"curves"`
+}
+
+// chart is a curve with further lines in the same picture. A nil value is a gap.
+type chart struct {
+	Name string      `json:"name"`
+	X    []float64   `json:"x"`
+	Y    []*float64  `json:"y"`
+	More []chartLine `json:"more"`
+}
+
+type chartLine struct {
+	Name string     `json:"name"`
+	Y    []*float64 `json:"y"`
+}
+
+// usage returns the use of a run over time; nil for a bundle that has none to show.
+func (p *Pages) usage(v *visit, b bundlePage) *usageView {
+	if !b.Run() {
+		return nil
+	}
+	u, err := v.api.Usage(v.Context(), b.UUID)
+	if err != nil { // the rest of the page is there nevertheless
+		return nil
+	}
+	view := &usageView{UUID: b.UUID, Sentence: u.Sentence(), Hint: u.Hint(), Charts: newCharts(u), Live: !b.State.Final()}
+	if view.Sentence == "" && !view.Live {
+		return nil
+	}
+	return view
+}
+
+// sendUsage sends the use of a run over time, as far as it is known.
+func (p *Pages) sendUsage(v *visit, s *stream, b bundlePage) error {
+	view := p.usage(v, b)
+	if view == nil || view.Sentence == "" {
+		return nil
+	}
+	data, err := json.Marshal(view.Charts)
+	if err == nil {
+		err = s.send("usage-charts", string(data))
+	}
+	if err != nil {
+		return err
+	}
+	text, err := p.part("bundle", "usage-words", view)
+	if err != nil {
+		return err
+	}
+	return s.send("usage", text)
+}
+
+// newCharts draws each measure of which there is a value.
+func newCharts(u codalab.Usage) charts {
+	const gib = 1 << 30
+	unit, seconds := timeUnit(u)
+	c := charts{X: unit, Curves: []chart{}}
+	add := func(name string, scale, limit float64, mean, most func(codalab.UsagePoint) *float64) {
+		if mean(u.Whole) != nil {
+			c.Curves = append(c.Curves, newChart(name, u, seconds, scale, limit, mean, most))
+		}
+	}
+	add("CPUs", 1, float64(u.Limits.CPUs), func(p codalab.UsagePoint) *float64 { return p.CPUs }, func(p codalab.UsagePoint) *float64 { return p.CPUsMax })
+	add("Memory in GiB", gib, float64(u.Limits.Memory)/gib, func(p codalab.UsagePoint) *float64 { return p.Memory }, func(p codalab.UsagePoint) *float64 { return p.MemoryMax })
+	add("GPUs, busy in %", .01, 100, func(p codalab.UsagePoint) *float64 { return p.GPUUsage }, func(p codalab.UsagePoint) *float64 { return p.GPUUsageMax })
+	add("GPU memory in GiB", gib, 0, func(p codalab.UsagePoint) *float64 { return p.GPUMemory }, func(p codalab.UsagePoint) *float64 { return p.GPUMemoryMax })
+	return c
+}
+
+// timeUnit is the unit in which the time of a run is drawn, and its seconds.
+func timeUnit(u codalab.Usage) (unit string, seconds float64) {
+	last := 0.0
+	if n := len(u.Points); n > 0 {
+		last = u.Points[n-1].Time - u.Points[0].Time
+	}
+	switch {
+	case last < 300:
+		return "seconds", 1
+	case last < 2*3600:
+		return "minutes", 60
+	case last < 2*24*3600:
+		return "hours", 3600
+	}
+	return "days", 24 * 3600
+}
+
+// newChart draws a measure, with its highest values and its limit; a limit of 0 is none.
+func newChart(name string, u codalab.Usage, seconds, scale, limit float64, mean, most func(codalab.UsagePoint) *float64) chart {
+	scaled := func(n *float64) *float64 {
+		if n == nil {
+			return nil
+		}
+		s := *n / scale
+		return &s
+	}
+	c, highest, bound := chart{Name: name}, chartLine{Name: "highest"}, chartLine{Name: "limit"}
+	add := func(at float64, one codalab.UsagePoint) {
+		c.X, c.Y, highest.Y = append(c.X, at/seconds), append(c.Y, scaled(mean(one))), append(highest.Y, scaled(most(one)))
+		bound.Y = append(bound.Y, &limit)
+	}
+	length := float64(u.SectionSeconds)
+	for i, one := range u.Points {
+		at := one.Time - u.Points[0].Time + length/2
+		if i > 0 && one.Time > u.Points[i-1].Time+1.5*length {
+			add(at-length, codalab.UsagePoint{}) // a gap
+		}
+		add(at, one)
+	}
+	c.More = []chartLine{highest}
+	if limit > 0 {
+		c.More = append(c.More, bound)
+	}
+	return c
+}
