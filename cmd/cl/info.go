@@ -25,6 +25,9 @@ each bundle. A field that begins with a slash is a file, or a value in it:
 With --watch, show it anew on the terminal until Ctrl-C. Without a terminal, or with
 --json, print each change.
 
+With --usage, say how much of its processors, memory and GPUs a run used, and draw
+them over time.
+
 With --provenance, print where the bundles came from: command, image, inputs, times,
 places and outcome, as the metadata of an RO-Crate, which other programs read.
 
@@ -49,6 +52,7 @@ func (c *cli) infoCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&o.watch, "watch", false, "show it anew on the terminal until Ctrl-C; elsewhere print each change")
 	cmd.Flags().BoolVar(&o.history, "history", false, "print who made, shared, changed and killed the bundles, if you may change them")
 	cmd.Flags().BoolVar(&o.provenance, "provenance", false, "print where the bundles came from, as an RO-Crate's metadata")
+	cmd.Flags().BoolVar(&o.usage, "usage", false, "draw the processors, memory and GPUs that the bundles used over time")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return c.showBundles(cmd.Context(), *worksheet, args, o)
 	}
@@ -62,24 +66,38 @@ type infoOptions struct {
 	history      bool
 	watch        bool
 	provenance   bool
+	usage        bool
+}
+
+// alone returns the function that prints what is printed alone; nil if the flags ask for none of that.
+func (o infoOptions) alone(c *cli) (show func(ctx context.Context, worksheet string, specs []string) error, err error) {
+	chosen := ""
+	for _, one := range []struct {
+		flag string
+		set  bool
+		show func(context.Context, string, []string) error
+	}{
+		{"--history", o.history, c.showHistories}, {"--provenance", o.provenance, c.showProvenance}, {"--usage", o.usage, c.showUsages},
+	} {
+		switch {
+		case !one.set:
+			continue
+		case chosen != "":
+			return nil, refusef("%s and %s are each printed alone; choose one", chosen, one.flag)
+		case o.fields != "" || o.raw || o.verbose || o.watch:
+			return nil, refusef("%s is printed alone: leave out -f, -r, -v and --watch", one.flag)
+		}
+		chosen, show = one.flag, one.show
+	}
+	return show, nil
 }
 
 // showBundles shows the bundles that specs name.
 func (c *cli) showBundles(ctx context.Context, worksheet string, specs []string, o infoOptions) error {
-	if o.history && o.provenance {
-		return refusef("--history and --provenance are each printed alone; choose one")
-	}
-	if o.history {
-		if o.fields != "" || o.raw || o.verbose || o.watch {
-			return refusef("--history is printed alone: leave out -f, -r, -v and --watch")
-		}
-		return c.showHistories(ctx, worksheet, specs)
-	}
-	if o.provenance {
-		if o.fields != "" || o.raw || o.verbose || o.watch {
-			return refusef("--provenance is printed alone: leave out -f, -r, -v and --watch")
-		}
-		return c.showProvenance(ctx, worksheet, specs)
+	if show, err := o.alone(c); err != nil {
+		return err
+	} else if show != nil {
+		return show(ctx, worksheet, specs)
 	}
 	if o.watch && o.verbose {
 		return refusef("--watch shows how bundles change, and not their contents: leave out -v")
