@@ -46,6 +46,8 @@ type bundlePage struct {
 	Log *logView
 	// Usage is the use of a run over time; nil for none.
 	Usage *usageView
+	// Lineage has the inputs, and what came of it.
+	Lineage lineageView
 	// Done is a sentence about the last action.
 	Done string
 }
@@ -127,6 +129,7 @@ func (p *Pages) bundle(v *visit) error {
 	}
 	v.Request = whole
 	b.Usage = p.usage(v, b)
+	b.Lineage = p.lineage(v.Context(), v, b)
 	return p.show(v, http.StatusOK, "bundle", b.Name(), b)
 }
 
@@ -162,7 +165,7 @@ func unread(err error) string {
 }
 
 func (p *Pages) openBundle(v *visit) (bundlePage, error) {
-	found, err := v.api.Bundle(v.Context(), v.PathValue("uuid"), client.IncludeOwner, client.IncludeChildren, client.IncludePermissions, client.IncludeWorksheets)
+	found, err := v.api.Bundle(v.Context(), v.PathValue("uuid"), client.IncludeOwner, client.IncludePermissions, client.IncludeWorksheets)
 	if err != nil {
 		return bundlePage{}, fmt.Errorf("show bundle: %w", err)
 	}
