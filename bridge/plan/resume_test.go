@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -82,6 +83,8 @@ func TestFiftyInterruptionsAreOneBundle(t *testing.T) {
 	}
 	if got := b.row.Report("w"); len(got.Attempts) != n+1 || got.Cost.Attempts != n+1 || got.Cost.AllocatedSeconds != (n+1)*600 {
 		t.Errorf("%d attempts, cost %+v", len(got.Attempts), got.Cost)
+	} else if first := got.Attempts[0]; !regexp.MustCompile(`^n1 \(Slurm job 7 from \S+:\d\dZ to \S+:\d\dZ\)$`).MatchString(first) {
+		t.Errorf("the first attempt is told as %q", first)
 	}
 }
 

@@ -11,7 +11,7 @@
 //	  object            its inputs, the settings of its sweep, and its requests
 //	  result            its files and its exit code
 //	  agent             its owner
-//	  location          the place of each attempt, with its job; the last one is that of the results
+//	  location          the place of each attempt, with its job and the job's times, as far as the bridge tells them; the last one is that of the results
 //	  resourceUsage     what it used
 //
 // Contents of bundles never change, and no other bundle gets the uuid of a deleted one. So a uuid names an input for good.

@@ -51,7 +51,7 @@ func site(state codalab.State) bundles {
 			"name": "train", "created": 1700000000, "started": 1700000100, "last_updated": 1700000400, "exitcode": 3.0, "time": 200.5, "memory_max": 1e9,
 			"tags":                 []string{"git-commit=0123abcd", "git-branch=main", "git-dirty", "lr=0.1"},
 			"request_docker_image": "python:3.12", "docker_image": "python@sha256:" + strings.Repeat("ab", 32), "request_cpus": 2, "request_queue": "gpu", "request_time": "",
-			"remote": "n2", "job_handle": "8", "remote_history": []string{"login", "n1 (Slurm job 7)", "n2 (Slurm job 8)"},
+			"remote": "n2", "job_handle": "8", "remote_history": []string{"login", "n1 (Slurm job 7 from 2023-11-14T22:14:00Z to 2023-11-14T22:14:40Z)", "n2 (Slurm job 8)"},
 		},
 		Dependencies: []codalab.Dependency{
 			{ChildPath: "train.py", ParentUUID: codeUUID, ParentName: "code", ParentPath: "train.py"},
