@@ -24,16 +24,22 @@ func goTo(address string) answer {
 	}
 }
 
-// mostForms is the number of forms that are remembered.
-const mostForms = 1000
+const (
+	// mostForms is the number of forms that are remembered, and mostMemory the memory for their answers, in bytes.
+	mostForms  = 1000
+	mostMemory = 32 << 20
+	// perByte is the memory that an answer may take for a byte of its form: an empty line can become an empty text of a list.
+	perByte = 16
+)
 
 // sentForms remembers the answers to forms, so that a form that is sent twice, as by a double click, acts once. Its zero value
 // is ready. It is safe for concurrent use.
 type sentForms struct {
 	mu    sync.Mutex
 	forms map[formKey]*sentForm
-	// answered are the keys of the forms with an answer, the oldest first.
+	// answered are the keys of the forms with an answer, the oldest first, which take so much memory.
 	answered []formKey
+	memory   int
 }
 
 // formKey is a digest of a form, its address and its user.
@@ -43,11 +49,14 @@ type formKey [sha256.Size]byte
 type sentForm struct {
 	done   chan struct{}
 	answer answer
+	// memory is what the answer takes at most, in bytes.
+	memory int
 }
 
-func keyOf(v *visit, form url.Values) (key formKey) {
+func keyOf(v *visit, form url.Values) (key formKey, size int) {
 	sum := sha256.New()
 	write := func(text string) {
+		size += len(text)
 		_, _ = sum.Write(binary.AppendUvarint(nil, uint64(len(text)))) // a hash does not fail
 		_, _ = io.WriteString(sum, text)
 	}
@@ -59,11 +68,12 @@ func keyOf(v *visit, form url.Values) (key formKey) {
 			write(value)
 		}
 	}
-	return formKey(sum.Sum(nil))
+	return formKey(sum.Sum(nil)), size
 }
 
-// begin returns the form of a key, and whether the caller is the first to send it, who calls end.
-func (s *sentForms) begin(key formKey) (f *sentForm, first bool) {
+// begin returns the form of a key, and whether the caller is the first to send it, who calls end. size is that of the form, in
+// bytes.
+func (s *sentForms) begin(key formKey, size int) (f *sentForm, first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if f := s.forms[key]; f != nil {
@@ -72,7 +82,7 @@ func (s *sentForms) begin(key formKey) (f *sentForm, first bool) {
 	if s.forms == nil {
 		s.forms = map[formKey]*sentForm{}
 	}
-	f = &sentForm{done: make(chan struct{})}
+	f = &sentForm{done: make(chan struct{}), memory: perByte * size}
 	s.forms[key] = f
 	return f, true
 }
@@ -88,7 +98,9 @@ func (s *sentForms) end(key formKey, f *sentForm, a answer) {
 	}
 	f.answer = a
 	s.answered = append(s.answered, key)
-	if len(s.answered) > mostForms {
+	s.memory += f.memory
+	for len(s.answered) > mostForms || s.memory > mostMemory {
+		s.memory -= s.forms[s.answered[0]].memory
 		delete(s.forms, s.answered[0])
 		s.answered = slices.Delete(s.answered, 0, 1)
 	}
@@ -96,18 +108,19 @@ func (s *sentForms) end(key formKey, f *sentForm, a answer) {
 
 // once acts on a form with a token of the template "once", and answers. If the same page has sent the same form before, once
 // answers as it did then. A form that was refused, for which act returns an error or has answered itself and returns nil, may
-// be sent again. act goes on when the browser leaves: with the second click it does.
+// be sent again. act goes on when the browser leaves: with the second click it does. Nothing is remembered of a visitor who has
+// not signed in, whose forms are refused.
 func (p *Pages) once(v *visit, form url.Values, act func() (answer, error)) error {
-	if form.Get("once") == "" {
+	if form.Get("once") == "" || v.user.ID == "" {
 		a, err := act()
 		if err != nil || a == nil {
 			return err
 		}
 		return a(v)
 	}
-	key := keyOf(v, form)
+	key, size := keyOf(v, form)
 	for {
-		f, first := p.sent.begin(key)
+		f, first := p.sent.begin(key, size)
 		if first {
 			return p.actFirst(v, key, f, act)
 		}
