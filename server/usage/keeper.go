@@ -38,6 +38,8 @@ const (
 	longestPause = 10 * time.Minute
 	// silence is the time without reports after which a run's series is only in the store.
 	silence = 10 * time.Minute
+	// mostRuns is the number of runs whose series are in memory, some 20 kB each. Others have none meanwhile.
+	mostRuns = 20_000
 )
 
 // NewKeeper returns a Keeper. It reads the series of runs that went on before from the store.
@@ -80,7 +82,7 @@ func (k *Keeper) load(ctx context.Context, reports []hub.OwnReport, now time.Tim
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, uuid := range missing {
-		if k.runs[uuid] == nil { // another check-in may have been quicker
+		if k.runs[uuid] == nil && len(k.runs) < mostRuns { // another check-in may have been quicker
 			run, _ := decode(texts[uuid]) // a text that nobody can read is replaced
 			k.runs[uuid] = &kept{run: run, saved: now}
 		}
