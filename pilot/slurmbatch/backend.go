@@ -222,18 +222,19 @@ func pilotOf(j sbatch.Job) pilot.Pilot {
 	return p
 }
 
-// stuckPatience is the time after which a job that can never start ends: an administrator may be at work on its partition.
+// stuckPatience is the time after which a job that can never start, or that is held, ends: an administrator may be at work on
+// its partition, or release it.
 const stuckPatience = 10 * time.Minute
 
-// explain adds the meaning of Slurm's reason to a pending pilot. A job of which Slurm says that it can never start is in
-// trouble.
+// explain adds the meaning of Slurm's reason to a pending pilot. A job of which Slurm says that it can never start, or that
+// somebody has to release it, is in trouble.
 func explain(p *pilot.Pilot) {
 	why := sbatch.Explain(p.Reason)
 	if why.Text == "" {
 		return
 	}
 	p.Wait = p.Reason + ": " + ofManager(why.Text)
-	if why.Category == sbatch.NeverStarts {
+	if why.Category == sbatch.NeverStarts || why.Category == sbatch.WaitsForRelease {
 		p.Trouble, p.Patience = p.Wait, stuckPatience
 	}
 }

@@ -371,6 +371,7 @@ func TestWaitForALimitIsExplained(t *testing.T) {
 	for reason, want := range map[string]pilot.Pilot{
 		"AssocGrpJobsLimit":             {Wait: "AssocGrpJobsLimit: all jobs of the account that run are as many as the account allows"},
 		"QOSMaxCpuPerUserLimit":         {Wait: "QOSMaxCpuPerUserLimit: with it, the jobs of the manager's Slurm user that run would have more processors than the QOS allows at once"},
+		"JobHeldAdmin":                  {Wait: "JobHeldAdmin: an administrator of the site holds it", Trouble: "JobHeldAdmin: an administrator of the site holds it", Patience: 10 * time.Minute},
 		"QOSMaxWallDurationPerJobLimit": {Wait: "QOSMaxWallDurationPerJobLimit: its time limit is longer than the QOS allows", Trouble: "QOSMaxWallDurationPerJobLimit: its time limit is longer than the QOS allows", Patience: 10 * time.Minute},
 		"NewReason":                     {},
 	} {
