@@ -68,15 +68,5 @@ window.curves = (() => {
       redraw();
     }
   });
-  document.addEventListener("htmx:sseBeforeMessage", (event) => {
-    if (event.target.matches(".charts")) {
-      event.preventDefault();
-      draw(event.target, JSON.parse(event.detail.data));
-    }
-  });
-  return (charts) => {
-    if (!charts.log) {
-      draw(charts, JSON.parse(charts.nextElementSibling.textContent));
-    }
-  };
+  return (charts) => draw(charts, JSON.parse(charts.nextElementSibling.textContent));
 })();

@@ -103,6 +103,16 @@ function load(file) {
   });
 }
 
+// A stream may bring curves before their scripts are there.
+document.addEventListener("htmx:sseBeforeMessage", (event) => {
+  const charts = event.target;
+  if (charts.matches(".charts")) {
+    event.preventDefault();
+    charts.nextElementSibling.textContent = event.detail.data;
+    parts[".charts"].loaded?.then(() => curves(charts));
+  }
+});
+
 htmx.onLoad(async (root) => {
   for (const [selector, part] of Object.entries(parts)) {
     const elements = [...root.querySelectorAll(selector), ...(root.matches(selector) ? [root] : [])];
