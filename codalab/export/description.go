@@ -148,6 +148,9 @@ func (d Description) check() error {
 	if d.Version != version {
 		return fmt.Errorf("it has version %d, and this program reads version %d", d.Version, version)
 	}
+	if err := d.checkCounts(); err != nil {
+		return err
+	}
 	known := map[string]bool{}
 	for _, b := range d.Bundles {
 		if !codalab.IsUUID(b.UUID) {
@@ -165,6 +168,14 @@ func (d Description) check() error {
 		if item.Type == codalab.ItemBundle && !known[item.Bundle] {
 			return fmt.Errorf("it has an item for bundle %q, and no such bundle", item.Bundle)
 		}
+	}
+	return nil
+}
+
+// checkCounts refuses more items or bundles than a worksheet has.
+func (d Description) checkCounts() error {
+	if n := max(len(d.Items), len(d.Bundles)); n > mostItems {
+		return fmt.Errorf("%w: it has %d items or bundles, and may have %d", errTooLarge, n, mostItems)
 	}
 	return nil
 }

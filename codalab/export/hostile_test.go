@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -150,6 +151,34 @@ func TestHostileArchivesAreRefused(t *testing.T) {
 	for _, n := range []int{0, 1, len(whole) / 2, len(whole) - 1} {
 		if _, err := read(whole[:n]); err == nil {
 			t.Errorf("the first %d bytes of %d are an archive", n, len(whole))
+		}
+	}
+}
+
+// TestDescriptionsOfManyValuesAreRefused: an archive of some kB may state more values than the memory holds.
+func TestDescriptionsOfManyValuesAreRefused(t *testing.T) { //nolint:paralleltest // it counts the memory of all
+	in := func(metadata string) string { return strings.Replace(description, `{"name":"d"}`, metadata, 1) }
+	text := in(`{"name":"` + strings.Repeat(`[[],{\"a\":`, 400_000) + `"}`) // no values
+	if a, err := read(build(t, nil, entry{name: "worksheet.json", text: text})); err != nil || len(a.Bundles) != 1 {
+		t.Errorf("a long text: %v", err)
+	}
+	for name, text := range map[string]string{
+		"empty":   strings.Replace(description, `"bundles":[`, `"bundles":[`+strings.Repeat("{},", 1_000_000), 1),
+		"arrays":  in(`{"a":[` + strings.Repeat("[],", 2_000_000) + `[]]}`),
+		"objects": in(`{"a":[` + strings.Repeat("{},", 400_000) + `{}]}`),
+		"items":   strings.Replace(description, `"items":[`, `"items":[`+strings.Repeat("{},", 100_000), 1),
+		"bundles": strings.Replace(description, `"bundles":[`, `"bundles":[`+strings.Repeat("{},", 100_000), 1),
+	} {
+		data := build(t, nil, entry{name: "worksheet.json", text: text})
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := read(data)
+		runtime.ReadMemStats(&after)
+		if err == nil || !strings.Contains(err.Error(), "too large") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if n := after.TotalAlloc - before.TotalAlloc; n > 512<<20 {
+			t.Errorf("%s: %d bytes of memory", name, n)
 		}
 	}
 }

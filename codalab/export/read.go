@@ -19,9 +19,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/tarstream"
 )
 
-// mostDocument bounds the bytes of the description, which is read into memory.
-const mostDocument = 64 << 20
-
 // maxLink is the longest target of a symbolic link, in bytes: that of Linux.
 const maxLink = 4096
 
@@ -177,15 +174,12 @@ func (a *Archive) readDescription() error {
 	if f == nil {
 		return fmt.Errorf("it has no %s: it is no exported worksheet", descriptionName)
 	}
-	if f.UncompressedSize64 > mostDocument {
-		return fmt.Errorf("%s has %d bytes, and may have %d", descriptionName, f.UncompressedSize64, mostDocument)
-	}
 	stream, err := open(f)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = stream.Close() }() // it was only read
-	if err := json.NewDecoder(stream).Decode(&a.Description); err != nil {
+	if err := json.NewDecoder(&weigher{Reader: stream}).Decode(&a.Description); err != nil {
 		return fmt.Errorf("read %s: %w", descriptionName, err)
 	}
 	if err := a.check(); err != nil {

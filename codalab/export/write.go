@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -61,6 +62,9 @@ func Write(ctx context.Context, w io.Writer, from *client.Client, worksheet stri
 // WriteSheet is Write for a worksheet that has been read with its items.
 func WriteSheet(ctx context.Context, w io.Writer, from *client.Client, sheet client.Worksheet, o Options) (Summary, error) {
 	e := exporter{archive: newArchive(w), from: from, options: o, sheet: sheet, Description: describe(sheet, o.Server), places: map[string]int{}, at: lastChange(sheet)}
+	if _, err := e.encode(); err != nil { // before hours of contents
+		return Summary{}, fmt.Errorf("export worksheet: %w", err)
+	}
 	for i := range e.Bundles {
 		e.places[e.Bundles[i].UUID] = i
 		if err := e.contents(ctx, &e.Bundles[i]); err != nil {
@@ -114,22 +118,35 @@ func (e *exporter) documents(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var description bytes.Buffer
-	encoder := json.NewEncoder(&description)
-	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(e.Description); err != nil {
-		return fmt.Errorf("encode the description: %w", err)
+	description, err := e.encode()
+	if err != nil {
+		return err
 	}
 	for _, file := range []struct {
 		name string
 		text []byte
-	}{{pageName, page}, {descriptionName, description.Bytes()}, {linesName, lines.Bytes()}, {provenance.FileName, crate}} {
+	}{{pageName, page}, {descriptionName, description}, {linesName, lines.Bytes()}, {provenance.FileName, crate}} {
 		if err := e.archive.text(file.name, file.text, e.at); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// encode returns the file worksheet.json, or errTooLarge for one that Open refuses.
+func (e *exporter) encode() ([]byte, error) {
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	err := encoder.Encode(e.Description)
+	if err == nil {
+		_, err = io.Copy(io.Discard, &weigher{Reader: bytes.NewReader(out.Bytes())})
+	}
+	if err = errors.Join(err, e.checkCounts()); err != nil {
+		return nil, fmt.Errorf("encode the description: %w", err)
+	}
+	return out.Bytes(), nil
 }
 
 // provenance returns the document about where the bundles came from.
