@@ -137,7 +137,7 @@ func (c *cli) exportToOutput(ctx context.Context, at *workspace, sheet client.Wo
 	if err != nil {
 		return err
 	}
-	c.warnLeftOut(written.LeftOut())
+	c.warnIncomplete(written)
 	return incomplete(written.LeftOut())
 }
 
@@ -149,7 +149,7 @@ func (c *cli) export(ctx context.Context, to io.Writer, at *workspace, sheet cli
 }
 
 func (c *cli) exportDone(written export.Summary, final string) error {
-	c.warnLeftOut(written.LeftOut())
+	c.warnIncomplete(written)
 	if !c.asJSON {
 		return c.print(fmt.Sprintf("Exported %s(%s) with %d bundles, %s => %s",
 			written.Worksheet.Name, written.Worksheet.UUID, len(written.Bundles), codalab.FormatSize(written.Bytes), final))
@@ -165,11 +165,21 @@ func leftOnes(bundles []export.Bundle) []leftOne {
 	return list
 }
 
-// warnLeftOut names the bundles whose contents are not in an archive.
-func (c *cli) warnLeftOut(bundles []export.Bundle) {
-	for _, b := range bundles {
-		c.warn("The contents of %s are left out: %s.", termtext.OneLine(bundleText(codalab.Bundle{UUID: b.UUID, Metadata: b.Metadata})), termtext.OneLine(b.LeftOut))
+// warnIncomplete names the bundles whose contents are not in an archive, and what is no file.
+func (c *cli) warnIncomplete(written export.Summary) {
+	for _, b := range written.LeftOut() {
+		c.warn("The contents of %s are left out: %s.", exportedText(b), termtext.OneLine(b.LeftOut))
 	}
+	for _, b := range written.Bundles {
+		if b.Note != "" {
+			c.warn("Of %s, %s.", exportedText(b), termtext.OneLine(b.Note))
+		}
+	}
+}
+
+// exportedText is bundleText for a bundle of an archive.
+func exportedText(b export.Bundle) string {
+	return termtext.OneLine(bundleText(codalab.Bundle{UUID: b.UUID, Metadata: b.Metadata}))
 }
 
 // incomplete is the error of a command that has left bundles out.

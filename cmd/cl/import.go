@@ -156,7 +156,7 @@ func (c *cli) importBundles(ctx context.Context, at *workspace, a *export.Archiv
 			there, err := at.Bundle(ctx, b.UUID)
 			switch {
 			case isNotFound(err), err == nil && there.State == codalab.StateUploading:
-				c.warnLeftOut([]export.Bundle{b})
+				c.warn("%s is left out: %s.", exportedText(b), termtext.OneLine(b.LeftOut))
 				left = append(left, b)
 			case err != nil:
 				return nil, err

@@ -25,10 +25,18 @@ type archive struct {
 	names   []string
 	digests []digest
 	buf     []byte
-	// entries counts all entries, and bytes those of files before they are packed.
+	// entries counts all entries, bytes those of files before they are packed, and index those of the ZIP's directory.
 	entries int
 	bytes   int64
+	index   int64
 }
+
+// mostDirectory bounds the bytes of a ZIP's directory, for those that write and those that read it: some two million names.
+// Package zip needs seven times as much memory to read it.
+const mostDirectory = 256 << 20
+
+// mostBytes of an entry of the directory beside its name: its own, a time, and sizes of more than 4 GiB.
+const mostBytes = 46 + 9 + 28
 
 func newArchive(w io.Writer) *archive {
 	a := &archive{zip: zip.NewWriter(w), buf: make([]byte, 64<<10)}
@@ -68,6 +76,7 @@ func (a *archive) create(name string, mode fs.FileMode, at time.Time) (io.Writer
 	}
 	h.SetMode(mode)
 	a.entries++
+	a.index += int64(len(name)) + mostBytes
 	w, err := a.zip.CreateHeader(h)
 	if err != nil {
 		return nil, fmt.Errorf("write %q: %w", name, err)

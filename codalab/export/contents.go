@@ -17,7 +17,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// errTooMany ends the contents of a bundle at Options.MostEntries.
+// errTooMany ends the contents of a bundle when the archive is full.
 var errTooMany = errors.New("too many entries")
 
 // contents adds the contents of a bundle, or notes why it has none.
@@ -48,32 +48,39 @@ func (e *exporter) contents(ctx context.Context, b *Bundle) error {
 	counted := &counter{Reader: stream, received: e.options.Received}
 	at := lastUpdate(b.Metadata)
 	root := contentsName + b.UUID + "/"
+	if e.full(0) {
+		b.LeftOut = e.tooMany()
+		return nil
+	}
 	if stream.Type == codalab.TargetFile {
-		if e.full() {
-			b.LeftOut = e.tooMany()
-			return nil
-		}
 		b.Contents = &Contents{Type: codalab.TargetFile, Path: root + fileName(b.Name())}
 		return e.archive.file(b.Contents.Path, 0o644, at, counted)
 	}
 	b.Contents = &Contents{Type: codalab.TargetDirectory, Path: root}
-	u := unpacker{exporter: e, uuid: b.UUID, root: root, links: map[string]string{}}
+	u := unpacker{exporter: e, uuid: b.UUID, root: root, links: map[string]string{}, skipped: map[string]bool{}}
 	err = e.archive.directory(root, 0o755, at)
 	if err == nil {
-		err = u.unpack(ctx, counted)
+		err = u.unpack(counted)
 	}
+	if err == nil {
+		err = u.copyLinks(ctx)
+	}
+	b.Note = u.note()
 	if errors.Is(err, errTooMany) {
-		b.Contents, b.LeftOut, err = nil, e.tooMany(), nil
+		b.Contents, b.LeftOut, b.Note, err = nil, e.tooMany(), "", nil
 	}
 	return err
 }
 
-// full reports whether the archive has as many entries as it may.
-func (e *exporter) full() bool {
-	return e.options.MostEntries > 0 && e.archive.entries >= e.options.MostEntries
+// full reports whether the archive has as many entries as it may, with some that are still to come.
+func (e *exporter) full(waiting int) bool {
+	return e.options.MostEntries > 0 && e.archive.entries+waiting >= e.options.MostEntries || e.archive.index > e.mostDirectory
 }
 
 func (e *exporter) tooMany() string {
+	if e.archive.index > e.mostDirectory {
+		return fmt.Sprintf("the names of all files would have more than %s", codalab.FormatSize(mostDirectory))
+	}
 	return fmt.Sprintf("the archive would have more than %d files; cl export has no such bound", e.options.MostEntries)
 }
 
@@ -114,10 +121,23 @@ type unpacker struct {
 	uuid, root string
 	// links has the targets of symbolic links, by the names of tar entries.
 	links map[string]string
+	// later has further names of earlier files. They are read once the tar archive has ended: a server ends an answer from
+	// which nobody reads for some minutes.
+	later []hardLink
+	// skipped has the names of what is no file, of which the first is example.
+	skipped map[string]bool
+	example string
+}
+
+// hardLink is another name of an earlier file.
+type hardLink struct {
+	name, earlier string
+	perm          fs.FileMode
+	at            time.Time
 }
 
 // unpack reads the tar archive to its end.
-func (u *unpacker) unpack(ctx context.Context, r io.Reader) error {
+func (u *unpacker) unpack(r io.Reader) error {
 	plain, err := gzip.NewReader(r)
 	if err != nil {
 		return fmt.Errorf("read the contents: %w", err)
@@ -145,16 +165,16 @@ func (u *unpacker) unpack(ctx context.Context, r io.Reader) error {
 		if !fs.ValidPath(strings.ToValidUTF8(name, "_")) || name == "." || strings.Contains(name, "\x00") {
 			return fmt.Errorf("the server sent the name %q", header.Name)
 		}
-		if u.full() {
+		if u.full(len(u.later)) {
 			return errTooMany
 		}
-		if err := u.entry(ctx, name, header, tr); err != nil {
+		if err := u.entry(name, header, tr); err != nil {
 			return err
 		}
 	}
 }
 
-func (u *unpacker) entry(ctx context.Context, name string, header *tar.Header, content io.Reader) error {
+func (u *unpacker) entry(name string, header *tar.Header, content io.Reader) error {
 	perm, at := fs.FileMode(header.Mode&0o777), header.ModTime
 	switch header.Typeflag {
 	case tar.TypeDir:
@@ -162,28 +182,73 @@ func (u *unpacker) entry(ctx context.Context, name string, header *tar.Header, c
 	case tar.TypeReg, tar.TypeGNUSparse:
 		return u.archive.file(u.root+name, perm, at, content)
 	case tar.TypeSymlink:
-		u.links[name] = header.Linkname
-		return u.archive.link(u.root+name, header.Linkname, at)
+		return u.link(name, header.Linkname, at)
 	case tar.TypeLink:
-		return u.copyOf(ctx, name, path.Clean(header.Linkname), perm, at)
+		earlier := path.Clean(header.Linkname)
+		if target, ok := u.links[earlier]; ok {
+			return u.link(name, target, at)
+		}
+		if u.skipped[earlier] {
+			u.skip(name)
+			return nil
+		}
+		u.later = append(u.later, hardLink{name, earlier, perm, at})
+		return nil
+	case tar.TypeFifo, tar.TypeChar, tar.TypeBlock:
+		u.skip(name)
+		return nil
 	}
 	return fmt.Errorf("the server sent %q, which is no file", header.Name)
 }
 
-// copyOf adds another name of an earlier file or link, as a copy.
-func (u *unpacker) copyOf(ctx context.Context, name, earlier string, perm fs.FileMode, at time.Time) error {
-	if target, ok := u.links[earlier]; ok {
-		return u.archive.link(u.root+name, target, at)
+// link adds a symbolic link.
+func (u *unpacker) link(name, target string, at time.Time) error {
+	u.links[name] = target
+	return u.archive.link(u.root+name, target, at)
+}
+
+// skip leaves out what is no file.
+func (u *unpacker) skip(name string) {
+	if len(u.skipped) == 0 {
+		u.example = name
 	}
-	stream, err := u.from.OpenContents(ctx, codalab.Target{BundleUUID: u.uuid, Subpath: earlier}, nil)
+	u.skipped[name] = true
+}
+
+// note tells what was left out.
+func (u *unpacker) note() string {
+	switch len(u.skipped) {
+	case 0:
+		return ""
+	case 1:
+		return fmt.Sprintf("%q is left out: it is a pipe or a device", u.example)
+	}
+	return fmt.Sprintf("%q and %d more are left out: they are pipes or devices", u.example, len(u.skipped)-1)
+}
+
+// copyLinks adds the further names of earlier files, as copies.
+func (u *unpacker) copyLinks(ctx context.Context) error {
+	for _, l := range u.later {
+		if u.full(0) {
+			return errTooMany
+		}
+		if err := u.copyLink(ctx, l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (u *unpacker) copyLink(ctx context.Context, l hardLink) error {
+	stream, err := u.from.OpenContents(ctx, codalab.Target{BundleUUID: u.uuid, Subpath: l.earlier}, nil)
 	if err != nil {
-		return fmt.Errorf("read %q again: %w", earlier, err)
+		return fmt.Errorf("read %q again: %w", l.earlier, err)
 	}
 	defer func() { _ = stream.Close() }() // it was only read
 	if stream.Type != codalab.TargetFile {
-		return fmt.Errorf("read %q again: it is no file", earlier)
+		return fmt.Errorf("read %q again: it is no file", l.earlier)
 	}
-	return u.archive.file(u.root+name, perm, at, stream)
+	return u.archive.file(u.root+l.name, l.perm, l.at, stream)
 }
 
 // joined is the path of a part of contents in the archive.

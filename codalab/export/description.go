@@ -69,6 +69,8 @@ type Bundle struct {
 	Contents *Contents `json:"contents,omitempty"`
 	// LeftOut is the reason for which the archive does not have the bundle's contents; empty if it has, or if there are none.
 	LeftOut string `json:"left_out,omitempty"`
+	// Note tells which pipes and devices of the contents are not in the archive.
+	Note string `json:"note,omitempty"`
 }
 
 // Contents tell where the contents of a bundle are in the archive.

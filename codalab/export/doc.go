@@ -12,7 +12,7 @@
 //
 // Write streams: it holds neither a file nor a bundle in memory, and writes no temporary files. For each file it needs up
 // to 3 kB for the ZIP's directory and the manifest. Symbolic links are stored as links, and never followed. A hard
-// link becomes a copy, which is read a second time, because a ZIP has none. All times are those of the server's data, so that
+// link becomes a copy, which is read once the bundle's other files are there, because a ZIP has none. Pipes and devices are left out. All times are those of the server's data, so that
 // the same worksheet gives the same bytes.
 //
 // # Reading

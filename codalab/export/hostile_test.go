@@ -227,6 +227,21 @@ func TestManyEntries(t *testing.T) {
 	}
 }
 
+// TestLongDirectories: cl export writes more names than an upload of a ZIP may have.
+func TestLongDirectories(t *testing.T) {
+	t.Parallel()
+	entries, comment := described(), strings.Repeat("c", 60_000) // of the directory, and nowhere else
+	for i := range 1_200 {
+		entries = append(entries, entry{name: fmt.Sprintf("%s%d", root, i), raw: func(h *zip.FileHeader) []byte {
+			h.Comment, h.Method = comment, zip.Store
+			return nil
+		}})
+	}
+	if _, err := read(build(t, nil, entries...)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestLinksAreSentAsLinks: a link out of a bundle is no more than its text.
 func TestLinksAreSentAsLinks(t *testing.T) {
 	t.Parallel()

@@ -9,6 +9,7 @@ import (
 	"io"
 	"math"
 	"net/url"
+	"path"
 	"slices"
 	"strings"
 
@@ -166,7 +167,7 @@ func (r *renderer) file(ctx context.Context, b client.Block) (v blockView, err e
 	if len(b.BundlesSpec.Bundles) > 0 {
 		uuid = b.BundlesSpec.Bundles[0].UUID
 	}
-	target := codalab.Target{BundleUUID: uuid, Subpath: strings.Trim(b.Path, "/")}
+	target := codalab.Target{BundleUUID: uuid, Subpath: inside(b.Path)}
 	v.Title, v.Address = "/"+target.Subpath, "#"+uuid
 	if c := r.contentsOf(uuid); c != nil {
 		v.Address = address(joined(*c, target.Subpath))
@@ -257,8 +258,11 @@ func (r *renderer) local(href string) (string, bool) {
 	if c == nil {
 		return "", false
 	}
-	return address(joined(*c, strings.Trim(subpath, "/"))), true
+	return address(joined(*c, inside(subpath))), true
 }
+
+// inside is a path in a bundle without what would lead out of it.
+func inside(subpath string) string { return strings.TrimPrefix(path.Clean("/"+subpath), "/") }
 
 // onServer returns the address on the server of one that is written on the worksheet.
 func (r *renderer) onServer(href string) string {

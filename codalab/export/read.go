@@ -42,7 +42,7 @@ func wrong(format string, args ...any) error {
 // Open reads what an archive of size bytes holds, and refuses one that is hostile or damaged. It must not change until the
 // Archive is no longer used.
 func Open(r io.ReaderAt, size int64) (*Archive, error) {
-	in, err := tarstream.OpenZip(r, size)
+	in, err := tarstream.OpenZip(r, size, mostDirectory)
 	if err != nil {
 		return nil, wrong("%w", err)
 	}

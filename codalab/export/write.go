@@ -61,7 +61,7 @@ func Write(ctx context.Context, w io.Writer, from *client.Client, worksheet stri
 
 // WriteSheet is Write for a worksheet that has been read with its items.
 func WriteSheet(ctx context.Context, w io.Writer, from *client.Client, sheet client.Worksheet, o Options) (Summary, error) {
-	e := exporter{archive: newArchive(w), from: from, options: o, sheet: sheet, Description: describe(sheet, o.Server), places: map[string]int{}, at: lastChange(sheet)}
+	e := newExporter(w, from, sheet, o)
 	if _, err := e.encode(); err != nil { // before hours of contents
 		return Summary{}, fmt.Errorf("export worksheet: %w", err)
 	}
@@ -92,6 +92,16 @@ type exporter struct {
 	places map[string]int
 	// at is the time of what is not of a bundle.
 	at time.Time
+	// mostDirectory are the bytes of the ZIP's directory beyond which no bundle's file is added.
+	mostDirectory int64
+}
+
+func newExporter(w io.Writer, from *client.Client, sheet client.Worksheet, o Options) *exporter {
+	const rest = 1 << 20 // for the last name, and the files that are not of bundles
+	return &exporter{
+		archive: newArchive(w), from: from, options: o, sheet: sheet, Description: describe(sheet, o.Server),
+		places: map[string]int{}, at: lastChange(sheet), mostDirectory: mostDirectory - rest,
+	}
 }
 
 // lastChange is the time of a worksheet's last change; the zero time if the server tells none.

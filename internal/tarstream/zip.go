@@ -15,8 +15,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/interruptible"
 )
 
-// maxDirectory is the largest size in bytes of a zip archive's directory. archive/zip keeps the
-// directory in memory, in about seven times its size.
+// maxDirectory is the largest size in bytes of the directory of a zip archive that UnpackZip unpacks. archive/zip keeps
+// the directory in memory, in about seven times its size.
 const maxDirectory = 64 << 20
 
 // Values of zip.FileHeader (APPNOTE.TXT, 4.4.2, 4.4.4 and 4.4.5).
@@ -31,7 +31,7 @@ const (
 // returns. Like Info-ZIP's unzip, and unlike Unpack, it rejects duplicate names, names that begin
 // with "/", and archives without entries (codalab/worker/file_util.py: unzip_directory).
 func UnpackZip(ctx context.Context, r io.ReaderAt, size int64, root *os.Root, limits Limits) (Size, error) {
-	zr, err := OpenZip(r, size)
+	zr, err := OpenZip(r, size, maxDirectory)
 	if err != nil {
 		return Size{}, fmt.Errorf("unpack: %w", err)
 	}
@@ -47,10 +47,10 @@ func UnpackZip(ctx context.Context, r io.ReaderAt, size int64, root *os.Root, li
 	return u.size, errors.Join(err, u.tree.close())
 }
 
-// OpenZip reads the directory of a zip archive of size bytes, within a bound. It refuses archives without entries and those
+// OpenZip reads the directory of a zip archive of size bytes, if the directory has no more than most bytes. It refuses archives without entries and those
 // whose entries share bytes.
-func OpenZip(r io.ReaderAt, size int64) (*zip.Reader, error) {
-	index := &indexReader{r: r, left: maxDirectory}
+func OpenZip(r io.ReaderAt, size, most int64) (*zip.Reader, error) {
+	index := &indexReader{r: r, most: most, left: most}
 	zr, err := zip.NewReader(index, size)
 	if err != nil {
 		return nil, brokenZip(err)
@@ -78,8 +78,8 @@ func checkOverlaps(entries []*zip.File, size int64) error {
 // indexReader bounds the bytes that zip.NewReader reads for the directory. A negative bound means
 // none.
 type indexReader struct {
-	r    io.ReaderAt
-	left int64
+	r          io.ReaderAt
+	most, left int64
 }
 
 // ReadAt reads within the bound.
@@ -89,7 +89,7 @@ func (i *indexReader) ReadAt(b []byte, at int64) (int, error) {
 	}
 	if i.left -= int64(len(b)); i.left < 0 {
 		i.left = 0
-		return 0, fmt.Errorf("%w: more than %d bytes of names", ErrTooLarge, maxDirectory)
+		return 0, fmt.Errorf("%w: more than %d bytes of names", ErrTooLarge, i.most)
 	}
 	return i.r.ReadAt(b, at)
 }
