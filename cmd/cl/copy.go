@@ -62,6 +62,11 @@ func (c *cli) copyUnlessPresent(ctx context.Context, from copySource, uuid strin
 	if err != nil && !isNotFound(err) || err == nil && !begun {
 		return false, err
 	}
+	return c.copyMissing(ctx, from, uuid, to, worksheet, o, begun)
+}
+
+// copyMissing is copyUnlessPresent for a bundle that the other server does not have, or of which an upload has begun there.
+func (c *cli) copyMissing(ctx context.Context, from copySource, uuid string, to *workspace, worksheet string, o copyOptions, begun bool) (done bool, err error) {
 	b, err := from.Bundle(ctx, uuid)
 	switch {
 	case err != nil && !isNotFound(err):

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -22,7 +23,11 @@ Nothing is sent before the whole archive has been compared with its digests; tha
 needs a file, and no pipe. Bundles keep their uuids, as with cl add bundle between
 servers: one that the server has already is kept, and only shown. So the same
 command goes on after an interruption. Bundles and worksheet become yours, and are
-shared as a new worksheet is.`
+shared as a new worksheet is.
+
+A server gives no uuid out twice: a bundle that was deleted there stays deleted.
+It is left out, as is one that others have not shared with you, or are uploading.
+cl import names each, brings all others, and ends with exit code 1.`
 
 func (c *cli) importCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -66,7 +71,7 @@ func (c *cli) importFile(ctx context.Context, file, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := (&upload{cli: c}).checkQuota(ctx, at, a.Size); err != nil {
+	if err := c.checkRoom(ctx, at, a); err != nil {
 		return err
 	}
 	p := c.progress("Checked", a.Size)
@@ -79,6 +84,24 @@ func (c *cli) importFile(ctx context.Context, file, name string) error {
 		return refusef("%s: %v", file, err)
 	}
 	return c.importSheet(ctx, at, a, name)
+}
+
+// checkRoom compares the quota with what the server does not have yet.
+func (c *cli) checkRoom(ctx context.Context, at *workspace, a *export.Archive) error {
+	var need int64
+	for _, b := range a.Bundles {
+		if b.Contents == nil {
+			continue
+		}
+		there, err := at.Bundle(ctx, b.UUID)
+		switch {
+		case isNotFound(err), err == nil && there.State == codalab.StateUploading:
+			need += a.SizeOf(b.UUID)
+		case err != nil && !codalab.IsStatus(err, 403):
+			return err
+		}
+	}
+	return (&upload{cli: c}).checkQuota(ctx, at, need)
 }
 
 // imported is an import in JSON.
@@ -97,7 +120,7 @@ func (c *cli) importSheet(ctx context.Context, at *workspace, a *export.Archive,
 	if err := checkName(name); err != nil {
 		return err
 	}
-	sheet, err := c.importTarget(ctx, at, name)
+	sheet, err := c.importTarget(ctx, at, a, name)
 	if err != nil {
 		return err
 	}
@@ -106,15 +129,11 @@ func (c *cli) importSheet(ctx context.Context, at *workspace, a *export.Archive,
 		return err
 	}
 	items, err := c.importItems(ctx, at, a, left)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case len(sheet.Items) > 0 && !slices.Equal(itemKeys(sheet.Items), itemKeys(items)):
-		return refusef("The worksheet %s has other items already: choose another name with -w.", name)
-	case len(sheet.Items) == 0 && len(items) > 0:
-		if err := at.AddItems(ctx, sheet.UUID, items, true); err != nil {
-			return err
-		}
+	}
+	if err := sendItems(ctx, at, a, sheet, items); err != nil {
+		return err
 	}
 	edit := codalab.WorksheetEdit{Title: &a.Worksheet.Title, Tags: &a.Worksheet.Tags}
 	if a.Worksheet.Title != "" || len(a.Worksheet.Tags) > 0 {
@@ -127,11 +146,14 @@ func (c *cli) importSheet(ctx context.Context, at *workspace, a *export.Archive,
 	} else {
 		err = c.print(fmt.Sprintf("Imported %s(%s) with %d bundles.", name, sheet.UUID, len(a.Bundles)-len(left)))
 	}
-	return errors.Join(err, incomplete(left))
+	if err == nil && len(left) > 0 {
+		err = refusef("%d of the bundles are left out.", len(left))
+	}
+	return err
 }
 
-// importTarget returns the worksheet of a name, with its items. It makes the worksheet unless an earlier import has.
-func (c *cli) importTarget(ctx context.Context, at *workspace, name string) (client.Worksheet, error) {
+// importTarget returns the worksheet of a name. It makes the worksheet unless an earlier import has.
+func (c *cli) importTarget(ctx context.Context, at *workspace, a *export.Archive, name string) (client.Worksheet, error) {
 	found, err := at.FindWorksheet(ctx, "", name)
 	if isNotFound(err) {
 		return at.CreateWorksheet(ctx, name)
@@ -146,38 +168,97 @@ func (c *cli) importTarget(ctx context.Context, at *workspace, name string) (cli
 	if sheet.Permission == nil || *sheet.Permission < codalab.PermissionAll || sheet.Frozen != nil {
 		return sheet, refusef("There is a worksheet %s already, which you may not change: choose another name with -w.", name)
 	}
-	return sheet, nil
+	return sheet, checkItems(sheet, a)
+}
+
+// checkItems refuses a worksheet with other items than an earlier import of the archive has made. That may have left some out.
+func checkItems(sheet client.Worksheet, a *export.Archive) error {
+	all := archiveKeys(a)
+	for _, key := range itemKeys(sheet.Items) {
+		i := slices.Index(all, key)
+		if i < 0 {
+			return refusef("The worksheet %s has other items already: choose another name with -w.", sheet.Name)
+		}
+		all = all[i+1:]
+	}
+	return nil
 }
 
 // importBundles copies the bundles that the server does not have, and returns those that it cannot.
 func (c *cli) importBundles(ctx context.Context, at *workspace, a *export.Archive, sheet string) (left []export.Bundle, err error) {
+	me, err := at.User(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for _, b := range a.Bundles {
-		if b.LeftOut != "" {
-			there, err := at.Bundle(ctx, b.UUID)
-			switch {
-			case isNotFound(err), err == nil && there.State == codalab.StateUploading:
-				c.warn("%s is left out: %s.", exportedText(b), termtext.OneLine(b.LeftOut))
-				left = append(left, b)
-			case err != nil:
-				return nil, err
-			}
-			continue
-		}
-		if _, err := c.copyUnlessPresent(ctx, a, b.UUID, at, sheet, copyOptions{killed: true}); err != nil {
+		b.LeftOut, err = c.importBundle(ctx, at, a, b, sheet, me.ID)
+		if err != nil {
 			return nil, fmt.Errorf("import %s: %w", termtext.OneLine(b.Name()), explain(err))
+		}
+		if b.LeftOut != "" {
+			c.warn("%s is left out: %s.", exportedText(b), termtext.OneLine(b.LeftOut))
+			left = append(left, b)
 		}
 	}
 	return left, nil
 }
 
+// importBundle copies a bundle unless the server has it, or tells why it cannot.
+func (c *cli) importBundle(ctx context.Context, at *workspace, a *export.Archive, b export.Bundle, sheet, me string) (leftOut string, err error) {
+	there, err := at.Bundle(ctx, b.UUID)
+	begun := err == nil && there.State == codalab.StateUploading
+	switch {
+	case codalab.IsStatus(err, 403):
+		return "it is on the server, and not shared with you", nil
+	case err != nil && !isNotFound(err):
+		return "", err
+	case err == nil && !begun:
+		return "", nil
+	case b.LeftOut != "":
+		return b.LeftOut, nil
+	case b.Type == "" || !b.State.Final():
+		return "the archive does not have it", nil
+	case begun && !sameUpload(there.Bundle, b, me):
+		return "another upload of it is under way", nil
+	}
+	_, err = c.copyMissing(ctx, a, b.UUID, at, sheet, copyOptions{killed: true}, begun)
+	var refusal *codalab.Error
+	if errors.As(err, &refusal) && refusal.Status == 400 && strings.Contains(refusal.Message, "exists already") {
+		return strings.TrimSuffix(refusal.Message, ".") + " (it was deleted there, or is not shared with you)", nil
+	}
+	return "", err
+}
+
+// sameUpload reports whether an upload that has begun is one of an archive's bundle by a user. An upload by others, or of
+// something else, gets other bytes.
+func sameUpload(there codalab.Bundle, b export.Bundle, owner string) bool {
+	return there.OwnerID == owner && there.Type == b.Type && there.Metadata.String("name") == b.Metadata.String("name") &&
+		there.CommandText() == codalab.Bundle{Command: b.Command}.CommandText() &&
+		slices.Equal(inputKeys(there.Dependencies), inputKeys(b.Dependencies))
+}
+
+// inputKeys tell whether two bundles have the same dependencies, in any order.
+func inputKeys(inputs []codalab.Dependency) []string {
+	var keys []string
+	for _, in := range inputs {
+		keys = append(keys, fmt.Sprintf("%q %q %q", in.ChildPath, in.ParentUUID, in.ParentPath))
+	}
+	slices.Sort(keys)
+	return keys
+}
+
 // importItems returns the items of an archive's worksheet, but for those that the server cannot show.
 func (c *cli) importItems(ctx context.Context, at *workspace, a *export.Archive, left []export.Bundle) ([]client.Item, error) {
+	missing := map[string]bool{}
+	for _, b := range left {
+		missing[b.UUID] = true
+	}
 	var items []client.Item
 	for _, item := range a.Items {
 		one := client.Item{WorksheetItem: codalab.WorksheetItem{Type: item.Type, Value: item.Value}}
 		switch {
 		case item.Type == codalab.ItemBundle:
-			if slices.ContainsFunc(left, func(b export.Bundle) bool { return b.UUID == item.Bundle }) {
+			if missing[item.Bundle] {
 				continue
 			}
 			one = bundleItem(item.Bundle)
@@ -195,6 +276,59 @@ func (c *cli) importItems(ctx context.Context, at *workspace, a *export.Archive,
 		items = append(items, one)
 	}
 	return items, nil
+}
+
+// A part of the items goes in one request, of which servers bound the items and the bytes.
+const (
+	mostItems     = 5_000
+	mostItemBytes = 1 << 20
+)
+
+// itemParts divides items into parts for one request each.
+func itemParts(items []client.Item) (parts [][]client.Item) {
+	for from := 0; from < len(items); {
+		to, size := from, 0
+		for to < len(items) && to-from < mostItems && (to == from || size+len(items[to].Value) <= mostItemBytes) {
+			size += len(items[to].Value)
+			to++
+		}
+		parts = append(parts, items[from:to])
+		from = to
+	}
+	return parts
+}
+
+// sendItems makes these the items of a worksheet that still has none but those of an import.
+func sendItems(ctx context.Context, at *workspace, a *export.Archive, sheet client.Worksheet, items []client.Item) error {
+	now, err := at.WorksheetItems(ctx, sheet.UUID) // contents take their time
+	if err == nil {
+		err = checkItems(now, a)
+	}
+	if err != nil || slices.Equal(itemKeys(now.Items), itemKeys(items)) {
+		return err
+	}
+	for i, part := range itemParts(items) {
+		if err := at.AddItems(ctx, sheet.UUID, part, i == 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// archiveKeys are the itemKeys of an archive.
+func archiveKeys(a *export.Archive) []string {
+	var items []client.Item
+	for _, item := range a.Items {
+		one := client.Item{WorksheetItem: codalab.WorksheetItem{Type: item.Type, Value: item.Value}}
+		if item.Type == codalab.ItemBundle {
+			one = bundleItem(item.Bundle)
+		}
+		if item.Worksheet != nil {
+			one.Worksheet = &client.Worksheet{Worksheet: codalab.Worksheet{WorksheetName: *item.Worksheet}}
+		}
+		items = append(items, one)
+	}
+	return itemKeys(items)
 }
 
 // itemKeys tell whether two worksheets have the same items.

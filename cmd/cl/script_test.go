@@ -268,7 +268,7 @@ func staged(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// begun creates a bundle on the other server, as an interrupted copy leaves it. A file has its uuid.
+// begun creates a bundle on the other server, as an interrupted copy leaves it: begun FILE [NAME]. The file has its uuid.
 func begun(ts *testscript.TestScript, _ bool, args []string) {
 	api, err := client.New(ts.Getenv("OTHER"), client.Options{
 		Credentials: func(context.Context) (string, string, error) { return userName, password, nil },
@@ -283,6 +283,9 @@ func begun(ts *testscript.TestScript, _ bool, args []string) {
 		}
 	}
 	metadata["name"] = "begun"
+	if len(args) > 1 {
+		metadata["name"] = args[1]
+	}
 	_, err = api.CreateBundle(context.Background(), client.NewBundle{
 		UUID: strings.TrimSpace(ts.ReadFile(args[0])), Worksheet: home.UUID, Type: codalab.TypeDataset, Metadata: metadata,
 		WaitForUpload: true, Detached: true,

@@ -31,6 +31,14 @@ func (a *Archive) Bundle(_ context.Context, uuid string, _ ...string) (client.Bu
 	return client.BundleInfo{}, absent(uuid)
 }
 
+// SizeOf is the size of a bundle's files before they were packed, as the archive states it.
+func (a *Archive) SizeOf(uuid string) (size int64) {
+	for _, f := range a.entries[uuid] {
+		size += int64(f.UncompressedSize64) //nolint:gosec // Open has checked it
+	}
+	return size
+}
+
 // absent is the error for what is not in the archive.
 func absent(uuid string) error {
 	return &codalab.Error{Method: http.MethodGet, Path: uuid, Status: http.StatusNotFound, Message: "the archive does not have it"}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/codalab/export"
+)
+
+// TestOnlyTheSameUploadGoesOn: somebody else's upload, or one of another bundle, does not get the bytes of an archive.
+func TestOnlyTheSameUploadGoesOn(t *testing.T) {
+	t.Parallel()
+	command := "date"
+	inputs := []codalab.Dependency{{ChildPath: "a", ParentUUID: "0x1"}, {ChildPath: "b", ParentUUID: "0x2", ParentPath: "p"}}
+	archived := export.Bundle{Type: codalab.TypeRun, Command: &command, Metadata: codalab.Metadata{"name": "r"}, Dependencies: inputs}
+	for name, test := range map[string]struct {
+		change func(*codalab.Bundle)
+		same   bool
+	}{
+		"the same":      {func(*codalab.Bundle) {}, true},
+		"another order": {func(b *codalab.Bundle) { b.Dependencies = []codalab.Dependency{inputs[1], inputs[0]} }, true},
+		"names of parents": {func(b *codalab.Bundle) {
+			b.Dependencies = []codalab.Dependency{inputs[0], inputs[1]}
+			b.Dependencies[0].ParentName = "x"
+		}, true},
+		"another owner":   {func(b *codalab.Bundle) { b.OwnerID = "2" }, false},
+		"another type":    {func(b *codalab.Bundle) { b.Type = codalab.TypeDataset }, false},
+		"another name":    {func(b *codalab.Bundle) { b.Metadata = codalab.Metadata{"name": "s"} }, false},
+		"another command": {func(b *codalab.Bundle) { b.Command = nil }, false},
+		"fewer inputs":    {func(b *codalab.Bundle) { b.Dependencies = inputs[:1] }, false},
+	} {
+		there := codalab.Bundle{OwnerID: "1", Type: archived.Type, Command: &command, Metadata: archived.Metadata, Dependencies: inputs}
+		test.change(&there)
+		if sameUpload(there, archived, "1") != test.same {
+			t.Errorf("%s: %t", name, !test.same)
+		}
+	}
+}
+
+// TestItemsGoInParts: no request has more items or text than a server takes, and all go in their order.
+func TestItemsGoInParts(t *testing.T) {
+	t.Parallel()
+	text := func(n, size int) (items []client.Item) {
+		for range n {
+			items = append(items, client.Item{WorksheetItem: codalab.WorksheetItem{Type: codalab.ItemMarkup, Value: strings.Repeat("a", size)}})
+		}
+		return items
+	}
+	for name, test := range map[string]struct {
+		items []client.Item
+		want  []int
+	}{
+		"none":       {nil, nil},
+		"few":        {text(2, 1), []int{2}},
+		"many":       {text(10_001, 1), []int{5_000, 5_000, 1}},
+		"long ones":  {text(5, 400<<10), []int{2, 2, 1}},
+		"a huge one": {append(text(1, 3<<20), text(2, 1)...), []int{1, 2}},
+	} {
+		var got []int
+		total := 0
+		for _, part := range itemParts(test.items) {
+			got = append(got, len(part))
+			total += len(part)
+		}
+		if len(got) != len(test.want) || total != len(test.items) {
+			t.Errorf("%s: %v instead of %v", name, got, test.want)
+			continue
+		}
+		for i := range got {
+			if got[i] != test.want[i] {
+				t.Errorf("%s: %v instead of %v", name, got, test.want)
+			}
+		}
+	}
+}
+
+// TestWorksheetsOfAnEarlierImportGoOn: one that an import has made in part is completed, and any other is left alone.
+func TestWorksheetsOfAnEarlierImportGoOn(t *testing.T) {
+	t.Parallel()
+	a := &export.Archive{Description: export.Description{Items: []export.Item{
+		{Type: codalab.ItemMarkup, Value: "x"},
+		{Type: codalab.ItemBundle, Bundle: "0x1"},
+		{Type: codalab.ItemMarkup, Value: "x"},
+		{Type: codalab.ItemWorksheet, Worksheet: &codalab.WorksheetName{UUID: "0x2"}},
+	}}}
+	text := func(value string) client.Item {
+		return client.Item{WorksheetItem: codalab.WorksheetItem{Type: codalab.ItemMarkup, Value: value}}
+	}
+	there := client.Item{WorksheetItem: codalab.WorksheetItem{Type: codalab.ItemWorksheet}, Worksheet: &client.Worksheet{}}
+	there.Worksheet.UUID = "0x2"
+	for name, test := range map[string]struct {
+		items []client.Item
+		fits  bool
+	}{
+		"none":             {nil, true},
+		"all":              {[]client.Item{text("x"), bundleItem("0x1"), text("x"), there}, true},
+		"the beginning":    {[]client.Item{text("x"), bundleItem("0x1")}, true},
+		"all but a bundle": {[]client.Item{text("x"), text("x"), there}, true},
+		"another text":     {[]client.Item{text("y")}, false},
+		"a text too much":  {[]client.Item{text("x"), text("x"), text("x")}, false},
+		"another order":    {[]client.Item{there, text("x")}, false},
+	} {
+		if err := checkItems(client.Worksheet{Items: test.items}, a); (err == nil) != test.fits {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
