@@ -133,3 +133,30 @@ func TestPathsOnThePageStayInTheBundle(t *testing.T) {
 		}
 	}
 }
+
+// TestWorksheetsThatNobodyCouldReadAreRefused: Write does not begin with one that Open refuses.
+func TestWorksheetsThatNobodyCouldReadAreRefused(t *testing.T) {
+	t.Parallel()
+	text := func(n, size int) (d Description) {
+		for range n {
+			d.Items = append(d.Items, Item{Type: codalab.ItemMarkup, Value: strings.Repeat("a", size)})
+		}
+		return d
+	}
+	for name, test := range map[string]struct {
+		Description
+		large bool
+	}{
+		"many items":     {text(mostItems, 1), false},
+		"too many items": {text(mostItems+1, 1), true},
+		"too many bytes": {text(65, 1<<20), true},
+		"too many values": {Description{Bundles: []Bundle{
+			{UUID: someUUID, Metadata: codalab.Metadata{"a": make([]int, mostValues)}},
+		}}, true},
+	} {
+		e := exporter{Description: test.Description}
+		if _, err := e.encode(); errors.Is(err, errTooLarge) != test.large {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
