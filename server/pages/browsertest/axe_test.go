@@ -64,7 +64,7 @@ func TestPagesPassAxe(t *testing.T) {
 func (p *person) passes(axe, path string, on screen) {
 	p.t.Helper()
 	p.await("curves are drawn", func() bool {
-		return evaluate[bool](p, `[...document.querySelectorAll(".charts")].every((c) => c.querySelector("canvas"))`)
+		return evaluate[bool](p, `[...document.querySelectorAll(".charts")].every((c) => c.querySelector("canvas") || !JSON.parse(c.nextElementSibling.textContent).curves.length)`)
 	})
 	p.do(chromedp.Evaluate(axe, nil))
 	for _, on := range []screen{on, on.inTheDark()} {
