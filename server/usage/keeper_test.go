@@ -3,6 +3,7 @@ package usage
 import (
 	"context"
 	"errors"
+	"strconv"
 	"testing"
 	"time"
 
@@ -81,6 +82,19 @@ func TestRunThatNobodyReportsIsForgotten(t *testing.T) {
 	note(t, k, "0x2", 6+silence.Seconds())
 	if k.runs["0x1"] != nil || k.runs["0x2"] == nil {
 		t.Errorf("%v", k.runs)
+	}
+}
+
+func TestRunsInMemoryAreBounded(t *testing.T) {
+	t.Parallel()
+	k := NewKeeper(texts{})
+	for i := range mostRuns - 1 {
+		k.runs[strconv.Itoa(i)] = &kept{noted: start()}
+	}
+	note(t, k, "0x1", 5)
+	note(t, k, "0x2", 5)
+	if u, err := k.Of(t.Context(), "0x2", codalab.UsageLimits{}); err != nil || len(k.runs) != mostRuns || k.runs["0x1"] == nil || u.Whole.Seconds != 0 {
+		t.Errorf("%d in memory; %+v, %v", len(k.runs), u, err)
 	}
 }
 
