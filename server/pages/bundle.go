@@ -158,7 +158,11 @@ func (p *Pages) outputs(v *visit, b bundlePage) []output {
 
 // unread is the sentence about what cannot be read.
 func unread(err error) string {
-	if no, ok := errors.AsType[*codalab.Error](err); ok && no.Message != "" {
+	no, ok := errors.AsType[*codalab.Error](err)
+	switch {
+	case ok && no.Status == 0: // the message has an address that is of no use
+		return "It cannot be read now: there was no answer in time."
+	case ok && no.Message != "":
 		return "It cannot be read now: " + no.Message
 	}
 	return "It cannot be read now."
