@@ -55,7 +55,7 @@ func TestPagesPassAxe(t *testing.T) {
 		return evaluate[int](p, `document.querySelectorAll(".state.ready").length`) == 2
 	})
 	p.types("input[name=columns]", "/stats.json:acc")
-	p.clicks("Show these columns")
+	p.loads(func() { p.clicks("Show these columns") })
 	p.sees("0.2")
 	p.passes(string(axe), "/sweeps/…, drawn", phone)
 }

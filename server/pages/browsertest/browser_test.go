@@ -252,6 +252,14 @@ func (p *person) click(selector string) {
 	})
 }
 
+// loads waits until what a person does has led to another page, which may look like this one.
+func (p *person) loads(does func()) {
+	p.t.Helper()
+	p.do(chromedp.Evaluate(`window.before = true`, nil))
+	does()
+	p.await("another page", func() bool { return evaluate[bool](p, `window.before !== true && document.readyState === "complete"`) })
+}
+
 // chooses ticks a bundle of a list.
 func (p *person) chooses(name string) {
 	p.t.Helper()

@@ -32,7 +32,7 @@ func TestWorksheetIsWritten(t *testing.T) {
 	reader.sees("Sign in to see this page, if you may see it.")
 	p.clicks("Name, readers and more")
 	p.do(chromedp.SetValue("select[name=group]", "public", chromedp.ByQuery), chromedp.SetValue("select[name=permission]", "read", chromedp.ByQuery))
-	p.click("button[value=permit]")
+	p.loads(func() { p.click("button[value=permit]") })
 	p.sees("public read")
 	reader.goTo("/worksheets/" + s.worksheet("ann-results"))
 	reader.sees("It is good.")

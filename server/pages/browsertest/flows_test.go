@@ -71,7 +71,7 @@ func TestDayOfAResearcher(t *testing.T) {
 	// The list is searched, and a bundle is removed.
 	p.goTo("/runs")
 	p.types("input[name=q]", ".mine name=long")
-	p.clicks("Search")
+	p.loads(func() { p.clicks("Search") })
 	p.sees("long", "killed")
 	if strings.Contains(p.shown(), "grows") {
 		t.Errorf("the search is no search: %s", p.shown())
