@@ -22,7 +22,7 @@ type GPUsNow struct {
 	MemoryBytes int64 `json:"memory_bytes"`
 }
 
-// Usage is how a run used processors, memory and GPUs over time: GET /bundles/UUID/usage. CodaLab's own server has no such
+// Usage has the use of processors, memory and GPUs of a run over time: GET /bundles/UUID/usage. CodaLab's own server has no such
 // route.
 type Usage struct {
 	// SectionSeconds is the length of the sections of time for which there are points.
@@ -31,13 +31,13 @@ type Usage struct {
 	Points []UsagePoint `json:"points"`
 	// Whole has the means and the highest values of all sections; its Time is that of the first.
 	Whole UsagePoint `json:"whole"`
-	// Limits are what the run asked for, or gets without asking.
+	// Limits are the resources of the run, asked for or given by default.
 	Limits UsageLimits `json:"limits"`
 }
 
 // UsagePoint is the use in a section of time: means and highest values. Those that nobody measured are nil.
 type UsagePoint struct {
-	// Time is the begin of the section in Unix seconds; Seconds is how long the command ran in it.
+	// Time is the begin of the section in Unix seconds; Seconds is the part of it in which the command ran.
 	Time    float64 `json:"time"`
 	Seconds float64 `json:"seconds"`
 	// CPUs is the number of processors in use.

@@ -165,7 +165,7 @@ func leftOnes(bundles []export.Bundle) []leftOne {
 	return list
 }
 
-// warnIncomplete names the bundles whose contents are not in an archive, and what is no file.
+// warnIncomplete names the bundles whose contents are not in an archive, and pipes and devices.
 func (c *cli) warnIncomplete(written export.Summary) {
 	for _, b := range written.LeftOut() {
 		c.warn("The contents of %s are left out: %s.", exportedText(b), termtext.OneLine(b.LeftOut))

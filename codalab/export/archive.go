@@ -35,7 +35,7 @@ type archive struct {
 // Package zip needs seven times as much memory to read it.
 const mostDirectory = 256 << 20
 
-// mostBytes of an entry of the directory beside its name: its own, a time, and sizes of more than 4 GiB.
+// mostBytes is the size of an entry of the directory without its name: its own, a time, and sizes of more than 4 GiB.
 const mostBytes = 46 + 9 + 28
 
 func newArchive(w io.Writer) *archive {

@@ -124,7 +124,7 @@ type unpacker struct {
 	// later has further names of earlier files. They are read once the tar archive has ended: a server ends an answer from
 	// which nobody reads for some minutes.
 	later []hardLink
-	// skipped has the names of what is no file, of which the first is example.
+	// skipped has the names of pipes and devices, of which the first is example.
 	skipped map[string]bool
 	example string
 }
@@ -207,7 +207,7 @@ func (u *unpacker) link(name, target string, at time.Time) error {
 	return u.archive.link(u.root+name, target, at)
 }
 
-// skip leaves out what is no file.
+// skip leaves out a pipe or a device.
 func (u *unpacker) skip(name string) {
 	if len(u.skipped) == 0 {
 		u.example = name
@@ -215,7 +215,7 @@ func (u *unpacker) skip(name string) {
 	u.skipped[name] = true
 }
 
-// note tells what was left out.
+// note names the pipes and devices that were left out.
 func (u *unpacker) note() string {
 	switch len(u.skipped) {
 	case 0:

@@ -90,7 +90,7 @@ type exporter struct {
 	sheet   client.Worksheet
 	// places are those of the bundles in the description, by uuid.
 	places map[string]int
-	// at is the time of what is not of a bundle.
+	// at is the time of entries that belong to no bundle.
 	at time.Time
 	// mostDirectory are the bytes of the ZIP's directory beyond which no bundle's file is added.
 	mostDirectory int64

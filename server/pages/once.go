@@ -49,7 +49,7 @@ type formKey [sha256.Size]byte
 type sentForm struct {
 	done   chan struct{}
 	answer answer
-	// memory is what the answer takes at most, in bytes.
+	// memory is the most that the answer takes, in bytes.
 	memory int
 }
 

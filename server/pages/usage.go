@@ -6,7 +6,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// usageView is how a run used its processors, memory and GPUs over time.
+// usageView shows the use of processors, memory and GPUs of a run over time.
 type usageView struct {
 	UUID string
 	// Sentence says how much; empty if nothing is measured. Hint names what was asked for in vain.

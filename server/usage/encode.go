@@ -15,7 +15,7 @@ type stored struct {
 	Length float64 `json:"length"`
 	Ran    float64 `json:"ran"`
 	CPU    float64 `json:"cpu"`
-	// Milliseconds is how long the command ran in each section.
+	// Milliseconds are those of each section in which the command ran.
 	Milliseconds []int64           `json:"ms"`
 	Mean         [measures][]int64 `json:"mean"`
 	Most         [measures][]int64 `json:"most"`

@@ -38,7 +38,7 @@ const (
 	longestPause = 10 * time.Minute
 	// silence is the time without reports after which a run's series is only in the store.
 	silence = 10 * time.Minute
-	// mostRuns is the number of runs whose series are in memory, some 20 kB each. Others have none meanwhile.
+	// mostRuns is the number of runs whose series are in memory, some 20 kB each. Further runs have none until there is room.
 	mostRuns = 20_000
 )
 

@@ -14,7 +14,7 @@ type Run struct {
 	ran, cpu float64
 }
 
-// sample is what a report tells of a run.
+// sample has the numbers of a report about a run.
 type sample struct {
 	// ran is the time for which the command has run, and cpu the processor time that it took, both in seconds since the begin of
 	// the attempt, or of the first one.

@@ -46,7 +46,7 @@ type Picture struct {
 type Box struct {
 	Node
 	X, Y, Height int
-	// Shown is the name as far as there is room, and Title is what the box is.
+	// Shown is the name as far as there is room, and Title describes the box.
 	Shown, Title string
 	// Here is set for the bundle in the middle.
 	Here bool
@@ -128,7 +128,7 @@ func (d *drawing) heightOf(item int) int {
 	return knotHeight
 }
 
-// place puts the layers beside each other, with their middles in one line.
+// place puts the layers in a row, with their middles in one line.
 func (d *drawing) place() {
 	heights := make([]int, len(d.layers.items))
 	for column, items := range d.layers.items {
@@ -248,7 +248,7 @@ func pathOf(in codalab.Dependency) string {
 	return cmp.Or(termtext.OneLine(in.ChildPath), "its contents")
 }
 
-// What is what the bundles are.
+// What describes the bundles.
 func (m More) What() string {
 	switch {
 	case m.Step == -1:

@@ -13,7 +13,7 @@ type layers struct {
 	items [][]int
 	// edges are the ways of the edges that could be placed, by their place in the list: the items from the first to the last.
 	edges map[int][]int
-	// left and right are the neighbours of each item in the layers beside its own.
+	// left and right are the neighbours of each item in the layers next to its own.
 	left, right map[int][]int
 }
 
