@@ -171,9 +171,13 @@ CompleteWait=0
 InactiveLimit=0
 MinJobAge=300
 SlurmctldTimeout=30
-SlurmdTimeout=20
-MessageTimeout=10
-UnkillableStepTimeout=30
+# A busy machine may keep a node from answering for half a minute. With Slurm's own times, slurmctld and
+# slurmd then give up jobs that they were about to launch (Slurm src/slurmctld/job_mgr.c:
+# _purge_missing_jobs, src/slurmd/slurmd/req.c: _wait_for_request_launch_prolog, _launch_job_fail).
+BatchStartTimeout=300
+MessageTimeout=60
+SlurmdTimeout=60
+UnkillableStepTimeout=300
 TCPTimeout=3
 DefMemPerCPU=500
 JobRequeue=1
