@@ -83,6 +83,45 @@ func TestI4AttemptThatMayHaveBegunIsNotBegunAgain(t *testing.T) {
 	}
 }
 
+// A node was silent while Slurm launched the job, so that Slurm put the job back into the queue. Then the node was there
+// again, and cancelled the job as root.
+func TestLaunchThatCameTooLateIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	back, end := job(sbatch.StatePending), job(sbatch.StateCancelled)
+	back.Nodes, end.Nodes, end.CancelledBy = "", "", "0"
+	for name, last := range map[string]plan.News{"the queue": seen(late+time.Second, end), "accounting": accounted(late+time.Second, end)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := given(t, rowIn(plan.Queued)).at(early).decide(seen(early, job(sbatch.StateRunning)))
+			b.at(late).decide(seen(late, back)).is(plan.Queued)
+			if last.Accounting != nil {
+				b.at(late + time.Second).decide(seen(late + time.Second))
+			}
+			b.at(late + time.Second).decide(last)
+			b.at(2*late).decide(read(2*late, nil, nil)).decide(fencing(spool.Started{Fenced: true})).is(plan.Staging)
+			if want := "Slurm ended job 7 on n1 before its worker began"; !strings.HasPrefix(b.row.LastFailure, want) {
+				t.Errorf("the attempt failed: %q, want %q", b.row.LastFailure, want)
+			}
+			if b.row.LastNodes != "" {
+				t.Errorf("the next attempt has the nodes %q", b.row.LastNodes)
+			}
+		})
+	}
+	t.Run("and its records are gone: it may have begun", func(t *testing.T) { // I4
+		t.Parallel()
+		b := given(t, rowIn(plan.Queued)).at(early).decide(seen(early, job(sbatch.StateRunning)))
+		b.at(late).decide(seen(late, back)).at(late+time.Second).decide(seen(late+time.Second, end))
+		b.at(2*late).decide(read(2*late, nil, nil)).decide(vanished()).at(2*late+20*time.Second).decide(vanished()).is(plan.Finalizing)
+		b.verdict(spool.CausePlatform, "its records are gone from the shared disk")
+	})
+	t.Run("never launched", func(t *testing.T) {
+		t.Parallel()
+		b := given(t, rowIn(plan.Queued)).at(early).decide(seen(early, back)).at(late).decide(seen(late, end))
+		b.at(2*late).decide(read(2*late, nil, nil)).decide(fencing(spool.Started{Fenced: true}))
+		b.verdict(spool.CauseUser, "cancelled outside CodaLab by an administrator (root) before it began")
+	})
+}
+
 // Snapshots do not show the job, and the site has removed its records (SEED=2133334).
 func TestI3KillWithoutRecordsWaitsForSlurmsLastWord(t *testing.T) {
 	t.Parallel()

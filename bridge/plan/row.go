@@ -189,6 +189,9 @@ type Attempt struct {
 	UnclearCount int `json:"unclear_count,omitempty"`
 	// Job is the job, as Slurm last showed it; its ID is 0 before it has one.
 	Job sbatch.Job `json:"job,omitzero"`
+	// LastNodes are the last nodes that Slurm showed for the job; empty for none. A job that Slurm puts back into the
+	// queue loses its nodes. If it ends there, Job has these.
+	LastNodes string `json:"last_nodes,omitempty"`
 	// AbsentAsOf is the request time of the snapshot that proves, as far as squeue can, that the submission
 	// made no job; zero without such a snapshot.
 	AbsentAsOf time.Time `json:"absent_as_of,omitzero"`

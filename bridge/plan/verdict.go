@@ -174,8 +174,10 @@ func (d *decision) notStarted() bool { return d.row.Exit != nil && d.row.Exit.No
 
 // launchFailed reports whether the attempt's job was cancelled because its node could not launch it, as far
 // as Slurm shows that. slurmd cancels such a job as user 0 if it may not be requeued, and the bridge's jobs
-// may not (Slurm src/slurmd/slurmd/req.c: _launch_job_fail). An administrator's scancel of a job that is
-// just being launched looks the same; the limit on attempts bounds that error.
+// may not (Slurm src/slurmd/slurmd/req.c: _launch_job_fail). If slurmd was silent for MessageTimeout, slurmctld
+// has put the job back into the queue before that, although it may not be requeued (src/slurmctld/job_mgr.c:
+// _job_complete). An administrator's scancel of a job that is just being launched looks the same; the limit on
+// attempts bounds that error.
 func (d *decision) launchFailed() bool {
 	r := &d.row
 	by := r.Job.CancelledBy

@@ -106,7 +106,7 @@ func (d *decision) applySlurm() {
 			if !d.row.Job.State.Ended() { // it may have ended after the records were read
 				d.row.NoJobSince = d.now
 			}
-			d.row.Job = job
+			d.row.setEnded(job)
 		case ok && job.Nodes != "":
 			d.row.Job.Nodes = job.Nodes // it had a node, although the database missed its end
 		}
@@ -123,7 +123,7 @@ func (d *decision) applySlurm() {
 		if job.State != d.row.Job.State && d.recordsLag(job.State) {
 			d.wantEffect(ReadRecords)
 		}
-		d.row.Job, d.row.NoJobSince = job, time.Time{}
+		d.row.Job, d.row.LastNodes, d.row.NoJobSince = job, cmp.Or(job.Nodes, d.row.LastNodes), time.Time{}
 		d.noteRequeued(s.Asked)
 	case ok:
 		if known := d.row.Job; job.ID == known.ID && job.State == known.State { // from the accounting database
@@ -132,7 +132,7 @@ func (d *decision) applySlurm() {
 		if job.State.Ended() && !d.row.Job.State.Ended() {
 			d.row.NoJobSince = time.Time{} // it may have ended after the records were read
 		}
-		d.row.Job = job
+		d.row.setEnded(job)
 		d.noteEnded(d.row.jobStateReason())
 	case s.Job != d.row.Job.ID: // the row got its job from a record after the question; the next answer covers that job
 	case s.Asked.After(d.row.SubmittedAt.Add(d.policy.SubmitGrace)):
@@ -406,6 +406,12 @@ func (d *decision) conclude(v Verdict) {
 	case !d.resume(v):
 		d.collect(d.explainResumption(v), "the attempt ended: "+string(v.Cause))
 	}
+}
+
+// setEnded sets the attempt's job to one that has ended.
+func (r *Row) setEnded(job sbatch.Job) {
+	job.Nodes = cmp.Or(job.Nodes, r.LastNodes)
+	r.Job, r.LastNodes = job, job.Nodes
 }
 
 // mayHaveBegun reports whether the attempt may have begun without a record of it, because its records are
