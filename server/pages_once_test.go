@@ -139,3 +139,41 @@ func TestRunsThatCannotRunAgainAreNamed(t *testing.T) {
 	a.shows(t, "/runs?q=name%3Dgood+.count", http.StatusOK, "<p>2</p>")
 	a.shows(t, "/runs?q=name%3Dorphan+.count", http.StatusOK, "<p>1</p>")
 }
+
+// An action on many bundles takes those that it can, also if something else has ended, is needed, or is another's.
+func TestActionsTakeTheBundlesThatTheyCan(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	data := s.upload("data", "1")
+	needs := s.run("train", map[string]any{"name": "needs"}, codalab.Dependency{ChildPath: "d", ParentUUID: data})
+	free := []string{s.run("train", map[string]any{"name": "free"}), s.run("train", map[string]any{"name": "free"}), s.run("train", map[string]any{"name": "free"})}
+	gone := codalab.NewUUID()
+	a := s.browse(t, "alice")
+	act := func(action string, uuids ...string) browserReply {
+		t.Helper()
+		fields := url.Values{"uuid": uuids, "action": {action}, "next": {"/runs?q=.mine"}, "once": {onceOf(t, a.shows(t, "/runs", http.StatusOK))}}
+		return a.form("/runs/actions", fields, nil, a.cookies...)
+	}
+	got := act("kill", free[0], data, free[1], gone, needs, free[2])
+	if got.status != http.StatusOK {
+		t.Fatalf("kill: %d %s", got.status, got.body)
+	}
+	hasTexts(t, got.body, "4 bundles will be killed.", "Not these 2", "<code>"+gone+"</code>", ">data</a></th><td>Cannot execute this action", `href="/runs?q=.mine"`)
+	a.shows(t, "/runs?q=state%3Dkilled+.count", http.StatusOK, "<p>4</p>")
+
+	if got := act("kill", data, gone); got.status != http.StatusBadRequest {
+		t.Errorf("kill what cannot be killed: %d", got.status)
+	} else {
+		hasTexts(t, got.body, "Nothing was done.", "Not these 2")
+	}
+
+	got = act("remove", free[0], data, gone)
+	if got.status != http.StatusOK {
+		t.Fatalf("remove: %d %s", got.status, got.body)
+	}
+	hasTexts(t, got.body, "1 bundle removed.", ">data</a></th><td>", "needs")
+	a.shows(t, "/runs?q=name%3Dfree+.count", http.StatusOK, "<p>2</p>")
+	if got := act("remove", needs, data); got.status != http.StatusSeeOther { // what needs it goes, too
+		t.Errorf("remove both: %d %s", got.status, got.body)
+	}
+}

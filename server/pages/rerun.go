@@ -9,7 +9,6 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
-	"github.com/cl-slurm/cl-slurm/server/failures"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 )
 
@@ -29,38 +28,23 @@ func runLike(old codalab.Bundle, sheet string) client.NewBundle {
 	}
 }
 
-// rerunPage has the contents of again.html: what became of a form that runs bundles again, if not all can be.
-type rerunPage struct {
-	Made    int
-	Refused []refusedRun
-	// Next is the address of the page that has sent the form.
-	Next string
-}
-
-// refusedRun is a bundle that does not run again.
-type refusedRun struct {
-	// Name is empty for one that the user may not read.
-	UUID, Name, Why string
-}
-
 // rerun makes runs again: members of a sweep that the user may change in it, others on the user's home worksheet. If some
 // cannot run again, the others do, and the page tells the reasons.
 func (p *Pages) rerun(v *visit, form url.Values, uuids []string) (answer, error) {
 	if len(uuids) > mostAgain {
 		return nil, rest.Refuse(http.StatusBadRequest, "One form runs at most %d bundles again.", mostAgain)
 	}
-	path, q := backTo(form)
-	page := rerunPage{Next: path + "?" + q.Encode()}
+	var page partlyPage
 	var runs []codalab.Bundle
 	for _, uuid := range uuids {
 		b, err := v.api.Bundle(v.Context(), uuid)
 		switch {
 		case isUnreadable(err):
-			page.Refused = append(page.Refused, refusedRun{UUID: uuid, Why: "There is no such bundle, or you may not read it."})
+			page.Left = append(page.Left, leftBundle{UUID: uuid, Why: "There is no such bundle, or you may not read it."})
 		case err != nil:
 			return nil, fmt.Errorf("run again: %w", err)
 		case b.Type != codalab.TypeRun:
-			page.refuse(b.Bundle, "It is no run: only runs can be run again.")
+			page.leave(b.Bundle, "It is no run: only runs can be run again.")
 		default:
 			runs = append(runs, b.Bundle)
 		}
@@ -68,21 +52,11 @@ func (p *Pages) rerun(v *visit, form url.Values, uuids []string) (answer, error)
 	if err := p.makeAgain(v, &page, runs, form.Get("sweep")); err != nil {
 		return nil, err
 	}
-	if len(page.Refused) == 0 {
-		return goTo(afterAction(form, page.Made)), nil
-	}
-	if page.Made == 0 { // such a form may be sent again
-		return nil, p.show(v, http.StatusBadRequest, "again", "Run again", page)
-	}
-	return func(v *visit) error { return p.show(v, http.StatusOK, "again", "Run again", page) }, nil
-}
-
-func (page *rerunPage) refuse(b codalab.Bundle, why string) {
-	page.Refused = append(page.Refused, refusedRun{b.UUID, b.Metadata.String("name"), why})
+	return p.partly(v, form, page)
 }
 
 // makeAgain makes runs like these ones, those of one worksheet with one request. It fails only if it has made none.
-func (p *Pages) makeAgain(v *visit, page *rerunPage, runs []codalab.Bundle, sweep string) error {
+func (p *Pages) makeAgain(v *visit, page *partlyPage, runs []codalab.Bundle, sweep string) error {
 	sheets, err := sheetsOf(v, runs, sweep)
 	if err != nil {
 		return err
@@ -92,40 +66,17 @@ func (p *Pages) makeAgain(v *visit, page *rerunPage, runs []codalab.Bundle, swee
 		lists[sheets[i]] = append(lists[sheets[i]], b)
 	}
 	for _, sheet := range slices.Sorted(maps.Keys(lists)) {
-		if err := p.makeOn(v, page, sheet, lists[sheet]); err != nil {
+		err := p.each(v, page, lists[sheet], func(some []codalab.Bundle) error {
+			var list []client.NewBundle
+			for _, b := range some {
+				list = append(list, runLike(b, sheet))
+			}
+			_, err := v.api.CreateBundles(v.Context(), list)
+			return err
+		})
+		if err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// makeOn is makeAgain for one worksheet. If the server refuses the request, which it does for one wrong run, each run has its own.
-func (p *Pages) makeOn(v *visit, page *rerunPage, sheet string, runs []codalab.Bundle) error {
-	var list []client.NewBundle
-	for _, b := range runs {
-		list = append(list, runLike(b, sheet))
-	}
-	_, err := v.api.CreateBundles(v.Context(), list)
-	why, refused := sentence(err)
-	switch {
-	case err == nil:
-		page.Made += len(runs)
-		return nil
-	case refused && len(runs) > 1:
-		for _, b := range runs {
-			if err := p.makeOn(v, page, sheet, []codalab.Bundle{b}); err != nil {
-				return err
-			}
-		}
-		return nil
-	case !refused && page.Made == 0:
-		return fmt.Errorf("run again: %w", err)
-	case !refused:
-		failures.Log(v.Context(), p.config.Log, "run bundles again", err)
-		why = "The server failed. Try it again."
-	}
-	for _, b := range runs {
-		page.refuse(b, why)
 	}
 	return nil
 }

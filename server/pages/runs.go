@@ -181,21 +181,19 @@ func (p *Pages) actOn(v *visit, form url.Values) (answer, error) {
 	if len(uuids) == 0 {
 		return goTo(afterAction(form, 0)), nil
 	}
-	var err error
 	switch action := form.Get("action"); action {
 	case "kill":
-		err = v.api.KillBundles(v.Context(), uuids...)
+		return p.eachOf(v, form, uuids, func(some []string) error { return v.api.KillBundles(v.Context(), some...) })
 	case "remove":
-		_, err = v.api.DeleteBundles(v.Context(), uuids, client.DeleteOptions{})
+		return p.eachOf(v, form, uuids, func(some []string) error {
+			_, err := v.api.DeleteBundles(v.Context(), some, client.DeleteOptions{})
+			return err
+		})
 	case "rerun":
 		return p.rerun(v, form, uuids)
 	default:
 		return nil, rest.Refuse(http.StatusBadRequest, "There is no action '%s'.", action)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("act on bundles: %w", err)
-	}
-	return goTo(afterAction(form, len(uuids))), nil
 }
 
 // backTo is the address to which an action leads: that of the page that has sent its form, or the list. There is no query if the
@@ -224,9 +222,17 @@ func afterAction(form url.Values, n int) string {
 // done is the sentence about the action that has led to a page; empty for none.
 func done(q url.Values) string {
 	n, err := strconv.Atoi(q.Get("n"))
-	did := map[string]string{"kill": "will be killed.", "remove": "removed.", "rerun": "will run again."}[q.Get("done")]
+	if err != nil {
+		return ""
+	}
+	return didTo(q.Get("done"), n)
+}
+
+// didTo is the sentence about an action on n bundles; empty for no action.
+func didTo(action string, n int) string {
+	did := map[string]string{"kill": "will be killed.", "remove": "removed.", "rerun": "will run again."}[action]
 	switch {
-	case did == "" || err != nil:
+	case did == "":
 		return ""
 	case n == 0:
 		return "No bundle was chosen."
