@@ -214,6 +214,27 @@ func TestWorksheetOfTenThousandItemsComesInParts(t *testing.T) {
 	}
 }
 
+// A part of a worksheet does not end within a text: a list goes on behind the item at which parts end otherwise.
+func TestPartsOfAWorksheetEndBehindTexts(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	home, data := s.home("alice"), s.upload("numbers", "x")
+	var items []store.Item
+	for len(items) < 998 {
+		items = append(items, store.Item{Type: codalab.ItemBundle, BundleUUID: &data})
+	}
+	for _, line := range []string{"1. one", "2. two", "", "3. three"} {
+		items = append(items, store.Item{Type: codalab.ItemMarkup, Value: line})
+	}
+	items = append(items, store.Item{Type: codalab.ItemBundle, BundleUUID: &data})
+	must(t, s.store.ReplaceItems(t.Context(), home, items, store.Time{Time: time.Now()}))
+	a := s.browse(t, "alice")
+	a.shows(t, "/worksheets/"+home, http.StatusOK, "three", fmt.Sprintf(`href="/worksheets/%s?first=1002"`, home))
+	if last := a.shows(t, "/worksheets/"+home+"?first=1002", http.StatusOK); strings.Contains(last, "three") || strings.Count(last, "<tr><td>") != 1 {
+		t.Errorf("the last part is not the last bundle alone:\n%s", last)
+	}
+}
+
 // The page of people is for root alone, and does what root may do.
 func TestPeopleAreForRoot(t *testing.T) {
 	t.Parallel()

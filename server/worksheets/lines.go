@@ -155,8 +155,12 @@ func (s *Worksheets) resolver(ctx context.Context, u store.User, sheet store.Wor
 	}
 }
 
-// mostPartItems bounds the items of a part.
-const mostPartItems = 1000
+const (
+	// mostPartItems bounds the items of a part.
+	mostPartItems = 1000
+	// mostTextLines bounds the lines by which a part is longer, so that it does not end within a text.
+	mostTextLines = 500
+)
 
 // interpretPart shows some of a worksheet's items.
 func (s *Worksheets) interpretPart(w http.ResponseWriter, r *http.Request, u store.User, sheet store.Worksheet) error {
@@ -166,15 +170,30 @@ func (s *Worksheets) interpretPart(w http.ResponseWriter, r *http.Request, u sto
 	}
 	first = min(first, store.MostItems)
 	end := first + min(most, mostPartItems)
-	items, err := s.config.Store.FirstItems(ctx, sheet.UUID, end+1)
+	items, err := s.config.Store.FirstItems(ctx, sheet.UUID, end+mostTextLines+1)
 	if err != nil {
 		return err
 	}
+	end = behindText(items, end)
 	part, err := s.part(ctx, u, sheet.UUID, items, first, end)
 	if err != nil {
 		return err
 	}
 	return rest.WriteJSON(w, http.StatusOK, part)
+}
+
+// behindText returns the end of a part that would end at this item. If lines of markup are before and behind it, the part ends
+// behind all of them: a list, a table or code may go on there, across blank lines, too. If they are too many, it ends here.
+func behindText(items []store.Item, end int) int {
+	isText := func(i int) bool { return i < len(items) && items[i].Type == codalab.ItemMarkup }
+	behind := end
+	for behind > 0 && isText(behind-1) && isText(behind) {
+		behind++
+	}
+	if behind > end+mostTextLines {
+		return end
+	}
+	return behind
 }
 
 // part shows the items from the first one on, before the end. There may be more items.
