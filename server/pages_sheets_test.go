@@ -253,7 +253,16 @@ func TestPeopleAreForRoot(t *testing.T) {
 		}
 	}
 	r := s.browse(t, "root")
-	r.shows(t, "/people", http.StatusOK, `<a href="/people">People</a>`, ">alice</a>", ">bob</a>", "cl uls")
+	page := r.shows(t, "/people", http.StatusOK, `<a href="/people">People</a>`, ">alice</a>", ">bob</a>", "cl uls .limit=500 disk_used=.sort-</code>")
+	if strings.Index(page, ">alice</a>") > strings.Index(page, ">bob</a>") { // she alone has contents
+		t.Errorf("the largest is not the first: %s", page)
+	}
+	if page := r.shows(t, "/people?q=user_name%3Dbob", http.StatusOK, "1 user with", ">bob</a>", `value="user_name=bob"`); strings.Contains(page, ">alice</a>") {
+		t.Errorf("a search for bob finds %s", page)
+	}
+	r.shows(t, "/people?q=%22", http.StatusOK, `role="alert"`, "No user matches.")
+	r.shows(t, "/people?q=nothing%3Dx", http.StatusOK, `role="alert"`)
+	r.shows(t, "/people?q=.count", http.StatusOK, `role="alert"`, "ask for a number: ")
 	change := func(status int, want string, fields url.Values) {
 		t.Helper()
 		got := r.form("/people", fields, nil, r.cookies...)

@@ -1,7 +1,6 @@
 package pages
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -20,9 +19,11 @@ const mostPeople = 500
 
 // peoplePage has the contents of people.html.
 type peoplePage struct {
+	// Query are the keywords of the search for users.
+	Query string
 	// More is set if there may be users who are not listed.
 	More bool
-	// People are those with most contents first.
+	// People are those that the keywords ask for, with most contents first unless these say otherwise.
 	People []person
 	Groups []client.Group
 	// Disk is the size of the contents of all of them.
@@ -66,11 +67,11 @@ func (p *Pages) showPeople(v *visit, status int, problem string) error {
 	if !v.isRoot() {
 		return forRoot()
 	}
-	page := peoplePage{Problem: problem}
+	page := peoplePage{Query: v.URL.Query().Get("q"), Problem: problem}
 	if problem == "" && v.URL.Query().Has("done") {
 		page.Done = "Saved."
 	}
-	users, _, err := v.api.SearchUsers(v.Context(), ".limit="+strconv.Itoa(mostPeople))
+	users, err := page.search(v)
 	if err == nil {
 		page.Groups, err = v.api.GroupInfos(v.Context())
 	}
@@ -85,8 +86,41 @@ func (p *Pages) showPeople(v *visit, status int, problem string) error {
 			page.Disk += u.DiskUsed
 		}
 	}
-	slices.SortStableFunc(page.People, func(a, b person) int { return cmp.Compare(b.DiskUsed, a.DiskUsed) })
 	return p.show(v, status, "people", "People", page)
+}
+
+// words are the keywords with those that the page adds to them.
+func (page peoplePage) words() ([]string, error) {
+	words, err := codalab.SplitWords(page.Query)
+	return append([]string{".limit=" + strconv.Itoa(mostPeople), "disk_used=.sort-"}, words...), err
+}
+
+// CL is the command that shows the same; empty for keywords that are none.
+func (page peoplePage) CL() string {
+	words, err := page.words()
+	if err != nil {
+		return ""
+	}
+	return codalab.JoinWords(append([]string{"cl", "uls"}, words...))
+}
+
+// search finds the users. What is wrong with the keywords is the page's problem.
+func (page *peoplePage) search(v *visit) ([]codalab.User, error) {
+	words, err := page.words()
+	if err != nil {
+		page.Problem = err.Error()
+		return nil, nil
+	}
+	users, number, err := v.api.SearchUsers(v.Context(), words...)
+	switch no, refused := refusedKeywords(err); {
+	case refused:
+		page.Problem = no
+	case err != nil:
+		return nil, fmt.Errorf("search for users: %w", err)
+	case number != nil:
+		page.Problem = "These keywords ask for a number: " + string(number)
+	}
+	return users, nil
 }
 
 // changePeople changes a user's quotas, or a group.
