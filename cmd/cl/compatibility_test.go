@@ -67,7 +67,7 @@ func verbs() []verb {
 		{"print", "p", "raw/r", ""},
 		{
 			"wedit", "we", "name/n title/t tags/T owner-spec/o freeze unfreeze anonymous not-anonymous file/f",
-			"`-o` offers the worksheet on `cl-server`, as `chown` does; contents that the server refuses are kept in a file; `-f` together with a change of the name and so on is refused",
+			"`-o` offers the worksheet on `cl-server`, as `chown` does; contents that the server refuses are kept in a file; `-f` together with a change of the name and so on is refused; blanks at the ends of lines stay",
 		},
 		{"wrm", "", "force", ""},
 		{"wls", "wsearch ws", "address/a uuid-only/u", ""},
