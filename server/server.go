@@ -172,7 +172,10 @@ func New(c Config) *Server {
 	}
 	s.signIns = signin.New(signIns)
 	s.terminal = &terminal.Terminal{Log: c.Log}
-	s.pages = pages.New(pages.Config{Log: c.Log, Now: c.Now, SignIn: s.signIns.SignInBrowser, SignOut: s.signIns.SignOutBrowser, Follow: s.signIns.Follow, Address: address, Encrypted: signIns.Encrypted})
+	s.pages = pages.New(pages.Config{
+		Log: c.Log, Now: c.Now, SignIn: s.signIns.SignInBrowser, SignOut: s.signIns.SignOutBrowser, Follow: s.signIns.Follow, StillSignedIn: s.signIns.StillSignedIn,
+		Address: address, Encrypted: signIns.Encrypted,
+	})
 	keeper := usage.NewKeeper(c.Store)
 	s.checkIns = checkin.New(checkin.Config{
 		Log: c.Log, Now: c.Now, Store: c.Store, Access: permitted, Hub: h, Site: c.Site, Files: s.contents.Files, Usage: keeper, Changed: changed,

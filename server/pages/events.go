@@ -3,6 +3,7 @@ package pages
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -121,13 +122,20 @@ func (p *Pages) follow(v *visit, topic string, look look) error {
 				err = s.alive()
 			}
 		}
-		if v.Context().Err() == nil && (signedIn.Err() != nil || isStatus(err, http.StatusUnauthorized)) {
+		if v.Context().Err() == nil && (signedIn.Err() != nil || err != nil && p.signedOut(signedIn)) {
 			err, done = p.sendOver(s), true
 		}
 		if err != nil || done {
 			return p.ended(v, err)
 		}
 	}
+}
+
+// signedOut reports whether the sign-in of a stream that failed has ended. The server may have answered its last question as one
+// of somebody without a sign-in.
+func (p *Pages) signedOut(signedIn context.Context) bool {
+	no, ok := errors.AsType[*rest.RefusalError](p.config.StillSignedIn(signedIn))
+	return ok && no.Status == http.StatusUnauthorized
 }
 
 // sendOver tells that the reader's sign-in has ended, and ends the stream: a browser asks for no other one.

@@ -24,8 +24,9 @@ func TestTextThatCannotBeSavedNowStaysInTheForm(t *testing.T) {
 	mux.HandleFunc("/rest/", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "busy", http.StatusServiceUnavailable) })
 	p := New(Config{
 		Log: slog.New(slog.DiscardHandler), Now: time.Now,
-		Follow:  func(r *http.Request) (context.Context, func(), error) { return r.Context(), func() {}, nil },
-		Address: func(*http.Request) string { return "a" }, Encrypted: func(*http.Request) bool { return false },
+		Follow:        func(r *http.Request) (context.Context, func(), error) { return r.Context(), func() {}, nil },
+		StillSignedIn: func(context.Context) error { return nil },
+		Address:       func(*http.Request) string { return "a" }, Encrypted: func(*http.Request) bool { return false },
 	})
 	p.Handle(mux)
 	for cookie, want := range map[string]int{"codalab_session=1; cl_session=x": http.StatusServiceUnavailable, "": http.StatusUnauthorized} {

@@ -35,6 +35,8 @@ type Config struct {
 	SignOut func(http.ResponseWriter, *http.Request) error
 	// Follow returns a context for a request that ends with its user's sign-in, too. Its caller calls leave in the end.
 	Follow func(*http.Request) (ctx context.Context, leave func(), err error)
+	// StillSignedIn asks whether the sign-in of a request that is followed goes on: a rest.RefusalError of status 401 if not.
+	StillSignedIn func(ctx context.Context) error
 	// Address returns the address of a request's client.
 	Address func(*http.Request) string
 	// Encrypted reports whether a client sent a request by TLS.
