@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -60,7 +61,7 @@ func TestFormSentTwiceActsOnce(t *testing.T) {
 	a.shows(t, sheet, http.StatusOK)
 	settings := strings.TrimSuffix(sheet, "/edit") + "/settings"
 	twice(settings, settings, url.Values{"action": {"delete"}, "sure": {"yes"}})
-	twice("/bundles/"+run, "/runs/actions", url.Values{"uuid": {run}, "action": {"remove"}, "next": {"/bundles/" + run}})
+	twice("/bundles/"+run, "/runs/actions", url.Values{"uuid": {run}, "action": {"remove"}, "sure": {"yes"}, "next": {"/bundles/" + run}})
 
 	// What was refused may be sent again.
 	wrong := url.Values{"name": {"home-bob"}, "once": {onceOf(t, a.shows(t, "/worksheets", http.StatusOK))}}
@@ -151,7 +152,7 @@ func TestActionsTakeTheBundlesThatTheyCan(t *testing.T) {
 	a := s.browse(t, "alice")
 	act := func(action string, uuids ...string) browserReply {
 		t.Helper()
-		fields := url.Values{"uuid": uuids, "action": {action}, "next": {"/runs?q=.mine"}, "once": {onceOf(t, a.shows(t, "/runs", http.StatusOK))}}
+		fields := url.Values{"uuid": uuids, "action": {action}, "sure": {"yes"}, "next": {"/runs?q=.mine"}, "once": {onceOf(t, a.shows(t, "/runs", http.StatusOK))}}
 		return a.form("/runs/actions", fields, nil, a.cookies...)
 	}
 	got := act("kill", free[0], data, free[1], gone, needs, free[2])
@@ -175,5 +176,57 @@ func TestActionsTakeTheBundlesThatTheyCan(t *testing.T) {
 	a.shows(t, "/runs?q=name%3Dfree+.count", http.StatusOK, "<p>2</p>")
 	if got := act("remove", needs, data); got.status != http.StatusSeeOther { // what needs it goes, too
 		t.Errorf("remove both: %d %s", got.status, got.body)
+	}
+}
+
+// Remove asks first, and says what will go.
+func TestRemoveAsksFirst(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	data, gone := s.upload("numbers", "12345"), codalab.NewUUID()
+	a := s.browse(t, "alice")
+	fields := url.Values{"uuid": {data, gone}, "action": {"remove"}, "next": {"/bundles/" + data}}
+	got := a.form("/runs/actions", fields, nil, a.cookies...)
+	if got.status != http.StatusOK {
+		t.Fatalf("%d %s", got.status, got.body)
+	}
+	hasTexts(t, got.body, "These 2 bundles will be deleted for good", ">numbers</a>", "<li>1 more</li>", `name="uuid" value="`+data+`"`, `name="sure" value="yes"`,
+		`href="/bundles/`+data+`">Keep</a>`, "cl rm "+data+" "+gone+"</code>")
+	a.shows(t, "/bundles/"+data, http.StatusOK)
+	fields.Set("next", "//evil.example/x")
+	if got := a.form("/runs/actions", fields, nil, a.cookies...); strings.Contains(got.body, "evil") {
+		t.Errorf("it leads to another site: %s", got.body)
+	}
+}
+
+// A list begins with the newest bundles, and its columns sort it.
+func TestRunsBeginWithTheNewest(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	const all = 53
+	for i := range all {
+		s.run("train", map[string]any{"name": fmt.Sprintf("run%02d", i)})
+	}
+	a := s.browse(t, "alice")
+	names := func(page string) (list []string) {
+		for _, m := range regexp.MustCompile(`>(run\d\d)</a></th>`).FindAllStringSubmatch(page, -1) {
+			list = append(list, m[1])
+		}
+		return list
+	}
+	first := a.shows(t, "/runs", http.StatusOK, ">older</a>", `aria-sort="descending"><a href="/runs?q=.mine&#43;type%3Drun&#43;created%3D.sort">Made</a>`)
+	if got := names(first); len(got) != 50 || got[0] != "run52" || got[49] != "run03" {
+		t.Errorf("the first page has %v", got)
+	}
+	if got := names(a.shows(t, "/runs?page=1", http.StatusOK, ">newer</a>")); len(got) != 3 || got[2] != "run00" {
+		t.Errorf("the page of older ones has %v", got)
+	}
+	for _, key := range []string{"name", "state", "data_size", "created"} {
+		up, down := url.QueryEscape(".mine "+key+"=.sort"), url.QueryEscape(".mine "+key+"=.sort-")
+		a.shows(t, "/runs?q="+up, http.StatusOK, `aria-sort="ascending"><a href="/runs?q=`+strings.ReplaceAll(down, "+", "&#43;")+`">`)
+		a.shows(t, "/runs?q="+down, http.StatusOK, `aria-sort="descending"><a href="/runs?q=`+strings.ReplaceAll(up, "+", "&#43;")+`">`)
+	}
+	if got := names(a.shows(t, "/runs?q=name%3D.sort", http.StatusOK)); len(got) == 0 || got[0] != "run00" {
+		t.Errorf("sorted by name: %v", got)
 	}
 }

@@ -81,7 +81,7 @@ func TestPagesOfAResearcher(t *testing.T) {
 	s.call("alice", "POST", "/worksheet-items?uuid="+home, object("worksheet-items", map[string]string{"type": "markup", "value": "# Results\n\nA *good* one."})).ok()
 	s.call("alice", "POST", "/worksheets/"+home+"/add-items", map[string]any{"items": []string{data}, "item_type": "bundle"}).ok()
 	a := s.browse(t, "alice")
-	a.shows(t, "/runs", http.StatusOK, "echo &#39;&lt;b&gt;bold&lt;/b&gt;&#39; &amp; sleep 1", `class="state `, "cl search .limit=50 .mine type=run", `<button>Sign out</button>`)
+	a.shows(t, "/runs", http.StatusOK, "echo &#39;&lt;b&gt;bold&lt;/b&gt;&#39; &amp; sleep 1", `class="state `, "cl search .last .limit=50 .mine type=run", `<button>Sign out</button>`)
 	a.shows(t, "/runs?q=.mine", http.StatusOK, ">data</a>", ">job</a>")
 	a.shows(t, "/runs?q=.mine+.count", http.StatusOK, "<p>2</p>")
 	a.shows(t, "/runs?q=tag%3Dx", http.StatusOK, `role="alert"`)
@@ -95,7 +95,7 @@ func TestPagesOfAResearcher(t *testing.T) {
 	if to := a.sends(t, "/runs/actions", url.Values{"uuid": {run}, "action": {"kill"}, "next": {"/bundles/" + run}}); to != "/bundles/"+run+"?done=kill&n=1" {
 		t.Errorf("the way goes on to %s", to)
 	}
-	if to := a.sends(t, "/runs/actions", url.Values{"uuid": {data}, "action": {"remove"}, "next": {"/bundles/" + data}}); to != "/runs" {
+	if to := a.sends(t, "/runs/actions", url.Values{"uuid": {data}, "action": {"remove"}, "sure": {"yes"}, "next": {"/bundles/" + data}}); to != "/runs" {
 		t.Errorf("the way goes on to %s", to)
 	}
 	a.shows(t, "/bundles/"+data, http.StatusNotFound)
@@ -162,13 +162,13 @@ func TestPagesShowWhatTheirReaderMayRead(t *testing.T) {
 		b.shows(t, "/bundles/"+public, http.StatusOK, "open")
 	}
 	b := s.browse(t, "bob")
-	if resp := b.form("/runs/actions", url.Values{"uuid": {public}, "action": {"remove"}}, nil, b.cookies...); resp.status != http.StatusForbidden {
+	if resp := b.form("/runs/actions", url.Values{"uuid": {public}, "action": {"remove"}, "sure": {"yes"}}, nil, b.cookies...); resp.status != http.StatusForbidden {
 		t.Errorf("bob removes a bundle of alice: %d", resp.status)
 	}
 	// Another site's page makes no browser act.
 	a := s.browse(t, "alice")
 	for _, path := range []string{"/runs/actions", "/signin"} {
-		fields := url.Values{"uuid": {public}, "action": {"remove"}, "name": {"bob"}, "password": {"bob"}}
+		fields := url.Values{"uuid": {public}, "action": {"remove"}, "sure": {"yes"}, "name": {"bob"}, "password": {"bob"}}
 		if resp := a.form(path, fields, http.Header{"Sec-Fetch-Site": {"cross-site"}}, a.cookies...); resp.status != http.StatusForbidden {
 			t.Errorf("%s from another site: %d", path, resp.status)
 		}
@@ -396,9 +396,9 @@ func TestLinesToCopyAreQuoted(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	a := s.browse(t, "alice")
-	a.shows(t, "/runs?q="+url.QueryEscape("name=$(date) .mine"), http.StatusOK, "<code>cl search .limit=50 &#39;name=$(date)&#39; .mine</code>")
+	a.shows(t, "/runs?q="+url.QueryEscape("name=$(date) .mine"), http.StatusOK, "<code>cl search .last .limit=50 &#39;name=$(date)&#39; .mine</code>")
 	a.shows(t, "/worksheets?q="+url.QueryEscape("a;b"), http.StatusOK, "<code>cl wsearch .limit=100 &#39;a;b&#39;</code>")
-	a.shows(t, "/runs?q=.mine&page=2", http.StatusOK, "<code>cl search .limit=50 .offset=100 .mine</code>")
+	a.shows(t, "/runs?q=.mine&page=2", http.StatusOK, "<code>cl search .last .limit=50 .offset=100 .mine</code>")
 	if page := a.shows(t, "/runs?q=.mine&done=Your+password+has+expired&n=1", http.StatusOK); strings.Contains(page, "expired") {
 		t.Errorf("the page says what its address says: %s", page)
 	}

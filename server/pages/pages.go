@@ -59,7 +59,7 @@ func New(c Config) *Pages {
 	p := &Pages{config: c, templates: map[string]*template.Template{}, markup: markup.New(), feed: newFeed(), static: newDigests()}
 	base := template.Must(template.New("base.html").Funcs(functions()).Funcs(template.FuncMap{"static": p.static.address}).
 		ParseFS(htmlFiles, "html/base.html", "html/parts.html", "html/blocks.html", "html/plots.html", "html/usage.html", "html/lineage.html"))
-	for _, name := range []string{"signin", "runs", "compare", "sweeps", "sweep", "partly", "newrun", "bundle", "files", "worksheet", "worksheets", "edit", "settings", "people", "queues", "problem"} {
+	for _, name := range []string{"signin", "runs", "compare", "sweeps", "sweep", "partly", "remove", "newrun", "bundle", "files", "worksheet", "worksheets", "edit", "settings", "people", "queues", "problem"} {
 		p.templates[name] = template.Must(template.Must(base.Clone()).ParseFS(htmlFiles, "html/"+name+".html"))
 	}
 	return p

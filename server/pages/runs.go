@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -46,10 +48,10 @@ func (l list) Here(path string, page int) string {
 	return path + "?" + q.Encode()
 }
 
-// words are the keywords of the page. The user's own come last: the last of two words of one kind holds.
+// words are the keywords of the page: the newest bundles first. The user's own come last: the last of two words of one kind holds.
 func (l list) words() ([]string, error) {
 	own, err := codalab.SplitWords(l.Query)
-	words := []string{".limit=" + strconv.Itoa(rowsOfAPage)}
+	words := []string{".last", ".limit=" + strconv.Itoa(rowsOfAPage)}
 	if l.Page > 0 {
 		words = append(words, ".offset="+strconv.Itoa(l.Page*rowsOfAPage))
 	}
@@ -61,6 +63,40 @@ func (l list) Before() int { return l.Page - 1 }
 
 // After is Before for the next page.
 func (l list) After() int { return l.Page + 1 }
+
+// ofOrder matches a keyword that asks for an order.
+var ofOrder = regexp.MustCompile(`=\.sort-?$|^\.last$`)
+
+// Headings are the heads of the columns behind the name. Those with a key of cl search sort by it: the largest first, and then
+// the smallest.
+func (l list) Headings() []heading {
+	words, err := codalab.SplitWords(l.Query)
+	order, rest := "", []string{}
+	for _, word := range words {
+		if ofOrder.MatchString(word) {
+			order = word
+		} else {
+			rest = append(rest, word)
+		}
+	}
+	sorted := map[string]string{"": "descending", ".last": "descending"}[order]
+	all := []heading{{Label: "Name"}, {Label: "State"}, {Label: "Command"}, {Label: "Owner"}, {Label: "Ran", Number: true}, {Label: "Size", Number: true}, {Label: "Made"}}
+	// An order by time would leave out the runs that have not run.
+	for i, key := range []string{"name", "state", "", "", "", "data_size", "created"} {
+		if key == "" || err != nil {
+			continue
+		}
+		h, word := &all[i], key+"=.sort-"
+		switch {
+		case order == word, key == "created" && sorted != "":
+			h.Sorted, word = "descending", key+"=.sort"
+		case order == key+"=.sort":
+			h.Sorted = "ascending"
+		}
+		h.Address = list{Query: codalab.JoinWords(append(slices.Clone(rest), word))}.Here("/runs", 0)
+	}
+	return all
+}
 
 // CL is the command that shows the same.
 func (l list) CL() string {
@@ -185,6 +221,9 @@ func (p *Pages) actOn(v *visit, form url.Values) (answer, error) {
 	case "kill":
 		return p.eachOf(v, form, uuids, func(some []string) error { return v.api.KillBundles(v.Context(), some...) })
 	case "remove":
+		if form.Get("sure") != "yes" {
+			return nil, p.askToRemove(v, form, uuids)
+		}
 		return p.eachOf(v, form, uuids, func(some []string) error {
 			_, err := v.api.DeleteBundles(v.Context(), some, client.DeleteOptions{})
 			return err
@@ -194,6 +233,39 @@ func (p *Pages) actOn(v *visit, form url.Values) (answer, error) {
 	default:
 		return nil, rest.Refuse(http.StatusBadRequest, "There is no action '%s'.", action)
 	}
+}
+
+// removal has the contents of remove.html.
+type removal struct {
+	UUIDs []string
+	// Bundles are the first mostNamed of them that can be read. Size is that of their contents.
+	Bundles []row
+	Size    int64
+	// Next is the address of the page that has sent the form.
+	Next string
+}
+
+// CL is the command that does the same.
+func (r removal) CL() string { return codalab.JoinWords(append([]string{"cl", "rm"}, r.UUIDs...)) }
+
+// Others is the number of bundles that the page does not name.
+func (r removal) Others() int { return len(r.UUIDs) - len(r.Bundles) }
+
+// askToRemove asks whether to remove bundles.
+func (p *Pages) askToRemove(v *visit, form url.Values, uuids []string) error {
+	r := removal{UUIDs: uuids, Next: rest.LocalPath(form.Get("next"))}
+	for _, uuid := range uuids[:min(len(uuids), mostNamed)] {
+		b, err := v.api.Bundle(v.Context(), uuid)
+		switch {
+		case isUnreadable(err):
+		case err != nil:
+			return fmt.Errorf("ask to remove bundles: %w", err)
+		default:
+			r.Bundles = append(r.Bundles, row{b, why(b.Bundle)})
+			r.Size += b.Metadata.Int("data_size")
+		}
+	}
+	return p.show(v, http.StatusOK, "remove", "Remove", r)
 }
 
 // backTo is the address to which an action leads: that of the page that has sent its form, or the list. There is no query if the

@@ -78,6 +78,8 @@ func TestDayOfAResearcher(t *testing.T) {
 	}
 	p.chooses("long")
 	p.clicks("Remove the chosen")
+	p.sees("This bundle will be deleted for good")
+	p.clicks("Remove for good")
 	p.sees("1 bundle removed.", "No bundle matches.")
 	if left := s.cl("ann", "search", ".mine", "type=run", "--uuid-only"); left != uuid {
 		t.Errorf("there are %s", left)
@@ -115,6 +117,7 @@ func TestListWaitsForWhoChooses(t *testing.T) {
 	p.chooses("first")
 	// What one tab does, the other one shows.
 	p.clicks("Remove the chosen")
+	p.clicks("Remove for good")
 	p.sees("1 bundle removed.")
 	other.await("the other tab shows it", func() bool { return !strings.Contains(other.shown(), "first") })
 }
