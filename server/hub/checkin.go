@@ -180,14 +180,15 @@ func (c *CheckIn) ReportsToStore(reports []codalab.RunReport, now time.Time) []c
 	return fresh
 }
 
-// OwnReport is a report of a run that the reporting worker has, with the resources that the run requests.
+// OwnReport is a report of a run that the reporting worker has.
 type OwnReport struct {
-	codalab.RunReport
+	*codalab.RunReport
 
-	Resources codalab.Resources
+	// Memory is the number of bytes that the run may use; 0 if that is unlimited.
+	Memory int64
 }
 
-// OwnReports returns the reports of runs that the worker has.
+// OwnReports returns the reports of runs that the worker has. They point into the slice.
 func (c *CheckIn) OwnReports(reports []codalab.RunReport) []OwnReport {
 	c.hub.mu.Lock()
 	defer c.hub.mu.Unlock()
@@ -196,9 +197,9 @@ func (c *CheckIn) OwnReports(reports []codalab.RunReport) []OwnReport {
 		return nil // the worker has begun again since
 	}
 	own := make([]OwnReport, 0, len(reports))
-	for _, report := range reports {
-		if run, ok := w.runs[report.UUID]; ok && c.hub.workerOf[report.UUID] == w {
-			own = append(own, OwnReport{report, run.Resources})
+	for i := range reports {
+		if run, ok := w.runs[reports[i].UUID]; ok && c.hub.workerOf[reports[i].UUID] == w {
+			own = append(own, OwnReport{&reports[i], run.Resources.Memory})
 		}
 	}
 	return own

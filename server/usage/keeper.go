@@ -32,13 +32,13 @@ type kept struct {
 }
 
 const (
-	// savePause is the shortest time between two writes of a run's series, and longestPause bounds the pause, which is a tenth
-	// of the time of a longer series.
-	savePause    = time.Minute
-	longestPause = 10 * time.Minute
+	// The pause between two writes of a run's series is half of the series' time, within these bounds.
+	shortestPause = time.Minute
+	longestPause  = 9 * time.Minute
 	// silence is the time without reports after which a run's series is only in the store.
 	silence = 10 * time.Minute
-	// mostRuns is the number of runs whose series are in memory, some 20 kB each. Further runs have none until there is room.
+	// mostRuns is the number of runs whose series are in memory: 200 MB, for a series of 240 sections takes at most 10 kB. Further
+	// runs have none until there is room.
 	mostRuns = 20_000
 )
 
@@ -47,47 +47,51 @@ func NewKeeper(in Store) *Keeper { return &Keeper{store: in, runs: map[string]*k
 
 // Note adds reports, which arrive now, to the series of their runs.
 func (k *Keeper) Note(ctx context.Context, reports []hub.OwnReport, now time.Time) error {
-	if err := k.load(ctx, reports, now); err != nil {
-		return err
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, report := range reports {
-		if one := k.runs[report.UUID]; one != nil {
-			one.run.add(newSample(report.RunReport, report.Resources.Memory), now)
-			one.noted = now
-		}
-	}
-	k.sweep(now)
-	return nil
-}
-
-// load reads the series that are not in memory. A run whose command has not begun has none.
-func (k *Keeper) load(ctx context.Context, reports []hub.OwnReport, now time.Time) error {
-	var missing []string
-	k.mu.Lock()
-	for _, report := range reports {
-		if k.runs[report.UUID] == nil && report.ContainerTimeTotal > 0 {
-			missing = append(missing, report.UUID)
-		}
-	}
-	k.mu.Unlock()
+	missing := k.noteKnown(reports, now)
 	if len(missing) == 0 {
 		return nil
 	}
-	texts, err := k.store.Usage(ctx, missing)
+	uuids := make([]string, 0, len(missing))
+	for _, report := range missing {
+		uuids = append(uuids, report.UUID)
+	}
+	texts, err := k.store.Usage(ctx, uuids)
 	if err != nil {
 		return err
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, uuid := range missing {
-		if k.runs[uuid] == nil && len(k.runs) < mostRuns { // another check-in may have been quicker
-			run, _ := decode(texts[uuid]) // a text that nobody can read is replaced
-			k.runs[uuid] = &kept{run: run, saved: now}
+	for _, report := range missing {
+		if k.runs[report.UUID] == nil && len(k.runs) < mostRuns { // another check-in may have been quicker
+			run, _ := decode(texts[report.UUID]) // a text that nobody can read is replaced
+			k.runs[report.UUID] = &kept{run: run, saved: now}
 		}
 	}
+	k.note(missing, now)
 	return nil
+}
+
+// noteKnown adds reports to the series that are in memory, and returns the other ones. A run whose command has not begun needs
+// no series yet.
+func (k *Keeper) noteKnown(reports []hub.OwnReport, now time.Time) []hub.OwnReport {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.sweep(now)
+	return k.note(reports, now)
+}
+
+// note adds reports to the series that are in memory, and returns the other ones of commands that have begun. The caller holds
+// mu.
+func (k *Keeper) note(reports []hub.OwnReport, now time.Time) (missing []hub.OwnReport) {
+	for _, report := range reports {
+		if one := k.runs[report.UUID]; one != nil {
+			one.run.add(newSample(report.RunReport, report.Memory), now)
+			one.noted = now
+		} else if report.ContainerTimeTotal > 0 {
+			missing = append(missing, report)
+		}
+	}
+	return missing
 }
 
 // sweep drops the runs that nobody reports any more. The caller holds mu.
@@ -112,15 +116,11 @@ func (k *Keeper) ToSave(uuid string, now time.Time, ended bool) string {
 	if one == nil || len(one.run.series.sections) == 0 {
 		return ""
 	}
-	pause := time.Duration(one.run.series.end-one.run.series.start) * time.Second / 10
-	if !ended && now.Sub(one.saved) < min(max(pause, savePause), longestPause) {
+	lasts := time.Duration(one.run.series.end-one.run.series.start) * time.Second
+	if !ended && now.Sub(one.saved) < min(max(lasts/2, shortestPause), longestPause) {
 		return ""
 	}
-	text, err := one.run.encode()
-	if err != nil { // its numbers are finite
-		return ""
-	}
-	return text
+	return one.run.encode()
 }
 
 // Saved notes that the store has got the series of a run. One that has ended is only in the store from now on.

@@ -3,9 +3,11 @@ package usage
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/hub"
@@ -31,27 +33,28 @@ func note(t *testing.T, k *Keeper, uuid string, ran float64) {
 	}
 }
 
-func TestSeriesIsWrittenOnceAMinuteAndAtTheEnd(t *testing.T) {
+func TestSeriesIsWrittenWhenItsTimeHasDoubledAndAtTheEnd(t *testing.T) {
 	t.Parallel()
 	in := texts{}
 	k := NewKeeper(in)
-	written := 0
-	for ran := 5; ran < 600; ran += 5 {
+	var written []int
+	const hour = 3600
+	for ran := 5; ran < hour; ran += 5 {
 		note(t, k, "0x1", float64(ran))
 		now := start().Add(time.Duration(ran) * time.Second)
 		if text := k.ToSave("0x1", now, false); text != "" {
-			written++
+			written = append(written, ran)
 			k.Saved("0x1", now, false)
 		}
 	}
-	if written != 9 {
-		t.Errorf("in ten minutes it was written %d times", written)
+	if want := []int{65, 130, 260, 520, 1040, 1580, 2120, 2660, 3200}; !slices.Equal(written, want) {
+		t.Errorf("it was written after %d seconds, want %d", written, want)
 	}
-	end := start().Add(600 * time.Second)
+	end := start().Add(hour * time.Second)
 	in["0x1"] = k.ToSave("0x1", end, true)
 	k.Saved("0x1", end, true)
 	u, err := k.Of(t.Context(), "0x1", codalab.UsageLimits{CPUs: 2})
-	if err != nil || u.Whole.Seconds != 595 || u.Limits.CPUs != 2 || len(k.runs) != 0 {
+	if err != nil || u.Whole.Seconds != hour-5 || u.Limits.CPUs != 2 || len(k.runs) != 0 {
 		t.Errorf("%+v, %v, %d in memory", u.Whole, err, len(k.runs))
 	}
 	if k.ToSave("0x2", end, true) != "" {
@@ -95,6 +98,19 @@ func TestRunsInMemoryAreBounded(t *testing.T) {
 	note(t, k, "0x2", 5)
 	if u, err := k.Of(t.Context(), "0x2", codalab.UsageLimits{}); err != nil || len(k.runs) != mostRuns || k.runs["0x1"] == nil || u.Whole.Seconds != 0 {
 		t.Errorf("%d in memory; %+v, %v", len(k.runs), u, err)
+	}
+}
+
+// The sections are nearly all of the memory that a run takes.
+func TestSeriesInMemoryTakesTenKilobytes(t *testing.T) {
+	t.Parallel()
+	k := NewKeeper(texts{})
+	for ran := range 20 * mostSections { // it doubles, and grows again
+		note(t, k, "0x1", 5*float64(ran+1))
+		one := k.runs["0x1"]
+		if n := unsafe.Sizeof(*one) + uintptr(cap(one.run.series.sections))*unsafe.Sizeof(section{}); n > 10_000 {
+			t.Fatalf("%d bytes after %d reports", n, ran+1)
+		}
 	}
 }
 

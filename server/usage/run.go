@@ -38,12 +38,14 @@ func possible(n, most float64) float64 {
 	return unknown
 }
 
+func value(n, most float64) float32 { return float32(possible(n, most)) }
+
 // newSample reads a report of a run that may use this much memory; 0 if it has no limit.
 //
 // Our own workers tell processor times, from which the mean since the last sample is computed, and the memory in bytes.
 // CodaLab's own worker leaves processor times 0, tells the number of processors in use at the moment as cpu_usage
 // (codalab/worker/docker_utils.py: get_cpu_usage), and the memory as a share of the limit.
-func newSample(r codalab.RunReport, limit int64) sample {
+func newSample(r *codalab.RunReport, limit int64) sample {
 	s := sample{
 		ran: max(0, possible(r.ContainerTimeTotal, mostSeconds)),
 		cpu: max(0, possible(r.ContainerTimeUser+r.ContainerTimeSystem, mostSeconds)),
@@ -52,17 +54,17 @@ func newSample(r codalab.RunReport, limit int64) sample {
 		s.now[m] = unknown
 	}
 	if s.cpu == 0 && r.CPUUsage > 0 {
-		s.now[cpus] = possible(r.CPUUsage, mostProcessors)
+		s.now[cpus] = value(r.CPUUsage, mostProcessors)
 	}
 	if limit > 0 && r.MemoryUsage > 0 {
-		s.now[memory] = possible(r.MemoryUsage*float64(limit), mostBytes)
+		s.now[memory] = value(r.MemoryUsage*float64(limit), mostBytes)
 	}
 	if u := r.Usage; u != nil {
 		if u.MemoryBytes != 0 {
-			s.now[memory] = possible(float64(u.MemoryBytes), mostBytes)
+			s.now[memory] = value(float64(u.MemoryBytes), mostBytes)
 		}
 		if u.GPUs != nil {
-			s.now[gpus], s.now[gpuMemory] = possible(u.GPUs.Busy, 1), possible(float64(u.GPUs.MemoryBytes), mostBytes)
+			s.now[gpus], s.now[gpuMemory] = value(u.GPUs.Busy, 1), value(float64(u.GPUs.MemoryBytes), mostBytes)
 		}
 	}
 	return s
@@ -89,7 +91,7 @@ func (r *Run) add(s sample, now time.Time) {
 	r.ran, r.cpu = s.ran, s.cpu
 	v := s.now
 	if s.cpu > 0 {
-		v[cpus] = possible(cpu/ran, mostProcessors)
+		v[cpus] = value(cpu/ran, mostProcessors)
 	}
 	to := codalab.UnixSeconds(now)
 	from := to - ran

@@ -23,13 +23,13 @@ const (
 // unknown is a value that was not measured.
 const unknown = -1
 
-// values are one value of each measure.
-type values [measures]float64
+// values are one value of each measure. Their seven digits are enough for a chart, and a Keeper has many of them.
+type values [measures]float32
 
 // section is a part of the time of a series.
 type section struct {
 	// seconds is the part of it in which the command ran; 0 for a gap.
-	seconds float64
+	seconds float32
 	// mean and most are unknown where nothing was measured.
 	mean, most values
 }
@@ -42,22 +42,19 @@ func gap() section {
 	return s
 }
 
-// plus returns both sections as one.
-func (s section) plus(other section) section {
-	sum := section{seconds: s.seconds + other.seconds}
+// join makes the section one with another.
+func (s *section) join(other *section) {
+	s.seconds += other.seconds
 	for m := range measures {
-		sum.most[m] = max(s.most[m], other.most[m])
+		s.most[m] = max(s.most[m], other.most[m])
 		switch {
 		case other.mean[m] == unknown:
-			sum.mean[m] = s.mean[m]
 		case s.mean[m] == unknown:
-			sum.mean[m] = other.mean[m]
-		case sum.seconds > 0:
-			share := other.seconds / sum.seconds
-			sum.mean[m] = s.mean[m]*(1-share) + other.mean[m]*share
+			s.mean[m] = other.mean[m]
+		case s.seconds > 0:
+			s.mean[m] += (other.mean[m] - s.mean[m]) * (other.seconds / s.seconds)
 		}
 	}
-	return sum
 }
 
 // series has the use of a run over time. Times are in Unix seconds.
@@ -86,7 +83,7 @@ func (s *series) add(from, to float64, v values) {
 		if next := s.start + float64(at+1)*s.length; next > from { // it is, but for the last digits of a float64
 			until = min(to, next)
 		}
-		s.sections[at] = s.sections[at].plus(section{seconds: until - from, mean: v, most: v})
+		s.sections[at].join(&section{seconds: float32(until - from), mean: v, most: v})
 		from = until
 	}
 }
@@ -96,11 +93,10 @@ func (s *series) double() {
 	s.length *= 2
 	half := s.sections[:0]
 	for i := 0; i < len(s.sections); i += 2 {
-		one := s.sections[i]
 		if i+1 < len(s.sections) {
-			one = one.plus(s.sections[i+1])
+			s.sections[i].join(&s.sections[i+1])
 		}
-		half = append(half, one)
+		half = append(half, s.sections[i])
 	}
 	s.sections = half
 }
@@ -108,8 +104,8 @@ func (s *series) double() {
 // whole is the series as one section.
 func (s *series) whole() section {
 	all := gap()
-	for _, one := range s.sections {
-		all = all.plus(one)
+	for i := range s.sections {
+		all.join(&s.sections[i])
 	}
 	return all
 }

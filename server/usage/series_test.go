@@ -6,7 +6,7 @@ import (
 )
 
 // only are values of processors alone.
-func only(n float64) values { return values{n, unknown, unknown, unknown} }
+func only(n float32) values { return values{n, unknown, unknown, unknown} }
 
 func TestSeriesStaysBounded(t *testing.T) {
 	t.Parallel()
@@ -35,7 +35,7 @@ func TestSeriesStaysBounded(t *testing.T) {
 		if n := len(s.sections); s.length != c.length || n < c.atLeast || n > c.atMost {
 			t.Errorf("%s: %d sections of %v s", c.name, n, s.length)
 		}
-		if math.Abs(all.seconds-c.lasts) > 1e-6*c.lasts || math.Abs(all.mean[cpus]-2) > 1e-9 || all.most[cpus] != 2 || all.mean[memory] != unknown {
+		if math.Abs(float64(all.seconds)-c.lasts) > 1e-6*c.lasts || math.Abs(float64(all.mean[cpus])-2) > 1e-9 || all.most[cpus] != 2 || all.mean[memory] != unknown {
 			t.Errorf("%s: in all %+v", c.name, all)
 		}
 	}
