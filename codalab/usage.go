@@ -61,29 +61,51 @@ type UsageLimits struct {
 	Memory int64 `json:"memory"`
 }
 
+// UsageMeasure is a measure of a UsagePoint, for charts.
+type UsageMeasure struct {
+	// Name names the unit, too, if there is one.
+	Name string
+	// Unit is the value that is drawn as 1.
+	Unit float64
+	// Of returns the mean and the highest value of a section; nil if nobody measured them.
+	Of func(UsagePoint) (mean, most *float64)
+	// Limit is the most that a run may use, in the units of Of; 0 if there is no limit.
+	Limit func(UsageLimits) float64
+	// Peaks is set if a run fails for the highest values, and not for the mean.
+	Peaks bool
+}
+
+// UsageMeasures returns the measures in the order in which they are drawn.
+func UsageMeasures() []UsageMeasure {
+	const gib = 1 << 30
+	return []UsageMeasure{
+		{"CPUs", 1, func(p UsagePoint) (mean, most *float64) { return p.CPUs, p.CPUsMax }, func(l UsageLimits) float64 { return float64(l.CPUs) }, false},
+		{"Memory in GiB", gib, func(p UsagePoint) (mean, most *float64) { return p.Memory, p.MemoryMax }, func(l UsageLimits) float64 { return float64(l.Memory) }, true},
+		{"GPUs, busy in %", .01, func(p UsagePoint) (mean, most *float64) { return p.GPUUsage, p.GPUUsageMax }, func(UsageLimits) float64 { return 1 }, false},
+		{"GPU memory in GiB", gib, func(p UsagePoint) (mean, most *float64) { return p.GPUMemory, p.GPUMemoryMax }, func(UsageLimits) float64 { return 0 }, true},
+	}
+}
+
 // Sentence says how much of its limits the run used; empty if nothing was measured.
 func (u Usage) Sentence() string {
 	var said []string
 	if n := u.Whole.CPUs; n != nil {
-		said = append(said, fmt.Sprintf("%s of %s on average", shortNumber(*n), plural(u.Limits.CPUs, "CPU")))
+		said = append(said, fmt.Sprintf("CPUs: %s of %d on average.", shortNumber(*n), u.Limits.CPUs))
 	}
 	if n := u.Whole.MemoryMax; n != nil {
-		text := "at most " + FormatSize(int64(*n))
+		text := "Memory: at most " + FormatSize(int64(*n))
 		if u.Limits.Memory > 0 {
 			text += " of " + FormatSize(u.Limits.Memory)
 		}
-		said = append(said, text+" of memory")
+		said = append(said, text+".")
 	}
 	if n := u.Whole.GPUUsage; n != nil {
-		said = append(said, fmt.Sprintf("%.0f %% of %s on average", 100**n, plural(u.Limits.GPUs, "GPU")))
+		said = append(said, fmt.Sprintf("GPUs: %.0f %% of %d on average.", 100**n, u.Limits.GPUs))
 	}
 	if n := u.Whole.GPUMemoryMax; n != nil {
-		said = append(said, "at most "+FormatSize(int64(*n))+" of GPU memory")
+		said = append(said, "GPU memory: at most "+FormatSize(int64(*n))+".")
 	}
-	if len(said) == 0 {
-		return ""
-	}
-	return "It used " + joinWithAnd(said) + "."
+	return strings.Join(said, " ")
 }
 
 // certainAfter is the time, in seconds, before which Hint says nothing: a run may begin with reading its inputs.
@@ -99,7 +121,7 @@ func (u Usage) Hint() string {
 		said = append(said, fmt.Sprintf("It has %d CPUs and never used more than %s: --request-cpus %d would do.", u.Limits.CPUs, shortNumber(*n), max(1, int64(math.Ceil(*n)))))
 	}
 	if n := u.Whole.GPUUsageMax; n != nil && u.Limits.GPUs > 0 && *n == 0 {
-		said = append(said, fmt.Sprintf("It has %s and was not seen to use any.", plural(u.Limits.GPUs, "GPU")))
+		said = append(said, "It was not seen to use its GPUs.")
 	}
 	return strings.Join(said, " ")
 }
@@ -113,20 +135,4 @@ func shortNumber(n float64) string {
 		return fmt.Sprintf("%.2f", n)
 	}
 	return fmt.Sprintf("%.1f", n)
-}
-
-func plural(n int64, what string) string {
-	if n != 1 {
-		what += "s"
-	}
-	return fmt.Sprintf("%d %s", n, what)
-}
-
-// joinWithAnd joins parts of a sentence.
-func joinWithAnd(parts []string) string {
-	last := len(parts) - 1
-	if last < 1 {
-		return strings.Join(parts, "")
-	}
-	return strings.Join(parts[:last], ", ") + " and " + parts[last]
 }

@@ -26,7 +26,7 @@ func TestUseOfARunFollowsItsWorker(t *testing.T) {
 	if got := stream.next("usage-charts"); !strings.Contains(got, `"name":"CPUs","x":[`) || !strings.Contains(got, `"name":"Memory in GiB"`) || !strings.Contains(got, `"name":"limit"`) {
 		t.Errorf("the charts are %s", got)
 	}
-	if got := stream.next("usage"); !strings.Contains(got, "It used 0.5 of 1 CPU on average and at most 3g") {
+	if got := stream.next("usage"); !strings.Contains(got, "CPUs: 0.5 of 1 on average. Memory: at most 3g") {
 		t.Errorf("the sentence is %s", got)
 	}
 }
@@ -40,7 +40,7 @@ func TestUseOfARunIsOnItsPageAfterItsEnd(t *testing.T) {
 	report.State, report.ExitCode = codalab.StateFinalizing, &code
 	w.checkIn(report)
 	a := s.browse(t, "alice")
-	a.shows(t, "/bundles/"+run, http.StatusOK, "Use over time", "It used 0.5 of 1 CPU", "at most 3g", `"name":"CPUs"`, "cl info --usage "+run)
+	a.shows(t, "/bundles/"+run, http.StatusOK, "Use over time", "CPUs: 0.5 of 1 on average", "at most 3g", `"name":"CPUs"`, "cl info --usage "+run)
 	if body := a.shows(t, "/bundles/"+s.subject().data, http.StatusOK); strings.Contains(body, "Use over time") {
 		t.Error("a dataset used something")
 	}

@@ -17,36 +17,10 @@ type historyView struct {
 
 // showHistories prints what users and the server did with bundles.
 func (c *cli) showHistories(ctx context.Context, worksheet string, specs []string) error {
-	specs, err := expandSpecs(specs)
-	if err != nil {
-		return err
-	}
-	at, uuids, err := c.bundleUUIDs(ctx, worksheet, specs)
-	if err != nil {
-		return err
-	}
-	views := []historyView{}
-	for _, uuid := range uuids {
+	return showEach(ctx, c, worksheet, specs, func(at *workspace, uuid string) (historyView, error) {
 		events, err := at.History(ctx, uuid)
-		if err != nil {
-			return onlyClServer(err, at, "it keeps no histories of bundles")
-		}
-		views = append(views, historyView{uuid, events})
-	}
-	if c.asJSON {
-		return c.printJSON(views)
-	}
-	for i, v := range views {
-		if len(views) > 1 {
-			if err := c.print(strings.Repeat("\n", min(i, 1)), v.UUID); err != nil {
-				return err
-			}
-		}
-		if err := c.printHistory(v.History); err != nil {
-			return err
-		}
-	}
-	return nil
+		return historyView{uuid, events}, onlyClServer(err, at, "it keeps no histories of bundles")
+	}, func(v historyView) error { return c.printHistory(v.History) })
 }
 
 // printHistory prints a history, one line for each event.

@@ -92,6 +92,37 @@ func (o infoOptions) alone(c *cli) (show func(ctx context.Context, worksheet str
 	return show, nil
 }
 
+// showEach prints a view of each bundle that specs name: with --json a list of them, else one below the other with their
+// uuids.
+func showEach[V any](ctx context.Context, c *cli, worksheet string, specs []string, read func(at *workspace, uuid string) (V, error), show func(V) error) error {
+	at, uuids, err := c.bundleUUIDs(ctx, worksheet, specs)
+	if err != nil {
+		return err
+	}
+	views := []V{}
+	for _, uuid := range uuids {
+		v, err := read(at, uuid)
+		if err != nil {
+			return err
+		}
+		views = append(views, v)
+	}
+	if c.asJSON {
+		return c.printJSON(views)
+	}
+	for i, v := range views {
+		if len(views) > 1 {
+			if err := c.print(strings.Repeat("\n", min(i, 1)), uuids[i]); err != nil {
+				return err
+			}
+		}
+		if err := show(v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // showBundles shows the bundles that specs name.
 func (c *cli) showBundles(ctx context.Context, worksheet string, specs []string, o infoOptions) error {
 	if show, err := o.alone(c); err != nil {

@@ -17,7 +17,7 @@ func TestUsageIsSaidAndDrawn(t *testing.T) {
 		Points: []codalab.UsagePoint{{Time: 0, Seconds: 60, CPUs: &one}, {Time: 60, Seconds: 60, CPUs: &two}}, Whole: codalab.UsagePoint{Seconds: 120, CPUs: &one},
 	}
 	for want, usage := range map[string]codalab.Usage{
-		"It used 1.0 of 4 CPUs on average.\n\nCPUs over minutes": u, "Nothing is measured: ": {},
+		"CPUs: 1.0 of 4 on average.\n\nCPUs over minutes": u, "Nothing is measured: ": {},
 	} {
 		var out bytes.Buffer
 		c := &cli{Process: program.Process{Stdout: &out, Getenv: func(string) string { return "" }}}

@@ -74,18 +74,13 @@ func (p *Pages) sendUsage(v *visit, s *stream, b bundlePage) error {
 
 // newCharts draws each measure of which there is a value.
 func newCharts(u codalab.Usage) charts {
-	const gib = 1 << 30
 	unit, seconds := timeUnit(u)
 	c := charts{X: unit, Curves: []chart{}}
-	add := func(name string, scale, limit float64, mean, most func(codalab.UsagePoint) *float64) {
-		if mean(u.Whole) != nil {
-			c.Curves = append(c.Curves, newChart(name, u, seconds, scale, limit, mean, most))
+	for _, m := range codalab.UsageMeasures() {
+		if mean, _ := m.Of(u.Whole); mean != nil {
+			c.Curves = append(c.Curves, newChart(m, u, seconds))
 		}
 	}
-	add("CPUs", 1, float64(u.Limits.CPUs), func(p codalab.UsagePoint) *float64 { return p.CPUs }, func(p codalab.UsagePoint) *float64 { return p.CPUsMax })
-	add("Memory in GiB", gib, float64(u.Limits.Memory)/gib, func(p codalab.UsagePoint) *float64 { return p.Memory }, func(p codalab.UsagePoint) *float64 { return p.MemoryMax })
-	add("GPUs, busy in %", .01, 100, func(p codalab.UsagePoint) *float64 { return p.GPUUsage }, func(p codalab.UsagePoint) *float64 { return p.GPUUsageMax })
-	add("GPU memory in GiB", gib, 0, func(p codalab.UsagePoint) *float64 { return p.GPUMemory }, func(p codalab.UsagePoint) *float64 { return p.GPUMemoryMax })
 	return c
 }
 
@@ -106,18 +101,20 @@ func timeUnit(u codalab.Usage) (unit string, seconds float64) {
 	return "days", 24 * 3600
 }
 
-// newChart draws a measure, with its highest values and its limit; a limit of 0 is none.
-func newChart(name string, u codalab.Usage, seconds, scale, limit float64, mean, most func(codalab.UsagePoint) *float64) chart {
+// newChart draws a measure, with its highest values and its limit.
+func newChart(m codalab.UsageMeasure, u codalab.Usage, seconds float64) chart {
 	scaled := func(n *float64) *float64 {
 		if n == nil {
 			return nil
 		}
-		s := *n / scale
+		s := *n / m.Unit
 		return &s
 	}
-	c, highest, bound := chart{Name: name}, chartLine{Name: "highest"}, chartLine{Name: "limit"}
+	limit := m.Limit(u.Limits) / m.Unit
+	c, highest, bound := chart{Name: m.Name}, chartLine{Name: "highest"}, chartLine{Name: "limit"}
 	add := func(at float64, one codalab.UsagePoint) {
-		c.X, c.Y, highest.Y = append(c.X, at/seconds), append(c.Y, scaled(mean(one))), append(highest.Y, scaled(most(one)))
+		mean, most := m.Of(one)
+		c.X, c.Y, highest.Y = append(c.X, at/seconds), append(c.Y, scaled(mean)), append(highest.Y, scaled(most))
 		bound.Y = append(bound.Y, &limit)
 	}
 	length := float64(u.SectionSeconds)
