@@ -82,11 +82,11 @@ func TestScripts(t *testing.T) {
 
 type workerKey struct{}
 
-// workerCommand drives a worker: worker start, worker write FILE TEXT, worker
-// end EXITCODE. Write and end wait until there is a run.
+// workerCommand drives a worker: worker start, worker write FILE TEXT, worker use SECONDS, worker
+// end EXITCODE. All but start wait until there is a run.
 func workerCommand(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) == 0 {
-		ts.Fatalf("usage: worker start|write|end")
+		ts.Fatalf("usage: worker start|write|use|end")
 	}
 	slot, ok := ts.Value(workerKey{}).(*scriptWorker)
 	if !ok {
@@ -107,6 +107,12 @@ func workerCommand(ts *testscript.TestScript, _ bool, args []string) {
 		text, err := strconv.Unquote(`"` + args[2] + `"`)
 		ts.Check(err)
 		ts.Check(slot.write(slot.ctx, args[1], text))
+	case "use":
+		seconds, err := strconv.ParseFloat(args[1], 64)
+		ts.Check(err)
+		_, err = slot.held(slot.ctx)
+		ts.Check(err)
+		slot.change(func() { slot.seconds = seconds })
 	case "end":
 		code, err := strconv.Atoi(args[1])
 		ts.Check(err)
