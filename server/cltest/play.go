@@ -51,6 +51,8 @@ type WorkerCall struct {
 	// id.
 	Dir  string
 	Args []string
+	// Measures lets a shell worker tell numbers of processors, memory and GPUs that its runs use.
+	Measures bool
 }
 
 // Worker is a worker that runs.

@@ -32,6 +32,8 @@ type shellWorker struct {
 	self codalab.CheckIn // without runs
 	dir  string
 	end  context.CancelFunc
+	// measures is set if reports tell the use of runs.
+	measures bool
 	// aside counts the worker's goroutines.
 	aside sync.WaitGroup
 
@@ -55,7 +57,7 @@ func StartShellWorker(ctx context.Context, call WorkerCall) (Worker, error) {
 	}
 	ctx, end := context.WithCancel(ctx)
 	w := &shellWorker{
-		api: api, id: call.ID, dir: filepath.Join(call.Dir, "work-"+call.ID), end: end,
+		api: api, id: call.ID, dir: filepath.Join(call.Dir, "work-"+call.ID), end: end, measures: call.Measures,
 		runs: map[string]*shellRun{}, changed: make(chan struct{}),
 		self: codalab.CheckIn{CPUs: 2, MemoryBytes: 1 << 34, FreeDiskBytes: 1 << 40, Hostname: "testhost"},
 	}
@@ -181,10 +183,21 @@ func (w *shellWorker) report() (codalab.CheckIn, chan struct{}) {
 		// The claim has set the state preparing on the server, so reporting it again would show no
 		// change.
 		if run := w.runs[uuid].report; run.State != codalab.StatePreparing {
+			if w.measures {
+				run = measured(run, time.Now())
+			}
 			in.Reports = append(in.Reports, run)
 		}
 	}
 	return in, w.changed
+}
+
+// measured adds made-up use of half a processor and most of a GPU to a report.
+func measured(run codalab.RunReport, now time.Time) codalab.RunReport {
+	run.ContainerTimeTotal = codalab.UnixSeconds(now) - run.BundleStart
+	run.ContainerTimeUser = run.ContainerTimeTotal / 2
+	run.Usage = &codalab.UsageNow{MemoryBytes: 1 << 29, GPUs: &codalab.GPUsNow{Busy: .75, MemoryBytes: 1 << 30}}
+	return run
 }
 
 // handleMessage acts on a message.

@@ -64,12 +64,12 @@ func newSite(t *testing.T, users ...string) *site {
 	return s
 }
 
-// startWorker starts a worker that runs ann's bundles.
+// startWorker starts a worker that runs ann's bundles, and tells what they use.
 func (s *site) startWorker() {
 	s.t.Helper()
 	dir := filepath.Join(s.dir, "worker")
 	testenv.Must(s.t, os.MkdirAll(dir, 0o700))
-	call := cltest.WorkerCall{Address: s.address, User: cltest.User{Name: "ann", Password: password}, ID: "desk", Dir: dir}
+	call := cltest.WorkerCall{Address: s.address, User: cltest.User{Name: "ann", Password: password}, ID: "desk", Dir: dir, Measures: true}
 	w, err := cltest.StartShellWorker(context.Background(), call)
 	testenv.Must(s.t, err)
 	s.t.Cleanup(func() { testenv.Must(s.t, w.Stop()) })
