@@ -83,3 +83,13 @@ func (r *reporter) report(ctx context.Context) error {
 	_, err := r.client.CheckIn(ctx, r.name, r.in)
 	return err
 }
+
+// reportUse sends a report with the use of each run, whose command has run for some time. Nothing else in it is new.
+func (r *reporter) reportUse(ctx context.Context, ran time.Duration) error {
+	for i := range r.in.Reports {
+		r.in.Reports[i].ContainerTimeTotal, r.in.Reports[i].ContainerTimeUser = ran.Seconds(), ran.Seconds()/2
+		r.in.Reports[i].Usage = &codalab.UsageNow{MemoryBytes: 1<<30 + int64(ran), GPUs: &codalab.GPUsNow{Busy: .9, MemoryBytes: 1<<34 + int64(ran)}}
+	}
+	_, err := r.client.CheckIn(ctx, r.name, r.in)
+	return err
+}

@@ -19,6 +19,7 @@ func benchServer(ctx context.Context) {
 	measureSections([]section{
 		{"requests", onDisk, func(dir string) { benchRequests(ctx, dir) }},
 		{"workers", onDisk, func(dir string) { benchWorkers(ctx, dir) }},
+		{"use", onDisk, func(dir string) { benchUse(ctx, dir) }},
 		{"lifecycles", onDisk, func(dir string) { benchLifecycles(ctx, dir) }},
 		{"large", onDisk, func(dir string) { benchLargeFile(ctx, dir) }},
 		{"small", inMemory, func(dir string) { benchSmallFiles(ctx, dir) }},

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
@@ -82,6 +84,33 @@ func benchWorkers(ctx context.Context, dir string) {
 	f.close()
 	figure{name: "server/check_ins_held", value: float64(f.holdAll(ctx)), unit: "at_once", bar: idleWorkers, atLeast: true}.print()
 	figure{name: "server/memory_5000_held", value: s.memory(), unit: "MB"}.print()
+}
+
+// benchUse measures the server's use of processors by workers that report what 1,200 runs use, as often as workers check in. The
+// server writes the series of each run once in this time.
+func benchUse(ctx context.Context, dir string) {
+	const workers, lasts = 4, 75 * time.Second
+	token := makeUsers(ctx, dir)["ann"]
+	s := startServer(ctx, dir)
+	defer s.end()
+	user := newCoreUser(ctx, signedIn(s.address, token), "python:3")
+	var all []*reporter
+	for i := range workers {
+		all = append(all, startReporter(ctx, user.Client, user, fmt.Sprint("used", i)))
+	}
+	began, before := time.Now(), s.cpu()
+	var working errgroup.Group
+	for _, r := range all {
+		working.Go(func() error {
+			var err error
+			for ran := time.Since(began); err == nil && ran < lasts; ran = time.Since(began) {
+				err = r.reportUse(ctx, ran) // the server holds it
+			}
+			return err
+		})
+	}
+	check(working.Wait())
+	figure{name: "server/cpu_1200_used_runs", value: (s.cpu() - before) / time.Since(began).Seconds() * 100, unit: "%"}.print()
 }
 
 // readEvery sends a request some fifty times a second, until the caller calls stop.
