@@ -86,7 +86,7 @@ func UsageMeasures() []UsageMeasure {
 	}
 }
 
-// Sentence says how much of its limits the run used; empty if nothing was measured.
+// Sentence compares the use of the run with its limits; it is empty if nothing was measured.
 func (u Usage) Sentence() string {
 	var said []string
 	if n := u.Whole.CPUs; n != nil {

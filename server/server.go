@@ -57,7 +57,7 @@ type Config struct {
 	SharedDisk bool
 	// FetchPrivate names places of the site's own network from which users may upload by URL.
 	FetchPrivate outbound.Places
-	// DefaultPermission says who may read new worksheets, and the bundles on them; empty means store.DefaultNone.
+	// DefaultPermission is the permission of others on new worksheets, and on the bundles on them; empty means store.DefaultNone.
 	DefaultPermission store.DefaultPermission
 	// RequireSignIn refuses all requests of users who have not signed in.
 	RequireSignIn bool

@@ -43,7 +43,7 @@ func eventUser(e codalab.BundleEvent) string {
 	return e.User.Name
 }
 
-// eventText says what a user or the server did with a bundle.
+// eventText describes the action of a user or the server on a bundle.
 func eventText(e codalab.BundleEvent) string {
 	text := string(e.Action)
 	switch e.Action {
@@ -84,7 +84,7 @@ func spell(n *codalab.Named) string {
 	return n.String()
 }
 
-// grantedText says what groups may do with a new bundle.
+// grantedText describes the permissions of groups on a new bundle.
 func grantedText(list []codalab.Granted) string {
 	var parts []string
 	for _, g := range list {
@@ -96,7 +96,7 @@ func grantedText(list []codalab.Granted) string {
 	return strings.Join(parts, ", ")
 }
 
-// sharedText says what the first group may do.
+// sharedText describes the permission of the first group.
 func sharedText(list []codalab.Granted) string {
 	if len(list) == 0 {
 		return "shared"

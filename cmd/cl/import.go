@@ -203,7 +203,8 @@ func (c *cli) importBundles(ctx context.Context, at *workspace, a *export.Archiv
 	return left, nil
 }
 
-// importBundle copies a bundle unless the server has it, or tells why it cannot.
+// importBundle copies a bundle unless the server has it. If the archive lacks the bundle, or the server refuses it, leftOut is
+// the reason.
 func (c *cli) importBundle(ctx context.Context, at *workspace, a *export.Archive, b export.Bundle, sheet, me string) (leftOut string, err error) {
 	there, err := at.Bundle(ctx, b.UUID)
 	begun := err == nil && there.State == codalab.StateUploading

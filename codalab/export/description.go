@@ -73,7 +73,7 @@ type Bundle struct {
 	Note string `json:"note,omitempty"`
 }
 
-// Contents tell where the contents of a bundle are in the archive.
+// Contents are the type and the place in the archive of a bundle's contents.
 type Contents struct {
 	// Type is that of the contents: a file or a directory.
 	Type codalab.TargetType `json:"type"`

@@ -52,7 +52,7 @@ type blockView struct {
 	Elsewhere string
 }
 
-// cellView is a text, and where it leads; nowhere if Address is empty.
+// cellView is a text, which is a link unless Address is empty.
 type cellView struct{ Text, Address string }
 
 // page returns index.html.

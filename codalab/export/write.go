@@ -27,7 +27,7 @@ type Options struct {
 	Received func(n int64)
 }
 
-// Summary tells what Write has written.
+// Summary describes an archive that Write has written.
 type Summary struct {
 	Description
 	// Bytes is the size of the bundles' files before they are packed, and Entries the number of all entries of the archive.
@@ -187,7 +187,7 @@ func (e *exporter) heading() string {
 	return e.Worksheet.Name
 }
 
-// place tells where a bundle is: in the archive, or else on the server.
+// place is the address of a target: in the archive if that has it, else on the server.
 func (e *exporter) place(t codalab.Target) provenance.Place {
 	if c := e.contentsOf(t.BundleUUID); c != nil {
 		return provenance.Place{ID: address(joined(*c, t.Subpath)), File: c.Type == codalab.TargetFile}

@@ -46,7 +46,7 @@ type bundlePage struct {
 	Log *logView
 	// Usage is the use of a run over time; nil for none.
 	Usage *usageView
-	// Lineage has the inputs, and what came of it.
+	// Lineage has the bundle's ancestors and descendants.
 	Lineage lineageView
 	// Done is a sentence about the last action.
 	Done string

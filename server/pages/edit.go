@@ -30,7 +30,7 @@ type editPage struct {
 	client.Worksheet
 	// Me is the name of the user.
 	Me, Heading string
-	// Text is what the user edits; Tag is that of the worksheet on which it is based.
+	// Text is edited by the user; Tag is the tag of the worksheet from which the text began.
 	Text, Tag string
 	// Unsaved means that Text is not that of the worksheet.
 	Unsaved bool

@@ -92,8 +92,9 @@ func (p *Pages) part(name, part string, data any) (string, error) {
 // stream.
 type look func(s *stream) (again time.Duration, done bool, err error)
 
-// follow looks at once, after changes of a topic, and when the look before has said so, until it is done or fails, or the
-// browser has gone, or the sign-in has ended. An error ends the stream; the browser asks again.
+// follow looks at once, after each change of a topic, and again after the time that the last look has returned. It ends when a
+// look is done or fails, when the browser has gone, and when the sign-in has ended. An error ends the stream; the browser asks
+// again.
 func (p *Pages) follow(v *visit, topic string, look look) error {
 	user := v.user.ID
 	if user == "" {

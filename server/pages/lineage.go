@@ -7,7 +7,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/pages/lineage"
 )
 
-// lineageView shows the inputs of a bundle, and what came of it. It has no boxes if there is nothing of either.
+// lineageView shows the ancestors and descendants of a bundle. It has no boxes if there are none.
 type lineageView struct {
 	lineage.Graph
 	lineage.Picture
@@ -15,7 +15,7 @@ type lineageView struct {
 	Unread string
 }
 
-// lineage finds and draws the inputs of a bundle, and what came of it, as far as the visitor may read it.
+// lineage finds and draws the ancestors and descendants of a bundle that the visitor may read.
 func (p *Pages) lineage(ctx context.Context, v *visit, b bundlePage) lineageView {
 	g, err := lineage.Read(ctx, v.api, b.Bundle)
 	if err != nil { // the rest of the page is there nevertheless

@@ -42,7 +42,7 @@ func (s settingsPage) TitleText() string {
 	return *s.Title
 }
 
-// settings shows what a worksheet has beside its text.
+// settings shows the permissions, tags and other settings of a worksheet.
 func (p *Pages) settings(v *visit) error { return p.showSettings(v, http.StatusOK, "") }
 
 func (p *Pages) showSettings(v *visit, status int, problem string) error {
@@ -69,7 +69,7 @@ func (p *Pages) showSettings(v *visit, status int, problem string) error {
 	return p.show(v, status, "settings", "Settings of "+s.Heading, s)
 }
 
-// change changes what a worksheet has beside its text, or deletes it.
+// change changes the settings of a worksheet, or deletes it.
 func (p *Pages) change(v *visit) error {
 	form, err := readForm(v)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 // usageView shows the use of processors, memory and GPUs of a run over time.
 type usageView struct {
 	UUID string
-	// Sentence says how much; empty if nothing is measured. Hint names what was asked for in vain.
+	// Sentence and Hint are those of codalab.Usage; Sentence is empty if nothing is measured.
 	Sentence, Hint string
 	Charts         charts
 	// Live is set while the run goes on.

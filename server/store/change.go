@@ -193,7 +193,7 @@ func (w *writer) write(ctx context.Context, tx *sqlx.Tx) error {
 	for _, uuid := range slices.Sorted(maps.Keys(w.rows)) {
 		rows = append(rows, w.rows[uuid])
 	}
-	// All of these bundles are there, so nothing is inserted: this is how one statement changes many rows.
+	// All of these bundles are there, so nothing is inserted: the conflicts let one statement change many rows.
 	err := insertRows(ctx, tx, `
 		INSERT INTO bundles (uuid, bundle_type, created, owner_id, state, frozen, is_anonymous, name, data_size, entries, metadata,
 			tags, run_time, contents, offered_to, offered, cost, worker_user, worker_id, assigned, kill_message)

@@ -36,7 +36,7 @@ const (
 // Picture is a graph with the places of everything.
 type Picture struct {
 	Width, Height int
-	// Boxes are the bundles and what is left out: from the left, and in a column from above.
+	// Boxes are the bundles, and a box for the bundles that are left out: from the left, and in a column from above.
 	Boxes []Box
 	// Lines are paths of SVG, one for each edge.
 	Lines []string

@@ -12,7 +12,7 @@ type Item struct {
 	// others.
 	Paths     []string
 	LeftPaths int
-	// Again is set if the list has the bundle, and what belongs to it, already.
+	// Again is set if the bundle stands in the list already, with its Items, which are left out here.
 	Again bool
 	Items []Item
 }

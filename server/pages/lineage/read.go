@@ -53,7 +53,7 @@ type More struct {
 	Query string
 }
 
-// Graph is a bundle, which is the first node, with what it came from and what came of it.
+// Graph is a bundle, which is the first node, with its ancestors and descendants.
 type Graph struct {
 	Nodes []Node
 	Edges []Edge
