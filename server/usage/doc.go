@@ -13,6 +13,6 @@
 // A Keeper has the series of the runs that go on in memory. A check-in that stores a run writes its series too, in the same
 // transaction, when the run has ended. Before that it writes the series when its time has doubled since the last write, or after
 // nine minutes, but not more than once a minute: the writes cost more than all else that reports do with a series. A run that
-// goes on is stored twice a minute, so a crash of the server loses the details of at most ten minutes. A stored series has the run's counters of processor time,
-// with which the next report covers the lost time with a mean.
+// goes on is stored twice a minute, so a crash of the server loses the details of at most ten minutes. A stored series has the
+// run's counters of processor time, with which the next report covers the lost time with a mean.
 package usage
