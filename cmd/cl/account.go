@@ -235,18 +235,7 @@ func (c *cli) revokeOthers(ctx context.Context, at *workspace) error {
 
 // completeSessions offers the ids of sessions.
 func (c *cli) completeSessions(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
-	return c.completeWith(func(ctx context.Context, _ string) ([]string, error) {
-		at, err := c.workspace("")
-		if err != nil {
-			return nil, err
-		}
-		sessions, err := at.Sessions(ctx)
-		var ids []string
-		for _, s := range sessions {
-			ids = append(ids, s.ID)
-		}
-		return ids, err
-	})(cmd, args, begun)
+	return completeEach(c, (*workspace).Sessions, func(one codalab.Session) string { return one.ID })(cmd, args, begun)
 }
 
 // logoutCommand is bundle_cli.py: do_logout_command.

@@ -34,6 +34,22 @@ func (c *cli) completeWith(names func(ctx context.Context, begun string) ([]stri
 	}
 }
 
+// completeEach returns a completion that offers a name of each thing that the server lists.
+func completeEach[T any](c *cli, list func(*workspace, context.Context) ([]T, error), name func(T) string) completion {
+	return c.completeWith(func(ctx context.Context, _ string) ([]string, error) {
+		at, err := c.workspace("")
+		if err != nil {
+			return nil, err
+		}
+		all, err := list(at, ctx)
+		var names []string
+		for _, one := range all {
+			names = append(names, name(one))
+		}
+		return names, err
+	})
+}
+
 // completeBundles offers the names of the bundles on the current worksheet, and their uuids once one is
 // begun.
 func (c *cli) completeBundles(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
@@ -71,13 +87,7 @@ func (c *cli) completeWorksheets(cmd *cobra.Command, args []string, begun string
 
 // completeGroups offers the names of the user's groups.
 func (c *cli) completeGroups(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
-	return c.completeWith(func(ctx context.Context, _ string) ([]string, error) {
-		at, err := c.workspace("")
-		if err != nil {
-			return nil, err
-		}
-		return at.Groups(ctx)
-	})(cmd, args, begun)
+	return completeEach(c, (*workspace).Groups, func(name string) string { return name })(cmd, args, begun)
 }
 
 // completeInTurn completes argument i with list[i], and further arguments with the last completion.

@@ -71,18 +71,7 @@ func (c *cli) offersCommand() *cobra.Command {
 
 // completeOffers offers the uuids of offers.
 func (c *cli) completeOffers(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
-	return c.completeWith(func(ctx context.Context, _ string) ([]string, error) {
-		at, err := c.workspace("")
-		if err != nil {
-			return nil, err
-		}
-		offers, err := at.Offers(ctx)
-		var uuids []string
-		for _, o := range offers {
-			uuids = append(uuids, o.UUID)
-		}
-		return uuids, err
-	})(cmd, args, begun)
+	return completeEach(c, (*workspace).Offers, func(one client.Offer) string { return one.UUID })(cmd, args, begun)
 }
 
 // offerView is an offer in JSON.

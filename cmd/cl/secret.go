@@ -197,16 +197,5 @@ func (c *cli) secretFlag(cmd *cobra.Command, help string) func(codalab.Metadata)
 
 // completeSecrets offers the names of the user's secrets.
 func (c *cli) completeSecrets(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
-	return c.completeWith(func(ctx context.Context, _ string) ([]string, error) {
-		at, err := c.workspace("")
-		if err != nil {
-			return nil, err
-		}
-		have, err := at.Secrets(ctx)
-		var names []string
-		for _, s := range have {
-			names = append(names, s.Name)
-		}
-		return names, err
-	})(cmd, args, begun)
+	return completeEach(c, (*workspace).Secrets, func(one codalab.Secret) string { return one.Name })(cmd, args, begun)
 }

@@ -124,16 +124,5 @@ func (c *cli) completeTokens(cmd *cobra.Command, args []string, begun string) ([
 	case args[0] != "rm":
 		return cobra.NoFileCompletions(cmd, args, begun)
 	}
-	return c.completeWith(func(ctx context.Context, _ string) ([]string, error) {
-		at, err := c.workspace("")
-		if err != nil {
-			return nil, err
-		}
-		tokens, err := at.ProgramTokens(ctx)
-		var ids []string
-		for _, t := range tokens {
-			ids = append(ids, t.ID)
-		}
-		return ids, err
-	})(cmd, args, begun)
+	return completeEach(c, (*workspace).ProgramTokens, func(one codalab.ProgramToken) string { return one.ID })(cmd, args, begun)
 }
