@@ -2,12 +2,21 @@ package server_test
 
 import (
 	"archive/zip"
+	"bytes"
+	"errors"
 	"io"
+	"log/slog"
+	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/export"
+	"github.com/cl-slurm/cl-slurm/server"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -61,6 +70,71 @@ func TestWorksheetIsExportedFromItsPage(t *testing.T) {
 	}
 	if crate := entryOf(t, z, "ro-crate-metadata.json"); !strings.Contains(crate, `"@id": "contents/`+picture+`/p.png"`) {
 		t.Errorf("the crate is %s", crate)
+	}
+}
+
+// TestWorksheetOverABoundIsNotExported: its reader gets a page with the bound, and not the beginning of an archive.
+func TestWorksheetOverABoundIsNotExported(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	home := s.home("alice")
+	var runs []codalab.Object
+	for range 25 { // the metadata of one are bounded
+		runs = append(runs, codalab.NewObject("bundles", "", map[string]any{
+			"bundle_type": "run", "command": "date", "metadata": metadata("run", "r", map[string]any{"exclude_patterns": make([]string, 85_000)}),
+		}))
+	}
+	s.call("alice", "POST", "/bundles?worksheet="+home, codalab.NewDocument(runs)).ok()
+	s.browse(t, "alice").shows(t, "/worksheets/"+home+"/export.zip", http.StatusRequestEntityTooLarge,
+		"too large for an archive: the description of its items and bundles has more than 2000000 values. cl export has the same bound.")
+}
+
+// breaking makes a directory unreadable as soon as a part of an answer has come.
+type breaking struct {
+	*httptest.ResponseRecorder
+	directory string
+}
+
+func (b breaking) Write(text []byte) (int, error) {
+	if os.Rename(b.directory, b.directory+"-away") == nil { // it is the first part
+		_ = os.Symlink(b.directory, b.directory) // if it fails, so does the test
+	}
+	return b.ResponseRecorder.Write(text)
+}
+
+// TestExportThatBreaksOffIsNoArchive: an archive whose contents cannot be read to the end has no directory, no program takes it
+// for a whole one, and the log has the reason.
+func TestExportThatBreaksOffIsNoArchive(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	s := newSite(t, func(c *server.Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	noise := make([]byte, 32<<10)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(noise) // never fails
+	first, second := s.upload("first", string(noise)), s.upload("second", "x")
+	home := s.home("alice")
+	s.call("alice", "POST", "/worksheets/"+home+"/add-items", map[string]any{"items": []string{first, second}, "item_type": "bundle"}).ok()
+	found, err := filepath.Glob(filepath.Join(s.dir, "bundles", second+"-*", "contents"))
+	must(t, err)
+	path := "/worksheets/" + home + "/export.zip"
+	r := httptest.NewRequest(http.MethodGet, path, nil)
+	for _, c := range s.browse(t, "alice").cookies {
+		r.AddCookie(c)
+	}
+	w := breaking{httptest.NewRecorder(), filepath.Dir(found[0])}
+	func() {
+		defer func() {
+			if err, ok := recover().(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
+				t.Errorf("the export ended with %v", err)
+			}
+		}()
+		s.handler.ServeHTTP(w, r)
+	}()
+	part := w.Body.String()
+	if _, err := export.Open(strings.NewReader(part), int64(len(part))); len(part) < len(noise)/2 || err == nil {
+		t.Errorf("%d bytes are an archive", len(part))
+	}
+	if text := log.String(); !strings.Contains(text, path) || !strings.Contains(text, second) {
+		t.Errorf("the log is %q", text)
 	}
 }
 

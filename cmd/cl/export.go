@@ -145,7 +145,11 @@ func (c *cli) exportToOutput(ctx context.Context, at *workspace, sheet client.Wo
 func (c *cli) export(ctx context.Context, to io.Writer, at *workspace, sheet client.Worksheet, o exportOptions) (export.Summary, error) {
 	p := c.progress("Received", -1)
 	defer p.end()
-	return export.WriteSheet(ctx, to, at.Client, sheet, export.Options{Server: at.Address(), NoContents: o.noContents, Received: p.add})
+	archive, err := export.Prepare(ctx, at.Client, sheet, export.Options{Server: at.Address(), NoContents: o.noContents, Received: p.add})
+	if err != nil {
+		return export.Summary{}, err
+	}
+	return archive.Write(ctx, to)
 }
 
 func (c *cli) exportDone(written export.Summary, final string) error {

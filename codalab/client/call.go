@@ -64,7 +64,7 @@ func (c *Client) do(ctx context.Context, in call, out any) error {
 		return c.unanswered(in, err)
 	case len(body) > answerLimit:
 		return &codalab.Error{
-			Method: in.method, Path: in.path, Status: resp.StatusCode,
+			Method: in.method, Path: in.path, Status: resp.StatusCode, Err: ErrTooLarge,
 			Message: fmt.Sprintf("the answer has more than the %d MiB that fit into memory here; ask for less", answerLimit>>20),
 		}
 	}

@@ -221,8 +221,26 @@ func (c *Client) PreviewLines(ctx context.Context, uuid, lines string, items int
 }
 
 // TableContents fills in the cells of a block's rows that are read from files. A row has a text, a
-// json.Number or nil for the name of each column.
+// json.Number or nil for the name of each column. Long tables take several calls: a server takes bodies of 8 MiB.
 func (c *Client) TableContents(ctx context.Context, rows []json.RawMessage) ([]map[string]any, error) {
+	const most = 4 << 20
+	list := make([]map[string]any, 0, len(rows))
+	for len(rows) > 0 {
+		n, size := 0, 0
+		for n < len(rows) && (n == 0 || size+len(rows[n]) <= most) {
+			size += len(rows[n])
+			n++
+		}
+		some, err := c.tablePart(ctx, rows[:n])
+		if err != nil {
+			return nil, err
+		}
+		list, rows = append(list, some...), rows[n:]
+	}
+	return list, nil
+}
+
+func (c *Client) tablePart(ctx context.Context, rows []json.RawMessage) ([]map[string]any, error) {
 	var answer struct {
 		Contents []map[string]exactValue `json:"contents"`
 	}

@@ -27,6 +27,9 @@ const (
 	relayWithin = 90 * time.Second
 )
 
+// ErrTooLarge is the cause of an Error for an answer that is too large to be read into memory.
+var ErrTooLarge = errors.New("the answer is too large")
+
 // answerLimit bounds an answer that is not a stream, in bytes.
 const answerLimit = 64 << 20
 

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"net/url"
 	"path"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,7 +22,7 @@ import (
 var errTooMany = errors.New("too many entries")
 
 // contents adds the contents of a bundle, or notes why it has none.
-func (e *exporter) contents(ctx context.Context, b *Bundle) error {
+func (e *Exporter) contents(ctx context.Context, b *Bundle) error {
 	switch {
 	case b.LeftOut != "":
 		return nil
@@ -37,6 +38,9 @@ func (e *exporter) contents(ctx context.Context, b *Bundle) error {
 	stream, err := e.from.OpenContents(ctx, codalab.Target{BundleUUID: b.UUID}, nil)
 	switch {
 	case codalab.IsStatus(err, 404): // a failed run may have none
+		if b.Metadata.Int("data_size") > 0 {
+			b.LeftOut = "the server does not find its contents"
+		}
 		return nil
 	case codalab.IsStatus(err, 403):
 		b.LeftOut = "you may not read its contents"
@@ -57,7 +61,7 @@ func (e *exporter) contents(ctx context.Context, b *Bundle) error {
 		return e.archive.file(b.Contents.Path, 0o644, at, counted)
 	}
 	b.Contents = &Contents{Type: codalab.TargetDirectory, Path: root}
-	u := unpacker{exporter: e, uuid: b.UUID, root: root, links: map[string]string{}, skipped: map[string]bool{}}
+	u := unpacker{Exporter: e, uuid: b.UUID, root: root, links: map[string]string{}, skipped: map[string]bool{}}
 	err = e.archive.directory(root, 0o755, at)
 	if err == nil {
 		err = u.unpack(counted)
@@ -73,11 +77,11 @@ func (e *exporter) contents(ctx context.Context, b *Bundle) error {
 }
 
 // full reports whether the archive has as many entries as it may, with some that are still to come.
-func (e *exporter) full(waiting int) bool {
+func (e *Exporter) full(waiting int) bool {
 	return e.options.MostEntries > 0 && e.archive.entries+waiting >= e.options.MostEntries || e.archive.index > e.mostDirectory
 }
 
-func (e *exporter) tooMany() string {
+func (e *Exporter) tooMany() string {
 	if e.archive.index > e.mostDirectory {
 		return fmt.Sprintf("the names of all files would have more than %s", codalab.FormatSize(mostDirectory))
 	}
@@ -117,7 +121,7 @@ func (c *counter) Read(b []byte) (int, error) {
 
 // unpacker moves the entries of a bundle's directory from a tar archive into the ZIP archive.
 type unpacker struct {
-	*exporter
+	*Exporter
 	uuid, root string
 	// links has the targets of symbolic links, by the names of tar entries.
 	links map[string]string
@@ -217,13 +221,17 @@ func (u *unpacker) skip(name string) {
 
 // note names the pipes and devices that were left out.
 func (u *unpacker) note() string {
-	switch len(u.skipped) {
-	case 0:
+	name := strconv.Quote(u.example)
+	switch n := len(u.skipped); {
+	case n == 0:
 		return ""
-	case 1:
-		return fmt.Sprintf("%q is left out: it is a pipe or a device", u.example)
+	case len(name) > mostRemark/3: // each character may take two in JSON
+		return fmt.Sprintf("pipes and devices are left out: there are %d", n)
+	case n == 1:
+		return name + " is left out: it is a pipe or a device"
+	default:
+		return fmt.Sprintf("%s and %d more are left out: they are pipes or devices", name, n-1)
 	}
-	return fmt.Sprintf("%q and %d more are left out: they are pipes or devices", u.example, len(u.skipped)-1)
 }
 
 // copyLinks adds the further names of earlier files, as copies.

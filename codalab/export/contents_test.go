@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"encoding/json"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -38,7 +39,7 @@ func writeTar(w io.Writer, entries ...tar.Header) error {
 
 // newContents returns an exporter from a server that sends a bundle with these entries, and of a part only the text "again".
 // It writes to out.
-func newContents(t *testing.T, out io.Writer, entries ...tar.Header) *exporter {
+func newContents(t *testing.T, out io.Writer, entries ...tar.Header) *Exporter {
 	t.Helper()
 	var ended atomic.Bool
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -61,7 +62,9 @@ func newContents(t *testing.T, out io.Writer, entries ...tar.Header) *exporter {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newExporter(out, from, client.Worksheet{}, Options{})
+	e := newExporter(from, client.Worksheet{}, Options{})
+	e.archive = newArchive(out)
+	return e
 }
 
 func ready() *Bundle {
@@ -154,9 +157,26 @@ func TestWorksheetsThatNobodyCouldReadAreRefused(t *testing.T) {
 			{UUID: someUUID, Metadata: codalab.Metadata{"a": make([]int, mostValues)}},
 		}}, true},
 	} {
-		e := exporter{Description: test.Description}
-		if _, err := e.encode(); errors.Is(err, errTooLarge) != test.large {
+		err := test.checkRoom()
+		if _, large := errors.AsType[*TooLargeError](err); large != test.large || err != nil && !large {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestRemarksAreBounded: a worksheet that has room before its contents are read has room afterwards, whatever their names are.
+func TestRemarksAreBounded(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"p", strings.Repeat("p", 4000), strings.Repeat("\x00", 20), strings.Repeat("\\", 90), "\u2028\u2028\u2028"} {
+		for n := range 3 {
+			u := unpacker{skipped: map[string]bool{}}
+			for i := range n {
+				u.skip(name + strings.Repeat("0", i))
+			}
+			text, err := json.Marshal(u.note())
+			if err != nil || len(text) > mostRemark || (n > 0) == (u.note() == "") {
+				t.Errorf("%d bytes, %v: %s", len(text), err, text)
+			}
 		}
 	}
 }

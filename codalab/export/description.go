@@ -177,7 +177,7 @@ func (d Description) check() error {
 // checkCounts refuses more items or bundles than a worksheet has.
 func (d Description) checkCounts() error {
 	if n := max(len(d.Items), len(d.Bundles)); n > mostItems {
-		return fmt.Errorf("%w: it has %d items or bundles, and may have %d", errTooLarge, n, mostItems)
+		return &TooLargeError{fmt.Sprintf("it has %d items or bundles, and may have %d", n, mostItems)}
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"html/template"
 	"io"
@@ -55,20 +56,43 @@ type blockView struct {
 // cellView is a text, which is a link unless Address is empty.
 type cellView struct{ Text, Address string }
 
-// page returns index.html.
-func (e *exporter) page(ctx context.Context) ([]byte, error) {
+// block is a block of the worksheet, and the table that it shows if it shows one.
+type block struct {
+	client.Block
+	table *blockView
+}
+
+// readBlocks reads the blocks of the worksheet, and the cells of their tables.
+func (e *Exporter) readBlocks(ctx context.Context) error {
 	shown, err := e.from.InterpretWorksheet(ctx, e.Worksheet.UUID)
-	if err != nil {
-		return nil, fmt.Errorf("interpret worksheet: %w", err)
+	for i := 0; err == nil && i < len(shown.Blocks); i++ {
+		one := block{Block: shown.Blocks[i]}
+		if one.Mode == "table_block" || one.Mode == "record_block" {
+			var table blockView
+			table, err = e.table(ctx, one.Block)
+			one.table, one.Rows = &table, nil
+		}
+		e.blocks = append(e.blocks, one)
 	}
+	if errors.Is(err, client.ErrTooLarge) {
+		return &TooLargeError{"the server's answer with what its page shows does not fit into memory"}
+	}
+	if err != nil {
+		return fmt.Errorf("interpret worksheet: %w", err)
+	}
+	return nil
+}
+
+// page returns index.html.
+func (e *Exporter) page(ctx context.Context) ([]byte, error) {
 	v := pageView{Style: template.CSS(pageStyle), Heading: e.heading(), Description: e.Description, Address: e.Server + "/worksheets/" + e.Worksheet.UUID} //nolint:gosec // it is ours
-	r := renderer{exporter: e, markup: markup.New()}
-	for _, b := range shown.Blocks {
-		block, err := r.block(ctx, b)
+	r := renderer{Exporter: e, markup: markup.New()}
+	for _, b := range e.blocks {
+		shown, err := r.block(ctx, b)
 		if err != nil {
 			return nil, err
 		}
-		v.Blocks = append(v.Blocks, block)
+		v.Blocks = append(v.Blocks, shown)
 	}
 	functions := template.FuncMap{
 		"size": codalab.FormatSize, "path": address,
@@ -87,12 +111,15 @@ func (e *exporter) page(ctx context.Context) ([]byte, error) {
 
 // renderer makes the parts of the page.
 type renderer struct {
-	*exporter
+	*Exporter
 	markup markup.Markup
 	levels markup.Headings
 }
 
-func (r *renderer) block(ctx context.Context, b client.Block) (v blockView, err error) {
+func (r *renderer) block(ctx context.Context, b block) (v blockView, err error) {
+	if b.table != nil {
+		return *b.table, nil
+	}
 	switch b.Mode {
 	case "markup_block":
 		if b.Error {
@@ -102,10 +129,8 @@ func (r *renderer) block(ctx context.Context, b client.Block) (v blockView, err 
 		text, err := r.relink(string(r.levels.Below(r.markup.HTML(b.Text))))
 		v.HTML = template.HTML(text) //nolint:gosec // it is cleaned
 		return v, err
-	case "table_block", "record_block":
-		return r.table(ctx, b)
 	case "contents_block", "image_block":
-		return r.file(ctx, b)
+		return r.file(ctx, b.Block)
 	case "subworksheets_block":
 		for _, w := range b.Worksheets {
 			v.Links = append(v.Links, cellView{w.Name, r.Server + "/worksheets/" + w.UUID})
@@ -119,8 +144,8 @@ func (r *renderer) block(ctx context.Context, b client.Block) (v blockView, err 
 }
 
 // table shows a table or a record.
-func (r *renderer) table(ctx context.Context, b client.Block) (v blockView, err error) {
-	contents, err := r.from.TableContents(ctx, b.Rows)
+func (e *Exporter) table(ctx context.Context, b client.Block) (v blockView, err error) {
+	contents, err := e.from.TableContents(ctx, b.Rows)
 	if err != nil {
 		return v, fmt.Errorf("read table: %w", err)
 	}

@@ -1,9 +1,10 @@
 package export
 
 import (
-	"errors"
 	"fmt"
 	"io"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
 // These bound the description, which is read into memory: its bytes; its values, of which an object counts as four more,
@@ -16,10 +17,16 @@ const (
 	mostItems    = 100_000
 )
 
-// errTooLarge is the error for a description over one of its bounds.
-var errTooLarge = errors.New("the worksheet is too large for an archive")
+// TooLargeError is the error for a worksheet over one of the bounds.
+type TooLargeError struct {
+	// Bound is a sentence about the bound, such as: it has 3 bundles, and may have 2.
+	Bound string
+}
 
-// weigher passes JSON on, and fails with errTooLarge as soon as it has too many bytes or values. A JSON decoder reads a
+// Error says that the worksheet is too large, and why.
+func (e *TooLargeError) Error() string { return "the worksheet is too large for an archive: " + e.Bound }
+
+// weigher passes JSON on, and fails with a *TooLargeError as soon as it has too many bytes or values. A JSON decoder reads a
 // value whole before it makes anything of it, so that it makes nothing of one that is too large.
 type weigher struct {
 	io.Reader
@@ -32,10 +39,10 @@ func (w *weigher) Read(b []byte) (int, error) {
 	n, err := w.Reader.Read(b)
 	w.weigh(b[:n])
 	if w.bytes > mostDocument {
-		return 0, fmt.Errorf("%w: it has more than %d bytes", errTooLarge, mostDocument)
+		return 0, &TooLargeError{fmt.Sprintf("the description of its items and bundles has more than %s", codalab.FormatSize(mostDocument))}
 	}
 	if w.values > mostValues {
-		return 0, fmt.Errorf("%w: it has more than %d values", errTooLarge, mostValues)
+		return 0, &TooLargeError{fmt.Sprintf("the description of its items and bundles has more than %d values", mostValues)}
 	}
 	return n, err
 }

@@ -4,9 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -49,22 +50,24 @@ func (d Description) LeftOut() []Bundle {
 // notWanted is the reason for Options.NoContents.
 const notWanted = "the archive was made without contents"
 
-// Write writes the worksheet with this uuid, as far as the client's user may read it. After an error the archive is of no use.
-// A bundle that cannot be read, or has not ended, is no error: see Description.LeftOut.
-func Write(ctx context.Context, w io.Writer, from *client.Client, worksheet string, o Options) (Summary, error) {
-	sheet, err := from.WorksheetItems(ctx, worksheet)
-	if err != nil {
-		return Summary{}, fmt.Errorf("export worksheet: %w", err)
+// Prepare reads what an archive of a worksheet needs besides contents. The worksheet has been read with its items. A worksheet
+// over a bound is a *TooLargeError. Hours of contents come only after that, and what an HTTP server sends with them.
+func Prepare(ctx context.Context, from *client.Client, sheet client.Worksheet, o Options) (*Exporter, error) {
+	e := newExporter(from, sheet, o)
+	if err := e.checkRoom(); err != nil {
+		return nil, fmt.Errorf("export worksheet: %w", err)
 	}
-	return WriteSheet(ctx, w, from, sheet, o)
+	if err := e.readBlocks(ctx); err != nil {
+		return nil, fmt.Errorf("export worksheet: %w", err)
+	}
+	return e, nil
 }
 
-// WriteSheet is Write for a worksheet that has been read with its items.
-func WriteSheet(ctx context.Context, w io.Writer, from *client.Client, sheet client.Worksheet, o Options) (Summary, error) {
-	e := newExporter(w, from, sheet, o)
-	if _, err := e.encode(); err != nil { // before hours of contents
-		return Summary{}, fmt.Errorf("export worksheet: %w", err)
-	}
+// Write writes the archive, as far as the client's user may read the worksheet. It is called once. After an error the archive
+// is of no use: it has no directory, so that no program takes it for a ZIP. A bundle that cannot be read, or has not ended, is
+// no error: see Description.LeftOut.
+func (e *Exporter) Write(ctx context.Context, w io.Writer) (Summary, error) {
+	e.archive = newArchive(w)
 	for i := range e.Bundles {
 		e.places[e.Bundles[i].UUID] = i
 		if err := e.contents(ctx, &e.Bundles[i]); err != nil {
@@ -81,13 +84,15 @@ func WriteSheet(ctx context.Context, w io.Writer, from *client.Client, sheet cli
 	return Summary{Description: e.Description, Bytes: size, Entries: e.archive.entries}, nil
 }
 
-// exporter is one call of Write.
-type exporter struct {
+// Exporter writes a worksheet as an archive. It is made by Prepare.
+type Exporter struct {
 	Description
 	archive *archive
 	from    *client.Client
 	options Options
 	sheet   client.Worksheet
+	// blocks are those of the page.
+	blocks []block
 	// places are those of the bundles in the description, by uuid.
 	places map[string]int
 	// at is the time of entries that belong to no bundle.
@@ -96,10 +101,10 @@ type exporter struct {
 	mostDirectory int64
 }
 
-func newExporter(w io.Writer, from *client.Client, sheet client.Worksheet, o Options) *exporter {
+func newExporter(from *client.Client, sheet client.Worksheet, o Options) *Exporter {
 	const rest = 1 << 20 // for the last name, and the files that are not of bundles
-	return &exporter{
-		archive: newArchive(w), from: from, options: o, sheet: sheet, Description: describe(sheet, o.Server),
+	return &Exporter{
+		from: from, options: o, sheet: sheet, Description: describe(sheet, o.Server),
 		places: map[string]int{}, at: lastChange(sheet), mostDirectory: mostDirectory - rest,
 	}
 }
@@ -115,7 +120,7 @@ func lastChange(w client.Worksheet) time.Time {
 }
 
 // documents adds all files but those of bundles.
-func (e *exporter) documents(ctx context.Context) error {
+func (e *Exporter) documents(ctx context.Context) error {
 	var lines bytes.Buffer
 	for _, line := range client.ItemLines(e.sheet.Items) {
 		lines.WriteString(line + "\n")
@@ -143,24 +148,42 @@ func (e *exporter) documents(ctx context.Context) error {
 	return nil
 }
 
-// encode returns the file worksheet.json, or errTooLarge for one that Open refuses.
-func (e *exporter) encode() ([]byte, error) {
+// mostRemark bounds the bytes of LeftOut and Note of a bundle in JSON.
+const mostRemark = 300
+
+// checkRoom is a *TooLargeError for a worksheet of which Open would refuse the description, whatever the contents are.
+func (d Description) checkRoom() error {
+	full := d
+	full.Bundles = slices.Clone(d.Bundles)
+	for i, b := range full.Bundles {
+		full.Bundles[i].Contents = &Contents{Type: codalab.TargetDirectory, Path: contentsName + b.UUID + "/" + fileName(b.Name())}
+		full.Bundles[i].Note = strings.Repeat(" ", mostRemark)
+	}
+	_, err := full.encode()
+	return err
+}
+
+// encode returns the file worksheet.json, or a *TooLargeError for one that Open refuses.
+func (d Description) encode() ([]byte, error) {
+	if err := d.checkCounts(); err != nil {
+		return nil, err
+	}
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
-	err := encoder.Encode(e.Description)
+	err := encoder.Encode(d)
 	if err == nil {
 		_, err = io.Copy(io.Discard, &weigher{Reader: bytes.NewReader(out.Bytes())})
 	}
-	if err = errors.Join(err, e.checkCounts()); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("encode the description: %w", err)
 	}
 	return out.Bytes(), nil
 }
 
 // provenance returns the document about where the bundles came from.
-func (e *exporter) provenance(ctx context.Context) ([]byte, error) {
+func (e *Exporter) provenance(ctx context.Context) ([]byte, error) {
 	crate := provenance.New(e.heading(), "The worksheet "+e.Worksheet.Name+" of "+e.Server+", and where its bundles came from", e.place)
 	known := knownBundles{Client: e.from, bundles: map[string]client.BundleInfo{}}
 	for _, b := range e.sheet.Bundles {
@@ -180,7 +203,7 @@ func (e *exporter) provenance(ctx context.Context) ([]byte, error) {
 }
 
 // heading is the worksheet's title, or else its name.
-func (e *exporter) heading() string {
+func (e *Exporter) heading() string {
 	if e.Worksheet.Title != "" {
 		return e.Worksheet.Title
 	}
@@ -188,7 +211,7 @@ func (e *exporter) heading() string {
 }
 
 // place is the address of a target: in the archive if that has it, else on the server.
-func (e *exporter) place(t codalab.Target) provenance.Place {
+func (e *Exporter) place(t codalab.Target) provenance.Place {
 	if c := e.contentsOf(t.BundleUUID); c != nil {
 		return provenance.Place{ID: address(joined(*c, t.Subpath)), File: c.Type == codalab.TargetFile}
 	}
@@ -196,7 +219,7 @@ func (e *exporter) place(t codalab.Target) provenance.Place {
 }
 
 // contentsOf returns the contents of a bundle in the archive; nil if there are none.
-func (e *exporter) contentsOf(uuid string) *Contents {
+func (e *Exporter) contentsOf(uuid string) *Contents {
 	if i, ok := e.places[uuid]; ok {
 		return e.Bundles[i].Contents
 	}

@@ -210,7 +210,7 @@ func (v *visit) Header() http.Header { return v.ResponseWriter.Header() }
 // answerError shows why a page cannot be shown. Who has not signed in is asked to, where that may help.
 func (p *Pages) answerError(ctx context.Context, v *visit, err error) {
 	status, message := http.StatusInternalServerError, "The server failed. Its operator can find the reason in the log."
-	if no, ok := errors.AsType[*codalab.Error](err); ok && no.Status != 0 {
+	if no, ok := errors.AsType[*codalab.Error](err); ok && no.Status >= http.StatusBadRequest {
 		status, message = no.Status, no.Message
 	}
 	if no, ok := errors.AsType[*rest.RefusalError](err); ok {
