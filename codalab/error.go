@@ -47,6 +47,12 @@ func IsStatus(err error, statuses ...int) bool {
 	return ok && slices.Contains(statuses, call.Status)
 }
 
+// UnknownRoute reports whether the server does not know the call. Both servers answer so in words alone, because a missing object
+// has the same status (codalab/server/rest_server.py: error_handler).
+func (e *Error) UnknownRoute() bool {
+	return e.Status == 405 || e.Status == 404 && strings.HasPrefix(e.Message, "Not found: '/")
+}
+
 // TooLarge reports whether the server refused a request for its size. It has not read the request.
 func (e *Error) TooLarge() bool { return e.Status == 413 }
 

@@ -171,7 +171,7 @@ func TestBadInputIsRefusedInOneSentence(t *testing.T) {
 		{"POST", bundles, run(nil, func(a map[string]any) { delete(a, "command") }), 400, "A run needs a command"},
 		{"POST", bundles, run(nil, func(a map[string]any) { a["command"] = 7 }), 400, "wrong types"},
 		{"POST", bundles, run(nil, func(a map[string]any) { a["uuid"] = "0xno" }), 400, "'0xno' is not a uuid"},
-		{"POST", bundles, run(nil, func(a map[string]any) { a["uuid"] = data }), 400, "exists already"},
+		{"POST", bundles, run(nil, func(a map[string]any) { a["uuid"] = data }), 409, "exists already"},
 		{"POST", bundles, run(nil, func(a map[string]any) { a["metadata"] = withoutCPUs }), 400, "Missing metadata key: request_cpus"},
 		{"POST", bundles, run(map[string]any{"color": "red"}, nil), 400, "Unexpected metadata key: color"},
 		{"POST", bundles, run(map[string]any{"request_memory": "much"}, nil), 400, `invalid size "much"`},

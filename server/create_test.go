@@ -50,7 +50,7 @@ func TestBundlesOfARequestAreCreatedAllOrNone(t *testing.T) {
 	}
 	for _, other := range []string{second, first} { // one that is there, and the first one again
 		s.call("alice", "POST", "/bundles?worksheet="+s.home("alice"), map[string]any{"data": []any{one(first), one(other)}}).
-			says(http.StatusBadRequest, "Bundle "+other+" exists already")
+			says(http.StatusConflict, "Bundle "+other+" exists already")
 		s.get("alice", "/bundles/"+first).is(http.StatusNotFound)
 	}
 }

@@ -122,7 +122,7 @@ func TestChosenUUIDTellsNoMoreThanThatItIsTaken(t *testing.T) {
 	}
 	uuids[2] = uuids[0]
 	s.sameAnswer("a chosen uuid", uuids, take)
-	take(uuids[0]).says(http.StatusBadRequest, "exists already")
+	take(uuids[0]).says(http.StatusConflict, "exists already")
 }
 
 func TestUnreadableWorksheetLooksLikeOneThatDoesNotExist(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"strings"
 	"sync/atomic"
 
@@ -241,7 +240,7 @@ func explain(err error) error {
 // unknownRoute reports whether a server does not know the call that failed.
 func unknownRoute(err error) bool {
 	call, ok := errors.AsType[*codalab.Error](err)
-	return ok && (call.Status == http.StatusMethodNotAllowed || call.Status == http.StatusNotFound && strings.HasPrefix(call.Message, "Not found: '/"))
+	return ok && call.UnknownRoute()
 }
 
 // explained is an error with another text.

@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
+	"slices"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
@@ -62,17 +64,46 @@ func (c *cli) copyUnlessPresent(ctx context.Context, from copySource, uuid strin
 	if err != nil && !isNotFound(err) || err == nil && !begun {
 		return false, err
 	}
-	return c.copyMissing(ctx, from, uuid, to, worksheet, o, begun)
-}
-
-// copyMissing is copyUnlessPresent for a bundle that the other server does not have, or of which an upload has begun there.
-func (c *cli) copyMissing(ctx context.Context, from copySource, uuid string, to *workspace, worksheet string, o copyOptions, begun bool) (done bool, err error) {
 	b, err := from.Bundle(ctx, uuid)
 	switch {
 	case err != nil && !isNotFound(err):
 		return false, err
 	case err != nil, b.Type == codalab.TypePrivate:
 		return true, c.printUnlessJSON("Unable to read bundle %s", uuid)
+	}
+	if begun {
+		me, err := to.User(ctx)
+		if err != nil {
+			return false, err
+		}
+		if !sameUpload(there.Bundle, b.Bundle, me.ID) {
+			c.warn("Another upload of %s is under way at %s: the bundle is shown, and not copied.", bundleText(b.Bundle), to.Address())
+			return false, nil
+		}
+	}
+	return c.copyMissing(ctx, from, b, to, worksheet, o, begun)
+}
+
+// sameUpload reports whether an upload that has begun on a server is one of a bundle by a user. An upload by others, or of
+// something else, gets other bytes.
+func sameUpload(there, b codalab.Bundle, owner string) bool {
+	return there.OwnerID == owner && there.Type == b.Type && there.Metadata.String("name") == b.Metadata.String("name") &&
+		there.CommandText() == b.CommandText() && slices.Equal(inputKeys(there.Dependencies), inputKeys(b.Dependencies))
+}
+
+// inputKeys tell whether two bundles have the same dependencies, in any order.
+func inputKeys(inputs []codalab.Dependency) []string {
+	var keys []string
+	for _, in := range inputs {
+		keys = append(keys, fmt.Sprintf("%q %q %q", in.ChildPath, in.ParentUUID, in.ParentPath))
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// copyMissing is copyUnlessPresent for a bundle that the other server does not have, or of which the same upload has begun there.
+func (c *cli) copyMissing(ctx context.Context, from copySource, b client.BundleInfo, to *workspace, worksheet string, o copyOptions, begun bool) (done bool, err error) {
+	switch {
 	case b.State != codalab.StateReady && b.State != codalab.StateFailed && (!o.killed || b.State != codalab.StateKilled):
 		return true, c.printUnlessJSON("Not copying %s because it has non-final state %s", bundleText(b.Bundle), pythonState(b.State))
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -62,7 +63,7 @@ func (x *examination) reachable(ctx context.Context, at *workspace) bool {
 	seen, err := x.look(ctx, address)
 	if err != nil {
 		do := "is that its address, and does your network lead there? curl " + address + "/rest/user"
-		if strings.Contains(address, "https://") && strings.Contains(err.Error(), "certificate") {
+		if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 			do = "ask its administrator for the certificate of its authority, and name the file in SSL_CERT_FILE"
 		}
 		x.away("server", fmt.Sprintf("%s does not answer: %v", address, err), do)

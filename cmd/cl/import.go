@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -209,7 +209,7 @@ func (c *cli) importBundle(ctx context.Context, at *workspace, a *export.Archive
 	there, err := at.Bundle(ctx, b.UUID)
 	begun := err == nil && there.State == codalab.StateUploading
 	switch {
-	case codalab.IsStatus(err, 403):
+	case codalab.IsStatus(err, 403), err == nil && there.Type == codalab.TypePrivate: // as CodaLab's own server shows it
 		return "it is on the server, and not shared with you", nil
 	case err != nil && !isNotFound(err):
 		return "", err
@@ -219,33 +219,19 @@ func (c *cli) importBundle(ctx context.Context, at *workspace, a *export.Archive
 		return b.LeftOut, nil
 	case b.Type == "" || !b.State.Final():
 		return "the archive does not have it", nil
-	case begun && !sameUpload(there.Bundle, b, me):
+	}
+	archived, err := a.Bundle(ctx, b.UUID)
+	if err != nil {
+		return "", err
+	}
+	if begun && !sameUpload(there.Bundle, archived.Bundle, me) {
 		return "another upload of it is under way", nil
 	}
-	_, err = c.copyMissing(ctx, a, b.UUID, at, sheet, copyOptions{killed: true}, begun)
-	var refusal *codalab.Error
-	if errors.As(err, &refusal) && refusal.Status == 400 && strings.Contains(refusal.Message, "exists already") {
-		return strings.TrimSuffix(refusal.Message, ".") + " (it was deleted there, or is not shared with you)", nil
+	_, err = c.copyMissing(ctx, a, archived, at, sheet, copyOptions{killed: true}, begun)
+	if codalab.IsStatus(err, http.StatusConflict) {
+		return "the server has its uuid already: the bundle was deleted there, or is not shared with you", nil
 	}
 	return "", err
-}
-
-// sameUpload reports whether an upload that has begun is one of an archive's bundle by a user. An upload by others, or of
-// something else, gets other bytes.
-func sameUpload(there codalab.Bundle, b export.Bundle, owner string) bool {
-	return there.OwnerID == owner && there.Type == b.Type && there.Metadata.String("name") == b.Metadata.String("name") &&
-		there.CommandText() == codalab.Bundle{Command: b.Command}.CommandText() &&
-		slices.Equal(inputKeys(there.Dependencies), inputKeys(b.Dependencies))
-}
-
-// inputKeys tell whether two bundles have the same dependencies, in any order.
-func inputKeys(inputs []codalab.Dependency) []string {
-	var keys []string
-	for _, in := range inputs {
-		keys = append(keys, fmt.Sprintf("%q %q %q", in.ChildPath, in.ParentUUID, in.ParentPath))
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // importItems returns the items of an archive's worksheet, but for those that the server cannot show.

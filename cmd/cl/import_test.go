@@ -1,6 +1,9 @@
 package main
 
 import (
+	"encoding/json"
+	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -14,7 +17,7 @@ func TestOnlyTheSameUploadGoesOn(t *testing.T) {
 	t.Parallel()
 	command := "date"
 	inputs := []codalab.Dependency{{ChildPath: "a", ParentUUID: "0x1"}, {ChildPath: "b", ParentUUID: "0x2", ParentPath: "p"}}
-	archived := export.Bundle{Type: codalab.TypeRun, Command: &command, Metadata: codalab.Metadata{"name": "r"}, Dependencies: inputs}
+	archived := codalab.Bundle{Type: codalab.TypeRun, Command: &command, Metadata: codalab.Metadata{"name": "r"}, Dependencies: inputs}
 	for name, test := range map[string]struct {
 		change func(*codalab.Bundle)
 		same   bool
@@ -36,6 +39,42 @@ func TestOnlyTheSameUploadGoesOn(t *testing.T) {
 		if sameUpload(there, archived, "1") != test.same {
 			t.Errorf("%s: %t", name, !test.same)
 		}
+	}
+}
+
+// TestTakenUUIDsAreLeftOut: which words a server has for it does not matter, and CodaLab's own shows a bundle that is not shared
+// as one of type private.
+func TestTakenUUIDsAreLeftOut(t *testing.T) {
+	t.Parallel()
+	private := func(w http.ResponseWriter, r *http.Request, _ http.Handler) {
+		w.Header().Set("Content-Type", "application/json")
+		_, uuid, _ := strings.Cut(r.URL.Path, "/bundles/")
+		object := codalab.NewObject("bundles", uuid, codalab.Bundle{UUID: uuid, Type: codalab.TypePrivate})
+		_ = json.NewEncoder(w).Encode(map[string]any{"data": object})
+	}
+	for name, test := range map[string]struct {
+		method, path string
+		handle       func(w http.ResponseWriter, r *http.Request, next http.Handler)
+		want         string
+	}{
+		"deleted":    {http.MethodPost, "/rest/bundles", answer(http.StatusConflict, "in other words"), "deleted there, or is not shared with you"},
+		"not shared": {http.MethodGet, "/rest/bundles/0x", private, "it is on the server, and not shared with you"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			from, to := newTransferSite(t, 1<<40), newTransferSite(t, 1<<40)
+			from.mustRun(t, "new", "w")
+			from.mustRun(t, "work", "w")
+			from.mustRun(t, "upload", "-c", "text", "-n", "d")
+			archive := filepath.Join(from.dir, "w.zip")
+			from.mustRun(t, "export", "-o", archive)
+			to.on(test.method, test.path, test.handle)
+			r := to.ends(t, 1, "import", archive)
+			wantText(t, "the warning", r.stderr, "is left out: ")
+			wantText(t, "the warning", r.stderr, test.want)
+			to.heal()
+			wantText(t, "the worksheet", to.mustRun(t, "print", "-r", "w"), "")
+		})
 	}
 }
 

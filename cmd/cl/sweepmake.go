@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -83,8 +84,9 @@ type memberMaker struct {
 	again   remake
 	// uuids are those of the runs to make, by the member's key.
 	uuids map[string]string
-	// refused is a uuid that the server has refused as taken. deleted counts the times that its run was deleted.
-	refused string
+	// refused is set while the server has refused the last request, as it has a uuid of it, or had it. deleted counts the times
+	// that such a run was deleted.
+	refused bool
 	deleted int
 	// made are the runs that were made, by the member's key.
 	made map[string]client.BundleInfo
@@ -162,33 +164,30 @@ func (m *memberMaker) note(b client.BundleInfo) {
 
 // taken reports whether a request was refused because a run of it exists already, or did.
 func (m *memberMaker) taken(err error) bool {
-	for _, uuid := range m.uuids {
-		if strings.Contains(err.Error(), uuid) {
-			m.refused = uuid
-			return true
-		}
-	}
-	return false
+	m.refused = codalab.IsStatus(err, http.StatusConflict)
+	return m.refused
 }
 
-// refresh reads the worksheet again, and notes the runs of a request without an answer. If a uuid was refused that the
-// worksheet does not have, its run was deleted, and all runs to make get other ones.
+// refresh reads the worksheet again, and notes the runs of a request without an answer. If a request was refused of which the
+// worksheet has no run, one was deleted, and all runs to make get other uuids.
 func (m *memberMaker) refresh(ctx context.Context) error {
 	s, err := m.sweep.readSweep(ctx, m.sweep.sheet.UUID, sweepKeys())
 	if err != nil {
 		return err
 	}
 	m.sweep = s
+	found := false
 	for key, b := range s.newest() {
-		if m.uuids[key] == b.UUID {
+		if _, known := m.made[key]; m.uuids[key] == b.UUID {
+			found = found || !known
 			m.note(b)
 		}
 	}
-	if m.refused != "" && !slices.ContainsFunc(s.sheet.Bundles, func(b client.BundleInfo) bool { return b.UUID == m.refused }) {
+	if m.refused && !found {
 		m.deleted++
 		clear(m.uuids)
 	}
-	m.refused = ""
+	m.refused = false
 	return nil
 }
 

@@ -226,7 +226,9 @@ type NewBundle struct {
 }
 
 // CreateBundle creates a bundle, and returns it with warnings, and with the permissions of groups; nil if the server does not tell them, as
-// CodaLab's own. After a transient error the bundle may exist.
+// CodaLab's own. After a transient error the bundle may exist. An error with status 409 says that cl-server gives its uuid to no
+// new bundle: one has it, which the user may not be able to read, or a deleted one had it. CodaLab's own server answers with 500
+// where a bundle has it, and gives the uuids of deleted ones again.
 func (c *Client) CreateBundle(ctx context.Context, b NewBundle) (BundleInfo, error) {
 	doc, err := c.post(ctx, "bundles", b.query(IncludePermissions), b.attributes())
 	if err != nil {

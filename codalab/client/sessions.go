@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
@@ -83,7 +82,7 @@ func (c *Client) hasPost(ctx context.Context, path string) (bool, error) {
 // onlyOurs returns errors.ErrUnsupported for the error of a server that does not know a call of cl-server's.
 func onlyOurs(err error, doing string) error {
 	refused, ok := errors.AsType[*codalab.Error](err)
-	if ok && (refused.Status == http.StatusMethodNotAllowed || refused.Status == http.StatusNotFound && strings.HasPrefix(refused.Message, "Not found: '/")) {
+	if ok && refused.UnknownRoute() {
 		return fmt.Errorf("%s: %w", doing, errors.ErrUnsupported)
 	}
 	return err

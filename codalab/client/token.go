@@ -3,6 +3,7 @@ package client
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -210,7 +211,11 @@ func (c *Client) loginError(err error, form url.Values) error {
 	if !ok || refused.Status != 401 {
 		return err
 	}
-	if strings.Contains(refused.Message, "invalid_client") {
+	var answer struct {
+		Error string `json:"error"`
+	}
+	_ = json.Unmarshal([]byte(refused.Message), &answer) // another text is another error
+	if answer.Error == "invalid_client" {
 		refused.Message = "the server at " + c.address + " does not know this kind of client"
 		return refused
 	}

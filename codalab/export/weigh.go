@@ -24,7 +24,9 @@ type TooLargeError struct {
 }
 
 // Error says that the worksheet is too large, and why.
-func (e *TooLargeError) Error() string { return "the worksheet is too large for an archive: " + e.Bound }
+func (e *TooLargeError) Error() string {
+	return "the worksheet is too large for an archive: " + e.Bound
+}
 
 // weigher passes JSON on, and fails with a *TooLargeError as soon as it has too many bytes or values. A JSON decoder reads a
 // value whole before it makes anything of it, so that it makes nothing of one that is too large.

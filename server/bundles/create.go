@@ -77,7 +77,7 @@ func (s *Bundles) createBundles(w http.ResponseWriter, r *http.Request, u store.
 	}
 	s.config.Changed(uuids...)
 	if taken, ok := errors.AsType[*store.TakenError](err); ok {
-		err = rest.Refuse(http.StatusBadRequest, "Bundle %s exists already", taken.UUID)
+		err = rest.Refuse(http.StatusConflict, "Bundle %s exists already", taken.UUID)
 	}
 	if err != nil {
 		return access.FullWorksheet(err)
