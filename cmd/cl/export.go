@@ -35,7 +35,7 @@ func (c *cli) exportCommand() *cobra.Command {
 	}
 	output := cmd.Flags().StringP("output-path", "o", "", "path of the archive, or - for standard output; default: its name and .zip in the current directory")
 	force := cmd.Flags().BoolP("force", "f", false, "replace an existing file")
-	none := cmd.Flags().Bool("no-contents", false, "leave out the contents of the bundles")
+	none := cmd.Flags().Bool("no-contents", false, "leave out the contents of the bundles, which cl import then cannot make")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		at, uuid, err := c.openWorksheet(cmd.Context(), strings.Join(args, ""))
 		if err != nil {
@@ -143,13 +143,13 @@ func (c *cli) exportToOutput(ctx context.Context, at *workspace, sheet client.Wo
 
 // export writes the archive.
 func (c *cli) export(ctx context.Context, to io.Writer, at *workspace, sheet client.Worksheet, o exportOptions) (export.Summary, error) {
-	p := c.progress("Received", -1)
-	defer p.end()
-	archive, err := export.Prepare(ctx, at.Client, sheet, export.Options{Server: at.Address(), NoContents: o.noContents, Received: p.add})
+	archive, err := export.Prepare(ctx, at.Client, sheet, export.Options{Server: at.Address(), NoContents: o.noContents})
 	if err != nil {
 		return export.Summary{}, err
 	}
-	return archive.Write(ctx, to)
+	p := c.progress("Received", archive.Size())
+	defer p.end()
+	return archive.Write(ctx, to, p.add)
 }
 
 func (c *cli) exportDone(written export.Summary, final string) error {

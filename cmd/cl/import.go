@@ -27,7 +27,11 @@ shared as a new worksheet is.
 
 A server gives no uuid out twice: a bundle that was deleted there stays deleted.
 It is left out, as is one that others have not shared with you, or are uploading.
-cl import names each, brings all others, and ends with exit code 1.`
+cl import names each, brings all others, and ends with exit code 1.
+
+With --new-uuids all bundles are copies with uuids of their own, also on the server
+that they came from: they depend on each other, the worksheet shows them, and each
+has its old uuid in a tag (copy-of=UUID). Each worksheet (-w) gets other copies.`
 
 func (c *cli) importCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -35,19 +39,25 @@ func (c *cli) importCommand() *cobra.Command {
 	}
 	name := cmd.Flags().StringP("worksheet", "w", "", "name of the new worksheet; default: that in the archive")
 	_ = cmd.RegisterFlagCompletionFunc("worksheet", cobra.NoFileCompletions) // the flag is there
+	renew := cmd.Flags().Bool("new-uuids", false, "make copies with uuids of their own")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if cmd.Flags().Changed("worksheet") {
 			if err := checkName(*name); err != nil {
 				return err
 			}
 		}
-		return c.importFile(cmd.Context(), args[0], *name)
+		return c.importFile(cmd.Context(), args[0], importOptions{*name, *renew})
 	}
 	return cmd
 }
 
+type importOptions struct {
+	name     string
+	newUUIDs bool
+}
+
 // importFile imports an archive.
-func (c *cli) importFile(ctx context.Context, file, name string) error {
+func (c *cli) importFile(ctx context.Context, file string, o importOptions) error {
 	info, err := os.Stat(file)
 	if err == nil && !info.Mode().IsRegular() {
 		return refusef("%s is no file: cl import reads the end of an archive first, so that it needs a file, and no pipe.", file)
@@ -67,11 +77,21 @@ func (c *cli) importFile(ctx context.Context, file, name string) error {
 	if err != nil {
 		return refusef("%s: %v", file, err)
 	}
+	if o.name == "" {
+		o.name = a.Worksheet.Name
+	}
+	if err := checkName(o.name); err != nil {
+		return err
+	}
 	at, err := c.workspace("")
 	if err != nil {
 		return err
 	}
-	if err := c.checkRoom(ctx, at, a); err != nil {
+	sheet, err := c.earlierImport(ctx, at, a, o)
+	if err != nil {
+		return err
+	}
+	if err := c.checkRoom(ctx, at, a, o.newUUIDs && sheet.UUID == ""); err != nil {
 		return err
 	}
 	p := c.progress("Checked", a.Size)
@@ -83,23 +103,41 @@ func (c *cli) importFile(ctx context.Context, file, name string) error {
 	if err != nil {
 		return refusef("%s: %v", file, err)
 	}
-	return c.importSheet(ctx, at, a, name)
+	if sheet.UUID == "" {
+		if sheet, err = at.CreateWorksheet(ctx, o.name); err != nil {
+			return err
+		}
+		if o.newUUIDs {
+			a.Rename(sheet.UUID)
+		}
+	}
+	return c.importSheet(ctx, at, a, sheet)
 }
 
-// checkRoom compares the quota with what the server does not have yet.
-func (c *cli) checkRoom(ctx context.Context, at *workspace, a *export.Archive) error {
-	var need int64
+// checkRoom compares the quota with what the server does not have yet, which is all if no bundle has a uuid yet. It refuses an
+// archive without contents, unless the server has them.
+func (c *cli) checkRoom(ctx context.Context, at *workspace, a *export.Archive, all bool) error {
+	need, bare := int64(0), 0
 	for _, b := range a.Bundles {
-		if b.Contents == nil {
+		if b.Contents == nil && !b.Bare() {
+			continue
+		}
+		if all && b.Contents != nil {
+			need += a.SizeOf(b.UUID)
 			continue
 		}
 		there, err := at.Bundle(ctx, b.UUID)
 		switch {
+		case isNotFound(err) && b.Bare():
+			bare++
 		case isNotFound(err), err == nil && there.State == codalab.StateUploading:
 			need += a.SizeOf(b.UUID)
 		case err != nil && !codalab.IsStatus(err, 403):
 			return err
 		}
+	}
+	if bare > 0 {
+		return refusef("The archive was exported with --no-contents, and the server lacks %d of its bundles: import one that has their contents.", bare)
 	}
 	return (&upload{cli: c}).checkQuota(ctx, at, need)
 }
@@ -112,18 +150,8 @@ type imported struct {
 	LeftOut []leftOne `json:"left_out"`
 }
 
-// importSheet makes the worksheet of an archive. The bundles come first, so that no item shows a missing one.
-func (c *cli) importSheet(ctx context.Context, at *workspace, a *export.Archive, name string) error {
-	if name == "" {
-		name = a.Worksheet.Name
-	}
-	if err := checkName(name); err != nil {
-		return err
-	}
-	sheet, err := c.importTarget(ctx, at, a, name)
-	if err != nil {
-		return err
-	}
+// importSheet gives a worksheet what an archive has. The bundles come first, so that no item shows a missing one.
+func (c *cli) importSheet(ctx context.Context, at *workspace, a *export.Archive, sheet client.Worksheet) error {
 	left, err := c.importBundles(ctx, at, a, sheet.UUID)
 	if err != nil {
 		return err
@@ -142,9 +170,9 @@ func (c *cli) importSheet(ctx context.Context, at *workspace, a *export.Archive,
 		}
 	}
 	if c.asJSON {
-		err = c.printJSON(imported{sheet.UUID, name, len(a.Bundles) - len(left), leftOnes(left)})
+		err = c.printJSON(imported{sheet.UUID, sheet.Name, len(a.Bundles) - len(left), leftOnes(left)})
 	} else {
-		err = c.print(fmt.Sprintf("Imported %s(%s) with %d bundles.", name, sheet.UUID, len(a.Bundles)-len(left)))
+		err = c.print(fmt.Sprintf("Imported %s(%s) with %d bundles.", sheet.Name, sheet.UUID, len(a.Bundles)-len(left)))
 	}
 	if err == nil && len(left) > 0 {
 		err = refusef("%d of the bundles are left out.", len(left))
@@ -152,11 +180,12 @@ func (c *cli) importSheet(ctx context.Context, at *workspace, a *export.Archive,
 	return err
 }
 
-// importTarget returns the worksheet of a name. It makes the worksheet unless an earlier import has.
-func (c *cli) importTarget(ctx context.Context, at *workspace, a *export.Archive, name string) (client.Worksheet, error) {
-	found, err := at.FindWorksheet(ctx, "", name)
+// earlierImport returns the worksheet of this name, to which an interrupted import has given a part of what the archive has, or
+// nothing yet; none if it has to be made.
+func (c *cli) earlierImport(ctx context.Context, at *workspace, a *export.Archive, o importOptions) (client.Worksheet, error) {
+	found, err := at.FindWorksheet(ctx, "", o.name)
 	if isNotFound(err) {
-		return at.CreateWorksheet(ctx, name)
+		return client.Worksheet{}, nil
 	}
 	if err != nil {
 		return found, err
@@ -166,7 +195,10 @@ func (c *cli) importTarget(ctx context.Context, at *workspace, a *export.Archive
 		return sheet, err
 	}
 	if sheet.Permission == nil || *sheet.Permission < codalab.PermissionAll || sheet.Frozen != nil {
-		return sheet, refusef("There is a worksheet %s already, which you may not change: choose another name with -w.", name)
+		return sheet, refusef("There is a worksheet %s already, which you may not change: choose another name with -w.", o.name)
+	}
+	if o.newUUIDs {
+		a.Rename(sheet.UUID)
 	}
 	return sheet, checkItems(sheet, a)
 }

@@ -78,6 +78,48 @@ func TestTakenUUIDsAreLeftOut(t *testing.T) {
 	}
 }
 
+// TestNewUUIDsMakeCopiesThatBelongTogether: also after an interruption, and on the server that has the originals.
+func TestNewUUIDsMakeCopiesThatBelongTogether(t *testing.T) {
+	t.Parallel()
+	s := newTransferSite(t, 1<<40)
+	s.mustRun(t, "new", "w")
+	s.mustRun(t, "work", "w")
+	input := strings.TrimSpace(s.mustRun(t, "upload", "-c", "some text", "-n", "a", "--tags", "t"))
+	made := strings.TrimSpace(s.mustRun(t, "make", "x:a", "-n", "m"))
+	s.mustRun(t, "wait", "m")
+	s.mustRun(t, "add", "text", "[m](/bundles/"+made+")")
+	archive := filepath.Join(s.dir, "w.zip")
+	s.mustRun(t, "export", "-o", archive)
+	s.on(http.MethodPut, "/contents/blob/", once(func(_ http.ResponseWriter, _ *http.Request, _ http.Handler) { panic(http.ErrAbortHandler) }))
+	if r := s.cl(t.Context(), nil, "import", "--new-uuids", "-w", "copy", archive); r.err == nil {
+		t.Error("an interrupted import succeeds")
+	}
+	s.mustRun(t, "import", "--new-uuids", "-w", "copy", archive)
+	sheet, err := s.api.FindWorksheet(t.Context(), "", "copy")
+	if err == nil {
+		sheet, err = s.api.WorksheetItems(t.Context(), sheet.UUID)
+	}
+	if err != nil || len(sheet.Items) != 3 || sheet.Items[0].Bundle == nil || sheet.Items[1].Bundle == nil {
+		t.Fatalf("%+v, %v", sheet, err)
+	}
+	a, m := sheet.Items[0].Bundle, sheet.Items[1].Bundle
+	if a.UUID == input || m.UUID == made || len(m.Dependencies) != 1 || m.Dependencies[0].ParentUUID != a.UUID {
+		t.Errorf("%s and %s are copied to %+v and %+v", input, made, a, m)
+	}
+	if text := sheet.Items[2].Value; text != "[m](/bundles/"+m.UUID+")" {
+		t.Errorf("the text is %q", text)
+	}
+	if got := strings.Join(a.Metadata.Strings("tags"), " "); got != "t copy-of="+input || a.State != codalab.StateReady {
+		t.Errorf("the copy has tags %q and is %s", got, a.State)
+	}
+	wantText(t, "the provenance", s.mustRun(t, "info", "--provenance", a.UUID), `"isBasedOn": "`+input+`"`)
+	wantText(t, "the contents", s.mustRun(t, "cat", m.UUID+"/x"), "some text")
+	all, _, err := s.api.SearchBundles(t.Context(), "", []string{".mine"})
+	if err != nil || len(all) != 4 {
+		t.Errorf("there are %d bundles, %v", len(all), err)
+	}
+}
+
 // TestItemsGoInParts: no request has more items or text than a server takes, and all go in their order.
 func TestItemsGoInParts(t *testing.T) {
 	t.Parallel()

@@ -23,18 +23,11 @@ var errTooMany = errors.New("too many entries")
 
 // contents adds the contents of a bundle, or notes why it has none.
 func (e *Exporter) contents(ctx context.Context, b *Bundle) error {
-	switch {
-	case b.LeftOut != "":
+	if b.LeftOut = e.without(*b); !e.hasContents(*b) {
 		return nil
-	case e.options.NoContents:
-		b.LeftOut = notWanted
-		return nil
-	case !b.State.Final():
-		b.LeftOut = "it has not ended: it is " + string(b.State)
-		return nil
-	case b.Metadata.String("link_url") != "":
-		return nil // the data stays where it is
 	}
+	e.begin(*b)
+	defer e.end()
 	stream, err := e.from.OpenContents(ctx, codalab.Target{BundleUUID: b.UUID}, nil)
 	switch {
 	case codalab.IsStatus(err, 404): // a failed run may have none
@@ -49,7 +42,6 @@ func (e *Exporter) contents(ctx context.Context, b *Bundle) error {
 		return fmt.Errorf("open the contents: %w", err)
 	}
 	defer func() { _ = stream.Close() }() // it was only read
-	counted := &counter{Reader: stream, received: e.options.Received}
 	at := lastUpdate(b.Metadata)
 	root := contentsName + b.UUID + "/"
 	if e.full(0) {
@@ -58,13 +50,13 @@ func (e *Exporter) contents(ctx context.Context, b *Bundle) error {
 	}
 	if stream.Type == codalab.TargetFile {
 		b.Contents = &Contents{Type: codalab.TargetFile, Path: root + fileName(b.Name())}
-		return e.archive.file(b.Contents.Path, 0o644, at, counted)
+		return e.file(b.Contents.Path, 0o644, at, stream)
 	}
 	b.Contents = &Contents{Type: codalab.TargetDirectory, Path: root}
 	u := unpacker{Exporter: e, uuid: b.UUID, root: root, links: map[string]string{}, skipped: map[string]bool{}}
 	err = e.archive.directory(root, 0o755, at)
 	if err == nil {
-		err = u.unpack(counted)
+		err = u.unpack(stream)
 	}
 	if err == nil {
 		err = u.copyLinks(ctx)
@@ -74,6 +66,29 @@ func (e *Exporter) contents(ctx context.Context, b *Bundle) error {
 		b.Contents, b.LeftOut, b.Note, err = nil, e.tooMany(), "", nil
 	}
 	return err
+}
+
+// without is the reason for which the archive gets no contents of a bundle; empty if there may be some.
+func (e *Exporter) without(b Bundle) string {
+	switch {
+	case b.LeftOut != "":
+		return b.LeftOut
+	case e.options.NoContents:
+		return notWanted
+	case !b.State.Final():
+		return "it has not ended: it is " + string(b.State)
+	}
+	return ""
+}
+
+// hasContents reports whether the archive may get contents of a bundle. The data of a link stays where it is.
+func (e *Exporter) hasContents(b Bundle) bool {
+	return e.without(b) == "" && b.Metadata.String("link_url") == ""
+}
+
+// file adds a file of a bundle.
+func (e *Exporter) file(name string, perm fs.FileMode, at time.Time, r io.Reader) error {
+	return e.archive.file(name, perm, at, &counter{Reader: r, received: e.came})
 }
 
 // full reports whether the archive has as many entries as it may, with some that are still to come.
@@ -184,7 +199,7 @@ func (u *unpacker) entry(name string, header *tar.Header, content io.Reader) err
 	case tar.TypeDir:
 		return u.archive.directory(u.root+name+"/", perm, at)
 	case tar.TypeReg, tar.TypeGNUSparse:
-		return u.archive.file(u.root+name, perm, at, content)
+		return u.file(u.root+name, perm, at, content)
 	case tar.TypeSymlink:
 		return u.link(name, header.Linkname, at)
 	case tar.TypeLink:
@@ -256,7 +271,7 @@ func (u *unpacker) copyLink(ctx context.Context, l hardLink) error {
 	if stream.Type != codalab.TargetFile {
 		return fmt.Errorf("read %q again: it is no file", l.earlier)
 	}
-	return u.archive.file(u.root+l.name, l.perm, l.at, stream)
+	return u.file(u.root+l.name, l.perm, l.at, stream)
 }
 
 // joined is the path of a part of contents in the archive.

@@ -180,3 +180,36 @@ func TestRemarksAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestProgressHasATotal: what is told of a bundle is the size that the server states, whatever the files have.
+func TestProgressHasATotal(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		metadata    codalab.Metadata
+		total, sum  int64
+		state       codalab.State
+		withoutData bool
+	}{
+		"more than its files":      {codalab.Metadata{"data_size": 4096 + 300}, 4396, 4396, codalab.StateReady, false},
+		"less than its files":      {codalab.Metadata{"data_size": 10}, 10, 10, codalab.StateReady, false},
+		"a size that is not known": {codalab.Metadata{}, -1, 300, codalab.StateReady, false},
+		"a run without results":    {codalab.Metadata{}, 0, 0, codalab.StateFailed, false},
+		"nothing is wanted":        {codalab.Metadata{"data_size": 10}, 0, 0, codalab.StateReady, true},
+	} {
+		e := newContents(t, io.Discard, tar.Header{Typeflag: tar.TypeReg, Name: "a", Size: 100}, tar.Header{Typeflag: tar.TypeReg, Name: "b", Size: 200})
+		e.options.NoContents = test.withoutData
+		b := Bundle{UUID: someUUID, Type: codalab.TypeRun, State: test.state, Metadata: test.metadata}
+		e.Bundles = []Bundle{b}
+		if got := e.Size(); got != test.total {
+			t.Errorf("%s: the total is %d", name, got)
+		}
+		var sum int64
+		e.tell = func(n int64) { sum += n }
+		if err := e.contents(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+		if sum != test.sum {
+			t.Errorf("%s: %d bytes came", name, sum)
+		}
+	}
+}

@@ -81,6 +81,9 @@ type Contents struct {
 	Path string `json:"path"`
 }
 
+// Bare reports whether the archive lacks the bundle's contents because nobody wanted them.
+func (b Bundle) Bare() bool { return b.LeftOut == notWanted }
+
 // Name returns the bundle's name, or else its uuid.
 func (b Bundle) Name() string {
 	if name := b.Metadata.String("name"); name != "" {

@@ -24,8 +24,6 @@ type Options struct {
 	// MostEntries bounds the files of contents, for which Write needs memory; 0 for any number. The contents of bundles with
 	// more are left out, or what is left of them.
 	MostEntries int
-	// Received is called with a number of bytes of contents that have come, if it is set.
-	Received func(n int64)
 }
 
 // Summary describes an archive that Write has written.
@@ -40,7 +38,7 @@ type Summary struct {
 func (d Description) LeftOut() []Bundle {
 	var list []Bundle
 	for _, b := range d.Bundles {
-		if b.LeftOut != "" && b.LeftOut != notWanted {
+		if b.LeftOut != "" && !b.Bare() {
 			list = append(list, b)
 		}
 	}
@@ -65,9 +63,9 @@ func Prepare(ctx context.Context, from *client.Client, sheet client.Worksheet, o
 
 // Write writes the archive, as far as the client's user may read the worksheet. It is called once. After an error the archive
 // is of no use: it has no directory, so that no program takes it for a ZIP. A bundle that cannot be read, or has not ended, is
-// no error: see Description.LeftOut.
-func (e *Exporter) Write(ctx context.Context, w io.Writer) (Summary, error) {
-	e.archive = newArchive(w)
+// no error: see Description.LeftOut. Progress is called with numbers of bytes of contents, if it is set; their sum is Size.
+func (e *Exporter) Write(ctx context.Context, w io.Writer, progress func(n int64)) (Summary, error) {
+	e.archive, e.tell = newArchive(w), progress
 	for i := range e.Bundles {
 		e.places[e.Bundles[i].UUID] = i
 		if err := e.contents(ctx, &e.Bundles[i]); err != nil {
@@ -93,6 +91,7 @@ type Exporter struct {
 	sheet   client.Worksheet
 	// blocks are those of the page.
 	blocks []block
+	progress
 	// places are those of the bundles in the description, by uuid.
 	places map[string]int
 	// at is the time of entries that belong to no bundle.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -91,8 +92,10 @@ func (c *Crate) bundle(r Run) entity {
 	if license := b.Metadata.String("license"); license != "" {
 		more["license"] = license
 	}
-	if source := b.Metadata.String("source_url"); source != "" {
-		more["isBasedOn"] = source
+	if sources := sources(b.Metadata); len(sources) == 1 {
+		more["isBasedOn"] = sources[0]
+	} else if len(sources) > 1 {
+		more["isBasedOn"] = sources
 	}
 	if created := b.Metadata.Time("created"); !created.IsZero() {
 		more["dateCreated"] = iso(created)
@@ -104,6 +107,19 @@ func (c *Crate) bundle(r Run) entity {
 	place := c.locate(codalab.Target{BundleUUID: b.UUID})
 	place.File = place.File || r.File
 	return c.part(place, bundleName(b), more)
+}
+
+// sources are the address from which a bundle came, and the uuids of the bundles of which it is a copy.
+func sources(m codalab.Metadata) (list []string) {
+	if source := m.String("source_url"); source != "" {
+		list = append(list, source)
+	}
+	for _, tag := range m.Strings("tags") {
+		if uuid, ok := strings.CutPrefix(tag, CopyTag); ok {
+			list = append(list, uuid)
+		}
+	}
+	return list
 }
 
 func bundleName(b codalab.Bundle) string {

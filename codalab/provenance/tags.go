@@ -10,6 +10,9 @@ const (
 	DirtyTag  = "git-dirty"
 )
 
+// CopyTag begins the tag that cl import gives a copy with a uuid of its own. The uuid of the original bundle follows.
+const CopyTag = "copy-of="
+
 // DifferenceName names the file with the uncommitted difference in the bundle of a directory.
 const DifferenceName = ".cl-difference.patch"
 

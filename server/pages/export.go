@@ -44,7 +44,7 @@ func (p *Pages) export(v *visit) error {
 	if v.Method == http.MethodHead {
 		return nil
 	}
-	if _, err := archive.Write(v.Context(), v.ResponseWriter); err != nil {
+	if _, err := archive.Write(v.Context(), v.ResponseWriter, nil); err != nil {
 		if v.Context().Err() == nil {
 			failures.Log(v.Context(), p.config.Log, "GET "+v.URL.Path, err)
 		}
