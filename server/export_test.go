@@ -3,7 +3,10 @@ package server_test
 import (
 	"archive/zip"
 	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
+	"html"
 	"io"
 	"log/slog"
 	"math/rand/v2"
@@ -70,6 +73,46 @@ func TestWorksheetIsExportedFromItsPage(t *testing.T) {
 	}
 	if crate := entryOf(t, z, "ro-crate-metadata.json"); !strings.Contains(crate, `"@id": "contents/`+picture+`/p.png"`) {
 		t.Errorf("the crate is %s", crate)
+	}
+}
+
+// TestArchivesPageShowsFormulasAndInputs: the page runs KaTeX, which it has, and nothing else; only if it needs it.
+func TestArchivesPageShowsFormulasAndInputs(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	input := s.upload("data", "x")
+	s.run("cat x", nil, codalab.Dependency{ChildPath: "x", ParentUUID: input}, codalab.Dependency{ChildPath: "y", ParentUUID: input})
+	home := s.home("alice")
+	page := func() string {
+		reply := s.form("/worksheets/"+home+"/export.zip", nil, nil, s.browse(t, "alice").cookies...)
+		z, err := zip.NewReader(strings.NewReader(reply.body), int64(len(reply.body)))
+		must(t, err)
+		return entryOf(t, z, "index.html")
+	}
+	plain := page()
+	for _, want := range []string{`<div>x: <a href="#` + input + `">data</a></div><div>y: <a href`, `">job</a></div></td>`} {
+		if !strings.Contains(plain, want) {
+			t.Errorf("the page has no %s:\n%s", want, plain)
+		}
+	}
+	if strings.Contains(plain, "<script") || strings.Contains(plain, "script-src") || len(plain) > 20_000 {
+		t.Errorf("a page of %d bytes has a script:\n%.3000s", len(plain), plain)
+	}
+	s.call("alice", "POST", "/worksheet-items?uuid="+home, object("worksheet-items", map[string]string{"type": "markup", "value": "$x^2</script>$"})).ok()
+	shown := page()
+	_, rest, _ := strings.Cut(shown, "<script>")
+	script, rest, ended := strings.Cut(rest, "</script>")
+	digest := sha256.Sum256([]byte(script))
+	if !ended || strings.Contains(rest, "<script") || len(shown) > 320_000 {
+		t.Errorf("the page of %d bytes has more than one script, or none", len(shown))
+	}
+	if want := "default-src 'none'; script-src 'sha256-" + base64.StdEncoding.EncodeToString(digest[:]) + "'; style-src"; !strings.Contains(html.UnescapeString(shown), want) {
+		t.Errorf("the page has no %s:\n%.1000s", want, shown)
+	}
+	for _, want := range []string{`<span class="math">$x^2&lt;/script&gt;$</span>`} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("the page has no %s", want)
+		}
 	}
 }
 

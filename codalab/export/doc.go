@@ -5,7 +5,7 @@
 //	worksheet.json           the worksheet, its items and its bundles: a Description
 //	worksheet.md             the lines that people edit (cl print -r)
 //	ro-crate-metadata.json   where the bundles came from (package provenance)
-//	index.html               a page for people, without scripts, that opens from the disk
+//	index.html               a page for people that opens from the disk
 //	manifest-sha256.txt      the digests of all other files, in the form of sha256sum; the last entry
 //
 // # Writing
@@ -14,6 +14,9 @@
 // to 3 kB for the ZIP's directory and the manifest. Symbolic links are stored as links, and never followed. A hard
 // link becomes a copy, which is read once the bundle's other files are there, because a ZIP has none. Pipes and devices are left out. All times are those of the server's data, so that
 // the same worksheet gives the same bytes.
+//
+// The page loads nothing but pictures of the archive. It has no script unless the worksheet has formulas: then KaTeX is in it,
+// which writes MathML, and the page's Content-Security-Policy names the digest of this one script.
 //
 // # Reading
 //

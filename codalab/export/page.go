@@ -3,7 +3,9 @@ package export
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	_ "embed"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"html/template"
@@ -18,6 +20,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/katex"
 	"github.com/cl-slurm/cl-slurm/internal/markup"
 )
 
@@ -27,6 +30,9 @@ var pageTemplate string
 //go:embed page.css
 var pageStyle string
 
+//go:embed formulas.js
+var formulasScript string
+
 // pageView has the contents of page.html.
 type pageView struct {
 	Style   template.CSS
@@ -35,6 +41,11 @@ type pageView struct {
 	// Address is that of the worksheet's own page.
 	Address string
 	Blocks  []blockView
+	// Uses are the bundles that use a bundle, by its uuid.
+	Uses map[string][]Bundle
+	// Script shows formulas, and ScriptDigest lets it run and no other; both are empty without formulas.
+	Script       template.HTML
+	ScriptDigest string
 }
 
 // blockView is a part of the worksheet. The page shows the fields that are set.
@@ -94,8 +105,14 @@ func (e *Exporter) page(ctx context.Context) ([]byte, error) {
 		}
 		v.Blocks = append(v.Blocks, shown)
 	}
+	v.Uses = e.uses()
+	if r.formulas {
+		script := katex.Script() + formulasScript
+		digest := sha256.Sum256([]byte(script))
+		v.Script, v.ScriptDigest = template.HTML("<script>"+script+"</script>"), base64.StdEncoding.EncodeToString(digest[:]) //nolint:gosec // it is ours
+	}
 	functions := template.FuncMap{
-		"size": codalab.FormatSize, "path": address,
+		"size": codalab.FormatSize, "path": address, "input": e.input,
 		"command": func(b Bundle) string { return codalab.Bundle{Command: b.Command}.CommandText() },
 	}
 	t, err := template.New("page").Funcs(functions).Parse(pageTemplate)
@@ -109,11 +126,43 @@ func (e *Exporter) page(ctx context.Context) ([]byte, error) {
 	return text.Bytes(), nil
 }
 
+// uses returns the bundles of the worksheet that use a bundle, by its uuid.
+func (e *Exporter) uses() map[string][]Bundle {
+	uses := map[string][]Bundle{}
+	for _, b := range e.Bundles {
+		known := map[string]bool{}
+		for _, in := range b.Dependencies {
+			if !known[in.ParentUUID] {
+				known[in.ParentUUID] = true
+				uses[in.ParentUUID] = append(uses[in.ParentUUID], b)
+			}
+		}
+	}
+	return uses
+}
+
+// input shows an input: its name, and its place on the page or on the server.
+func (e *Exporter) input(in codalab.Dependency) cellView {
+	v := cellView{in.ParentName, e.Server + "/bundles/" + in.ParentUUID}
+	if i, ok := e.places[in.ParentUUID]; ok {
+		v = cellView{e.Bundles[i].Name(), "#" + in.ParentUUID}
+	}
+	if v.Text == "" {
+		v.Text = in.ParentUUID
+	}
+	if in.ParentPath != "" {
+		v.Text += "/" + in.ParentPath
+	}
+	return v
+}
+
 // renderer makes the parts of the page.
 type renderer struct {
 	*Exporter
 	markup markup.Markup
 	levels markup.Headings
+	// formulas is set if there are any.
+	formulas bool
 }
 
 func (r *renderer) block(ctx context.Context, b block) (v blockView, err error) {
@@ -246,6 +295,7 @@ func (r *renderer) relink(text string) (string, error) {
 }
 
 func (r *renderer) relinkTag(tag html.Token) string {
+	r.formulas = r.formulas || slices.Contains(tag.Attr, html.Attribute{Key: "class", Val: "math"})
 	kept := tag.Attr[:0]
 	for _, a := range tag.Attr {
 		switch {

@@ -11,24 +11,50 @@ import (
 	"strings"
 
 	"github.com/klauspost/compress/gzhttp"
+
+	"github.com/cl-slurm/cl-slurm/internal/katex"
 )
 
 //go:embed static
-var staticFiles embed.FS
+var ownFiles embed.FS
+
+// files are the static files: those of the pages, and KaTeX.
+type files struct{}
+
+// Open opens a file.
+func (files) Open(name string) (fs.File, error) {
+	if strings.HasPrefix(name, "static/katex/") {
+		return katex.Files.Open(name) //nolint:wrapcheck // package http answers by the kind of the error
+	}
+	return ownFiles.Open(name) //nolint:wrapcheck // likewise
+}
+
+// each calls a function for each file.
+func (f files) each(do func(name string, data []byte) error) error {
+	for _, from := range []embed.FS{ownFiles, katex.Files} {
+		err := fs.WalkDir(from, "static", func(name string, e fs.DirEntry, err error) error {
+			if err != nil || e.IsDir() {
+				return err
+			}
+			data, err := fs.ReadFile(f, name)
+			if err != nil {
+				return fmt.Errorf("read a static file: %w", err)
+			}
+			return do(name, data)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // digests has a short digest of each static file, by its path.
 type digests map[string]string
 
 func newDigests() digests {
 	d := digests{}
-	err := fs.WalkDir(staticFiles, "static", func(name string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
-			return err
-		}
-		data, err := staticFiles.ReadFile(name)
-		if err != nil {
-			return fmt.Errorf("read a static file: %w", err)
-		}
+	err := files{}.each(func(name string, data []byte) error {
 		sum := sha256.Sum256(data)
 		d["/"+name] = hex.EncodeToString(sum[:8])
 		return nil
@@ -60,7 +86,7 @@ func (d digests) serve(w http.ResponseWriter, r *http.Request) {
 	if digest := d[r.URL.Path]; digest != "" {
 		w.Header().Set("ETag", `W/"`+digest+`"`) // weak: it may be compressed
 	}
-	http.FileServerFS(staticFiles).ServeHTTP(w, r)
+	http.FileServerFS(files{}).ServeHTTP(w, r)
 }
 
 // compressing returns a wrapper of handlers that compresses text. The size of a page with what its reader may see and with

@@ -3,6 +3,7 @@ package pages
 import (
 	"compress/gzip"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -42,7 +43,7 @@ func TestBrowsersKeepStaticFilesForGood(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := staticFiles.ReadFile("static/style.css")
+	want, err := fs.ReadFile(files{}, "static/style.css")
 	if err != nil {
 		t.Fatal(err)
 	}
