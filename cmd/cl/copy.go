@@ -61,7 +61,8 @@ func (c *cli) copyBundle(ctx context.Context, from *workspace, uuid string, to *
 func (c *cli) copyUnlessPresent(ctx context.Context, from copySource, uuid string, to *workspace, worksheet string, o copyOptions) (done bool, err error) {
 	there, err := to.Bundle(ctx, uuid)
 	begun := err == nil && there.State == codalab.StateUploading
-	if err != nil && !isNotFound(err) || err == nil && !begun {
+	failed := err == nil && there.UploadFailure() != ""
+	if err != nil && !isNotFound(err) || err == nil && !begun && !failed {
 		return false, err
 	}
 	b, err := from.Bundle(ctx, uuid)
@@ -70,6 +71,12 @@ func (c *cli) copyUnlessPresent(ctx context.Context, from copySource, uuid strin
 		return false, err
 	case err != nil, b.Type == codalab.TypePrivate:
 		return true, c.printUnlessJSON("Unable to read bundle %s", uuid)
+	}
+	if failed && !begun {
+		if brokenUpload(there.Bundle, b.Bundle) {
+			c.warn("An earlier upload of %s has failed at %s: the bundle there has no contents. cl rm %s removes it there.", bundleText(b.Bundle), to.Address(), uuid)
+		}
+		return false, nil
 	}
 	if begun {
 		me, err := to.User(ctx)
@@ -82,6 +89,12 @@ func (c *cli) copyUnlessPresent(ctx context.Context, from copySource, uuid strin
 		}
 	}
 	return c.copyMissing(ctx, from, b, to, worksheet, o, begun)
+}
+
+// brokenUpload reports whether a server has no contents of a bundle, as an upload of it broke off. CodaLab's own makes such a
+// bundle failed, and takes no other contents (codalab/rest/bundles.py: _update_bundle_contents_blob).
+func brokenUpload(there, b codalab.Bundle) bool {
+	return there.State == codalab.StateFailed && there.UploadFailure() != "" && b.UploadFailure() == ""
 }
 
 // sameUpload reports whether an upload that has begun on a server is one of a bundle by a user. An upload by others, or of

@@ -26,7 +26,8 @@ command goes on after an interruption. Bundles and worksheet become yours, and a
 shared as a new worksheet is.
 
 A server gives no uuid out twice: a bundle that was deleted there stays deleted.
-It is left out, as is one that others have not shared with you, or are uploading.
+It is left out, as is one that others have not shared with you, or are uploading,
+and one whose upload has failed, which CodaLab's own server then keeps.
 cl import names each, brings all others, and ends with exit code 1.
 
 With --new-uuids all bundles are copies with uuids of their own, also on the server
@@ -245,6 +246,8 @@ func (c *cli) importBundle(ctx context.Context, at *workspace, a *export.Archive
 		return "it is on the server, and not shared with you", nil
 	case err != nil && !isNotFound(err):
 		return "", err
+	case err == nil && brokenUpload(there.Bundle, codalab.Bundle{State: b.State, Metadata: b.Metadata}):
+		return "an earlier upload of it has failed there; cl rm " + b.UUID + " removes it, and the same command goes on", nil
 	case err == nil && !begun:
 		return "", nil
 	case b.LeftOut != "":

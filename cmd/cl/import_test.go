@@ -52,12 +52,22 @@ func TestTakenUUIDsAreLeftOut(t *testing.T) {
 		object := codalab.NewObject("bundles", uuid, codalab.Bundle{UUID: uuid, Type: codalab.TypePrivate})
 		_ = json.NewEncoder(w).Encode(map[string]any{"data": object})
 	}
+	broken := func(w http.ResponseWriter, r *http.Request, _ http.Handler) {
+		w.Header().Set("Content-Type", "application/json")
+		_, uuid, _ := strings.Cut(r.URL.Path, "/bundles/")
+		object := codalab.NewObject("bundles", uuid, codalab.Bundle{
+			UUID: uuid, Type: codalab.TypeDataset, State: codalab.StateFailed,
+			Metadata: codalab.Metadata{"name": "d", "failure_message": "Upload failed: Invalid archive upload: failed to unpack archive: No more data after: None"},
+		})
+		_ = json.NewEncoder(w).Encode(map[string]any{"data": object})
+	}
 	for name, test := range map[string]struct {
 		method, path string
 		handle       func(w http.ResponseWriter, r *http.Request, next http.Handler)
 		want         string
 	}{
 		"deleted":    {http.MethodPost, "/rest/bundles", answer(http.StatusConflict, "in other words"), "deleted there, or is not shared with you"},
+		"broken":     {http.MethodGet, "/rest/bundles/0x", broken, "an earlier upload of it has failed there; cl rm 0x"},
 		"not shared": {http.MethodGet, "/rest/bundles/0x", private, "it is on the server, and not shared with you"},
 	} {
 		t.Run(name, func(t *testing.T) {
