@@ -31,6 +31,10 @@ type Bundle struct {
 
 	// Cost is a run's cost; nil if no worker has reported one. CodaLab's own server has none.
 	Cost *Cost `json:"cost,omitempty"`
+
+	// Platform is what the command of a run ran on; nil if no worker has told it. Its Inputs are for the owner, and others who
+	// may change the run: its readers need not be readers of its inputs.
+	Platform *Platform `json:"platform,omitempty"`
 }
 
 // Dependency is one input of a bundle: the target ParentUUID/ParentPath. The child sees it at
