@@ -100,11 +100,21 @@ type Bind struct {
 	Target string `json:"target"`
 }
 
-// Ran names the runtime of a container, and the reason for its choice.
+// Ran names the runtime of a container, the reason for its choice, and what else its command ran on. The records of older
+// workers have the first two alone.
 type Ran struct {
 	Runtime runtimes.Name `json:"runtime"`
 	// Reason is a sentence for people.
 	Reason string `json:"reason"`
+	// RuntimeVersion is the version of the runtime's program; empty if it is not known, and for the built-in runtime.
+	RuntimeVersion string `json:"runtime_version,omitempty"`
+	// Worker is the version of this software.
+	Worker string `json:"worker,omitempty"`
+	// Cluster is Slurm's name of the cluster; empty outside of Slurm.
+	Cluster string `json:"cluster,omitempty"`
+	// GPUs has the model of each GPU, an empty text for one of unknown model. GPUDriver is the version of their driver.
+	GPUs      []string `json:"gpus,omitempty"`
+	GPUDriver string   `json:"gpu_driver,omitempty"`
 }
 
 // Inputs are the inputs of a bundle on the shared disk, which its job needs.
@@ -136,6 +146,8 @@ type Dependency struct {
 	// InPlace is set if Source is not a copy of the bridge's, so that others may change it. Its path had
 	// no symbolic link when it was staged, and must have none when it is bound.
 	InPlace bool `json:"in_place,omitempty"`
+	// Digest is that of the contents (codalab.InputDigest); empty for data that is used where it lies.
+	Digest string `json:"digest,omitempty"`
 	// Link describes the data of a link bundle at the time of its staging; nil for other bundles.
 	Link *Link `json:"link,omitempty"`
 }

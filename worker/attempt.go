@@ -85,7 +85,7 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 	before := meter.read(0)
 	limited, stopCommand := context.WithCancelCause(ctx)
 	defer stopCommand(nil)
-	started := r.follow(ctx, &c)
+	started := r.follow(ctx, &c, func(task func(context.Context)) { group.Go(r.guarded(background, task)) })
 	duringCommand, done := context.WithCancel(background)
 	defer done()
 	group.Go(r.guarded(duringCommand, func(ctx context.Context) { r.watchUsage(ctx, meter, started, stopCommand) }))
@@ -134,8 +134,8 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 }
 
 // follow lets a container note its runtime, the unpacking of its image, and its start. The channel gets the process of each start, and
-// holds only the last one.
-func (r *attemptRun) follow(ctx context.Context, c *container.Container) <-chan int {
+// holds only the last one. beside starts a background task.
+func (r *attemptRun) follow(ctx context.Context, c *container.Container, beside func(task func(context.Context))) <-chan int {
 	started := make(chan int, 1)
 	c.OnStart = func(running container.Running) {
 		r.private.commandBegan()
@@ -152,7 +152,8 @@ func (r *attemptRun) follow(ctx context.Context, c *container.Container) <-chan 
 		r.usage.addSample(sample{cpu: cpuTime{user: used.User, system: used.System}, memory: used.Memory, memoryPeak: used.MemoryPeak})
 	}
 	c.OnChoice = func(choice container.Choice) {
-		r.usage.setRuntime(spool.Ran{Runtime: choice.Runtime, Reason: choice.Reason})
+		r.usage.setRuntime(r.ran(choice))
+		beside(func(ctx context.Context) { r.askVersion(ctx, choice) })
 		r.Log.InfoContext(ctx, "container", slog.String("runtime", string(choice.Runtime)), slog.String("reason", choice.Reason))
 	}
 	return started

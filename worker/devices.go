@@ -46,7 +46,7 @@ func (r *attemptRun) allocateGPUs() (a gpuAllocation, err error) {
 	a.vendor = gpudriver.NVIDIA
 	present, err := listNVIDIA(dev)
 	if err == nil && len(present) == 0 {
-		if amd := listAMD(dev, cmp.Or(r.sys, "/sys"), r.JobGPUs); len(amd) > 0 {
+		if amd := listAMD(dev, r.sysDir(), r.JobGPUs); len(amd) > 0 {
 			a.vendor, present = gpudriver.AMD, amd
 		}
 	}
@@ -72,6 +72,9 @@ func (r *attemptRun) allocateGPUs() (a gpuAllocation, err error) {
 	a.devices = append(a.devices, commonNVIDIA(dev)...)
 	return a, nil
 }
+
+// sysDir returns the host's /sys.
+func (w Worker) sysDir() string { return cmp.Or(w.sys, "/sys") }
 
 // GPU is a GPU that this process may open.
 type GPU struct {

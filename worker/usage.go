@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -76,6 +77,15 @@ func (u *usage) setRuntime(ran spool.Ran) {
 	defer u.mu.Unlock()
 	u.status.Ran = ran
 	u.status.Stage = spool.StageStarting // also of another runtime, after one that the host refused
+}
+
+// setVersion sets the version of a runtime, unless there is another runtime by now.
+func (u *usage) setVersion(of runtimes.Name, version string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.status.Ran.Runtime == of {
+		u.status.Ran.RuntimeVersion = version
+	}
 }
 
 func (u *usage) containerEnded(now time.Time) {

@@ -38,6 +38,8 @@ type Worker struct {
 	// 26.05 on), SLURM_RESTART_COUNT, SLURM_JOB_GPUS and CUDA_VISIBLE_DEVICES of the allocation. They
 	// are empty outside of Slurm.
 	Job, SLUID, Restart, JobGPUs, VisibleDevices string
+	// Cluster is SLURM_CLUSTER_NAME of the allocation, and Version the version of this program, for the records.
+	Cluster, Version string
 	// Submission is the submission of this job (spool.Spec.Submission), from its batch script. Run
 	// refuses the specification of another submission. Empty accepts any.
 	Submission string

@@ -16,6 +16,8 @@ type GPU struct {
 	Minor int
 	// UUID is nvidia-smi's; empty while the driver has not read it.
 	UUID string
+	// Model is the name of its model, such as "NVIDIA H200"; empty while the driver does not tell it.
+	Model string
 }
 
 // GPUs reads the list of NVIDIA's driver in the host's /proc (the driver's README, "Proc interface":
@@ -40,6 +42,10 @@ func GPUs(proc string) ([]GPU, error) {
 			case "Device Minor":
 				if n, err := strconv.Atoi(value); err == nil {
 					g.Minor = n
+				}
+			case "Model":
+				if value != "Unknown" {
+					g.Model = value
 				}
 			case "GPU UUID":
 				if !strings.Contains(value, "?") { // the driver has not read it yet

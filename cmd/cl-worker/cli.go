@@ -186,6 +186,8 @@ func execute(ctx context.Context, p program.Process, spec, submission string) er
 		Restart:        p.Getenv("SLURM_RESTART_COUNT"),
 		JobGPUs:        p.Getenv("SLURM_JOB_GPUS"),
 		VisibleDevices: p.Getenv("CUDA_VISIBLE_DEVICES"),
+		Cluster:        p.Getenv("SLURM_CLUSTER_NAME"),
+		Version:        program.Build(),
 		Containers:     runtime,
 		Log:            p.Log(false),
 	}.Run(ctx, spec)

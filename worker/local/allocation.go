@@ -96,6 +96,9 @@ func environment(given []string, r record, node, marker string) []string {
 // for a job.
 func describesAllocation(variable string) bool {
 	name, _, _ := strings.Cut(variable, "=")
+	if name == "SLURM_CLUSTER_NAME" { // of the host's own cluster
+		return false
+	}
 	for _, prefix := range []string{"SLURM_", "SLURMD_", "SBATCH_", "SRUN_"} {
 		if strings.HasPrefix(name, prefix) {
 			return true

@@ -13,12 +13,15 @@ import (
 var release string //nolint:gochecknoglobals // the linker sets nothing else
 
 // Version returns the build's version and the protocol's.
-func Version() string {
+func Version() string { return Build() + " (CodaLab " + codalab.Version + ")" }
+
+// Build returns the build's version, with its commit if that is known.
+func Build() string {
 	version, revision := build()
 	if strings.Contains(version, revision) {
 		revision = ""
 	}
-	return strings.TrimSpace(version+" "+revision) + " (CodaLab " + codalab.Version + ")"
+	return strings.TrimSpace(version + " " + revision)
 }
 
 // ImageTag returns the build's version as the tag of an image. `make worker-image` gives the workers' image this tag.
