@@ -119,6 +119,25 @@ func (r record) entry(e entryNames, path string) (Entry, bool) {
 	}, true
 }
 
+// DigestOf returns the digest of a content from its record, and whether the content is a directory. path is what Get returned. It
+// returns an empty digest if the content is out of use by now, or its record cannot be read.
+func (c *Cache) DigestOf(path string) (digest string, isDir bool) {
+	fillDir := filepath.Dir(path)
+	hash, token, err := splitID(filepath.Base(fillDir))
+	if err != nil {
+		return "", false
+	}
+	data, err := readFile(filepath.Join(filepath.Dir(fillDir), hash+recordSuffix))
+	if err != nil {
+		return "", false
+	}
+	r, err := decodeRecord(data)
+	if err != nil || r.Token != token {
+		return "", false
+	}
+	return r.Digest, r.Dir
+}
+
 // token returns the token of an entry's content.
 func (e Entry) token() string {
 	_, token, _ := splitID(filepath.Base(filepath.Dir(e.Path)))

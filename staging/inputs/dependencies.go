@@ -124,7 +124,19 @@ func (d *Dependencies) Stage(ctx context.Context, run codalab.RunBundle, dep cod
 	if err != nil {
 		return spool.Dependency{}, downloadError(what, err)
 	}
-	return spool.Dependency{ChildPath: dep.ChildPath, Source: source}, nil
+	return spool.Dependency{ChildPath: dep.ChildPath, Source: source, Digest: d.digest(source)}, nil
+}
+
+// digest returns the digest of a download, which the cache has computed; empty if it is not known.
+func (d *Dependencies) digest(source string) string {
+	switch digest, isDir := d.Cache.DigestOf(source); {
+	case digest == "":
+		return ""
+	case isDir:
+		return codalab.TreeDigest + digest
+	default:
+		return codalab.FileDigest + digest
+	}
 }
 
 // identify asks the server for the identity of a dependency's bundle. The bundle whose contents are

@@ -3,6 +3,7 @@ package inputs
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -262,5 +263,30 @@ func TestKeptResultsComeBeforeTheirListingInTheServersStore(t *testing.T) {
 	must(t, err)
 	if dep.Source != kept || !dep.InPlace {
 		t.Errorf("bound from %+v, want %s, in place", dep, kept)
+	}
+}
+
+// The cache has read a download back anyway. Nothing reads data for its digest that is used where it lies.
+func TestOnlyDownloadsHaveADigest(t *testing.T) {
+	t.Parallel()
+	kept := keep(t, map[string]string{"f": "x\n"})
+	other := "0x00000000000000000000000000000002"
+	write(t, kept.server.bundles, map[string]string{other + "/f": "x\n"})
+	d := kept.dependencies(t)
+	for name, test := range map[string]struct {
+		of   codalab.Dependency
+		want string
+	}{
+		"a file":       {codalab.Dependency{ParentUUID: other, ParentPath: "f"}, codalab.FileDigest + fmt.Sprintf("%x", sha256.Sum256([]byte("x\n")))},
+		"a directory":  {codalab.Dependency{ParentUUID: other}, codalab.TreeDigest},
+		"kept results": {codalab.Dependency{ParentUUID: run1}, ""},
+	} {
+		for range 2 { // the second one is there
+			found, err := d.Stage(t.Context(), codalab.RunBundle{}, codalab.RunDependency{Dependency: test.of}, "row", &transfer.Item{})
+			must(t, err)
+			if !strings.HasPrefix(found.Digest, test.want) || test.want == "" && found.Digest != "" {
+				t.Errorf("%s: %q, want %q", name, found.Digest, test.want)
+			}
+		}
 	}
 }
