@@ -4,7 +4,7 @@ import "testing"
 
 // Answers of Slurm's other commands. A site's plugins and other users' names are in them.
 func FuzzAnswers(f *testing.F) {
-	f.Add("ClusterName = c\nMinJobAge = 300 sec\nKillWait = 30 sec\nAccountingStorageType = accounting_storage/none\nSlurmctldParameters = rl_enable,rl_bucket_size=30\n")
+	f.Add("ClusterName = c\nMinJobAge = 300 sec\nKillWait = 30 sec\nAccountingStorageType = accounting_storage/none\nSlurmctldParameters = rl_enable,rl_bucket_size=30\nSLURM_VERSION = 24.11.5\n")
 	f.Add("root|root||normal\nroot|lab|debug|normal,high\n")
 	f.Add("|1795169834|p|a|q|1-00:00:00|name|comment\n")
 	for _, limit := range []string{"UNLIMITED", "99999-9999:9999:9999", "99999999:99999999:99999999", "10", "1:2", "1-"} {

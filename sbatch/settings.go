@@ -13,6 +13,8 @@ import (
 // Settings has the settings of slurm.conf that callers need (slurm.conf(5)).
 type Settings struct {
 	Cluster string `json:"cluster"`
+	// Version is the controller's (SLURM_VERSION).
+	Version string `json:"version,omitempty"`
 	// Accounting is set if there is an accounting database (AccountingStorageType).
 	Accounting bool `json:"accounting"`
 	// Limits is set if the controller enforces the limits of QOS and associations (AccountingStorageEnforce).
@@ -96,8 +98,9 @@ func parseSettings(out string) (Settings, error) {
 	s.RateLimit, errRate = parseRateLimit(values["SlurmctldParameters"])
 	s.PrivateJobs = slices.Contains(strings.Split(strings.ToLower(values["PrivateData"]), ","), "jobs")
 	storage, whole := values["AccountingStorageType"]
-	if _, last := values["SlurmctldParameters"]; !whole || !last {
-		return Settings{}, errors.New("AccountingStorageType or SlurmctldParameters is missing in the answer")
+	var last bool
+	if s.Version, last = values["SLURM_VERSION"]; !whole || !last {
+		return Settings{}, errors.New("AccountingStorageType or SLURM_VERSION is missing in the answer")
 	}
 	s.Elastic = values["ResumeProgram"] != "" && values["ResumeProgram"] != "(null)"
 	s.Accounting = storage != "(null)" && storage != "" && storage != "accounting_storage/none"

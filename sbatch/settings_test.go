@@ -11,7 +11,7 @@ import (
 func TestSettingsAreReadAsSlurmPrintsThem(t *testing.T) {
 	t.Parallel()
 	whole := recorded(t, "scontrol-config.txt")
-	plain := Settings{Cluster: "clslurm", Accounting: true, Limits: true, MinJobAge: 300 * time.Second, KillWait: 3 * time.Second}
+	plain := Settings{Cluster: "clslurm", Version: "22.05.8", Accounting: true, Limits: true, MinJobAge: 300 * time.Second, KillWait: 3 * time.Second}
 	with := func(change func(*Settings)) Settings {
 		s := plain
 		change(&s)

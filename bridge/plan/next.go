@@ -389,7 +389,7 @@ func (d *decision) applyStarted(s spool.Started) {
 	case s.Fenced:
 		d.row.Fenced = true
 	case d.row.Begun == nil:
-		d.row.Begun = &s
+		d.row.Begun, d.row.SlurmVersion = &s, d.policy.SlurmVersion
 		d.followJob(s)
 		d.row.SubmittedAsBegun = d.row.Job.Submitted
 	}

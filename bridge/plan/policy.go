@@ -45,6 +45,8 @@ type Policy struct {
 	RecordAge time.Duration
 	// Accounting is set if the site has an accounting database. UnknownWithoutAccounting names the losses without one.
 	Accounting bool
+	// SlurmVersion is the version of Slurm's controller; empty if it is not known.
+	SlurmVersion string `json:",omitempty"`
 	// Settle is the longest time until the shared disk shows a record that was written before a job
 	// ended.
 	Settle time.Duration

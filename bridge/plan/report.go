@@ -42,7 +42,7 @@ func (r Row) Report(worker string) codalab.RunReport {
 		report.Attempts = strings.Split(strings.TrimPrefix(r.Tried+triedSeparator+r.tried(), triedSeparator), triedSeparator)
 	}
 	r.usage(&report)
-	report.Cost, report.Usage = r.cost(), r.usageNow()
+	report.Cost, report.Platform, report.Usage = r.cost(), r.platform(), r.usageNow()
 	if v := r.Verdict; v != nil && !v.Restage {
 		report.ExitCode = v.ExitCode
 		if v.Failure != "" {

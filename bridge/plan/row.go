@@ -230,6 +230,8 @@ type Attempt struct {
 
 	// Begun is the attempt's started record; nil before.
 	Begun *spool.Started `json:"begun,omitempty"`
+	// SlurmVersion is the version of Slurm when the bridge read that record.
+	SlurmVersion string `json:"slurm_version,omitempty"`
 	// CommandBegan is set once a record has shown that the attempt's command has begun, and RunningAt is the
 	// time of that reading. A worker begins the command once it has set the container up.
 	CommandBegan bool      `json:"command_began,omitempty"`

@@ -113,5 +113,24 @@ func bytesOf(report *codalab.RunReport) int {
 			n += len(*words)
 		}
 	}
+	if p := report.Platform; p != nil {
+		n += bytesOfPlatform(p)
+	}
+	return n
+}
+
+// bytesOfPlatform estimates the bytes of a report's platform.
+func bytesOfPlatform(p *codalab.Platform) int {
+	const names = 80 // of its fields
+	n := names + len(p.Site) + len(p.GPUDriver)
+	for _, model := range p.GPUs {
+		n += len(model) + len(`"",`)
+	}
+	for _, s := range p.Software {
+		n += len(s.Name) + len(s.Version) + len(`{"name":"","version":""},`)
+	}
+	for _, in := range p.Inputs {
+		n += len(in.ChildPath) + len(in.Digest) + len(`{"child_path":"","digest":""},`)
+	}
 	return n
 }

@@ -37,6 +37,13 @@ func TestSizeOfARunIsKnownWithoutEncodingIt(t *testing.T) {
 	full.Exit = &spool.Exit{CommandStarted: begin, CommandEnded: begin.Add(time.Hour + time.Millisecond), Usage: spool.Usage{
 		UserSeconds: 3001.123456, SystemSeconds: 1.234567, MemoryPeak: 5 << 30, DiskBytes: 123 << 30,
 	}}
+	full.Begun, full.SlurmVersion = &spool.Started{}, "24.11.5"
+	full.Exit.Ran = spool.Ran{
+		Runtime: "apptainer", RuntimeVersion: "1.3.4", Worker: "v1.2.3 0123456789ab", Cluster: "big", GPUs: slices.Repeat([]string{"NVIDIA H200"}, 8), GPUDriver: "570.86.15",
+	}
+	for range 40 {
+		full.Staged.Dependencies = append(full.Staged.Dependencies, spool.Dependency{ChildPath: strings.Repeat("d", 50), Digest: codalab.FileDigest + strings.Repeat("a", 64)})
+	}
 	full.Verdict = &plan.Verdict{ExitCode: &code, Failure: strings.Repeat("It went wrong. ", 30)}
 	for _, r := range []plan.Row{{Bundle: full.Bundle, Phase: plan.Staging, OfferedAt: begin}, full} {
 		run := r.Report("bridge-cpu")

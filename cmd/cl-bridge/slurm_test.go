@@ -52,6 +52,7 @@ ClusterName             = test
 KillWait                = 30 sec
 MinJobAge               = 300 sec
 SlurmctldParameters     = (null)
+SLURM_VERSION           = 22.05.8
 END`,
 		"scancel": "",
 		"sacct":   "",

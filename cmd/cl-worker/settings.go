@@ -99,6 +99,7 @@ func (w *standalone) findSlurm(ctx context.Context) error {
 	if err != nil {
 		return program.Usage(fmt.Errorf("--bundle-runtime slurm: %w", err))
 	}
+	w.slurmVersion = version[strings.LastIndexByte(version, ' ')+1:] // such as "slurm-wlm 22.05.8"
 	w.log.InfoContext(ctx, "found Slurm", slog.String("version", version))
 	return nil
 }
@@ -168,6 +169,7 @@ func (w *standalone) adjust(made assembly.Parts, giveBack <-chan struct{}) {
 		made.Stager.Images = images
 		w.keepTrimmed = func(ctx context.Context) { images.KeepTrimmed(ctx, made.Bridge.Observed, w.log) }
 	}
+	b.Policy.SlurmVersion = w.slurmVersion
 	if w.slurm == nil {
 		b.Policy.Accounting, b.Policy.RecordAge = false, time.Hour
 		b.Policy.SubmitGrace = 15 * time.Second

@@ -45,9 +45,10 @@ type standalone struct {
 	login  account.Login
 	config config.Config
 	host   string
-	// slurm is Slurm if it runs the bundles; else machine is the part of this host that runs may use.
-	slurm   *sbatch.Client
-	machine local.Machine
+	// slurm is Slurm if it runs the bundles, of slurmVersion; else machine is the part of this host that runs may use.
+	slurm        *sbatch.Client
+	slurmVersion string
+	machine      local.Machine
 	// engine is Docker, if that runs the containers. engineRecords is the file about its images.
 	engine        *engineimages.Engine
 	engineRecords string

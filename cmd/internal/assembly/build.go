@@ -65,7 +65,7 @@ const longestRecordAge = time.Hour
 
 // adapt sets the site's values: from the configuration, or else from Slurm.
 func adapt(c config.Slurm, p *plan.Policy, s sbatch.Settings) {
-	p.Accounting = c.HasAccounting(s.Accounting)
+	p.Accounting, p.SlurmVersion = c.HasAccounting(s.Accounting), s.Version
 	site := cmp.Or(s.MinJobAge, longestRecordAge)
 	p.RecordAge = min(c.MinJobAge.Or(site), site) // a purged job is absent, too
 }
