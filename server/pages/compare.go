@@ -82,7 +82,7 @@ func (c comparison) CL() string {
 type property struct {
 	name string
 	of   func(client.BundleInfo) string
-	// measured is set for times. They are shown, and make no difference, as in cl diff.
+	// measured is set for times, and for what runs ran on. They are shown, and make no difference, as in cl diff.
 	measured bool
 }
 
@@ -133,7 +133,15 @@ func properties(bundles []client.BundleInfo, paths []string, value func(uuid, pa
 		list = append(list, metadataProperty(key))
 	}
 	list = append(list, property{name: "tags", of: func(b client.BundleInfo) string { return strings.Join(b.Metadata.TagsOutsideSweep(), " ") }})
-	return append(list, times()...)
+	list = append(list, times()...)
+	var ranOn []*codalab.Platform
+	for _, b := range bundles {
+		ranOn = append(ranOn, b.Platform)
+	}
+	for _, name := range codalab.PlatformFacts(ranOn...) {
+		list = append(list, property{name: name, of: func(b client.BundleInfo) string { return b.Platform.Fact(name) }, measured: true})
+	}
+	return list
 }
 
 // times are the properties that make no difference.

@@ -36,6 +36,8 @@ type Bundle struct {
 	KillMessage string
 	// Cost is the run's cost as its worker reported it; nil if no worker did.
 	Cost *codalab.Cost
+	// Platform is what the run's command ran on, as its worker reported it; nil if no worker did.
+	Platform *codalab.Platform
 }
 
 // own returns a copy of the bundle whose metadata can be changed.

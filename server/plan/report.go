@@ -94,6 +94,7 @@ func (b *Bundle) copyReport(report codalab.RunReport, now time.Time, charged boo
 		}
 		b.Cost = &cost
 	}
+	b.notePlatform(report.Platform)
 	if b.Contents == "" { // otherwise data_size is the size of the contents
 		b.setSize(report.DiskUtilization)
 	}
@@ -107,6 +108,18 @@ func (b *Bundle) copyReport(report codalab.RunReport, now time.Time, charged boo
 		if elapsed := report.Profile[stage].Elapsed; elapsed != nil {
 			m[key] = *elapsed
 		}
+	}
+}
+
+// notePlatform notes what the command of the present attempt runs on. That of an earlier attempt stays until the worker tells
+// about the present one, as its job does.
+func (b *Bundle) notePlatform(reported *codalab.Platform) {
+	if reported == nil {
+		return
+	}
+	p := reported.Bounded(termtext.OneLine)
+	if b.Platform = &p; p.IsZero() {
+		b.Platform = nil
 	}
 }
 

@@ -108,9 +108,9 @@ func TestRunThatIsGivenBackKeepsNothingOfItsWorker(t *testing.T) {
 	fresh := Bundle{Type: codalab.TypeRun, Metadata: codalab.Metadata{"name": "x", "created": int64(1), "actions": []string{}, "remote_history": []string{}}}.Create(false)
 	run := fresh.Assign(w, now)
 	run, _ = run.Claim(w, codalab.StartBundle{Hostname: "n1"}, false)
-	run = run.ApplyReport(codalab.RunReport{State: codalab.StateRunning, JobHandle: "17", DiskUtilization: 1 << 20, Remote: "n1", Cost: &codalab.Cost{Attempts: 2}}, now, true)
-	if run.Cost == nil || run.Cost.Attempts != 2 {
-		t.Errorf("cost %+v", run.Cost)
+	run = run.ApplyReport(codalab.RunReport{State: codalab.StateRunning, JobHandle: "17", DiskUtilization: 1 << 20, Remote: "n1", Cost: &codalab.Cost{Attempts: 2}, Platform: &codalab.Platform{Site: "c"}}, now, true)
+	if run.Cost == nil || run.Cost.Attempts != 2 || run.Platform == nil || run.Platform.Site != "c" {
+		t.Errorf("cost %+v, platform %+v", run.Cost, run.Platform)
 	}
 	run.ChargedTime = 0
 	if diff := cmp.Diff(fresh, run.ApplyReport(codalab.RunReport{State: codalab.StateStaged}, now, true)); diff != "" {

@@ -82,7 +82,7 @@ func (b *Bundle) unassign() {
 		}
 	}
 	b.Metadata["remote_history"] = []string{}
-	b.Cost = nil
+	b.Cost, b.Platform = nil, nil
 	b.stage()
 	b.Contents, b.Entries, b.DataSize = "", 0, 0 // and no data_size, which is a generated key
 	b.Worker, b.Assigned = Worker{}, time.Time{}

@@ -44,6 +44,8 @@ type Bundle struct {
 
 	// Cost is a run's cost as its worker reported it; nil if no worker did.
 	Cost *codalab.Cost `db:"-"`
+	// Platform is what a run's command ran on, as its worker reported it; nil if no worker did, and in a Partial bundle.
+	Platform *codalab.Platform `db:"-"`
 
 	// Usage is the series of a run's use over time that Change writes (Store.Usage); empty if it stays as it is, and always
 	// empty in a read bundle.
@@ -73,6 +75,7 @@ type bundleRow struct {
 	Name         string `db:"name"`
 	MetadataJSON string `db:"metadata"`
 	CostJSON     string `db:"cost"`
+	PlatformJSON string `db:"platform"`
 	// Columns for searches. Public is written with the permissions.
 	Public  int     `db:"public"`
 	Tags    *string `db:"tags"`
@@ -94,6 +97,11 @@ func (r bundleRow) bundle() (Bundle, error) {
 			return Bundle{}, fmt.Errorf("decode cost of bundle %s: %w", r.UUID, err)
 		}
 	}
+	if r.PlatformJSON != "" {
+		if err := json.Unmarshal([]byte(r.PlatformJSON), &b.Platform); err != nil {
+			return Bundle{}, fmt.Errorf("decode platform of bundle %s: %w", r.UUID, err)
+		}
+	}
 	return b, nil
 }
 
@@ -109,15 +117,21 @@ func (b *Bundle) row() (bundleRow, error) {
 		Bundle: *b, Name: b.Metadata.String("name"), MetadataJSON: string(metadata), Tags: &tags, RunTime: timeColumn(b.Metadata),
 		WorkerUser: b.Worker.User, WorkerID: b.Worker.ID,
 	}
-	r.Metadata, r.Dependencies, r.Recorded, r.Cost = nil, nil, nil, nil
-	if b.Cost == nil {
-		return r, nil
+	r.Metadata, r.Dependencies, r.Recorded, r.Cost, r.Platform = nil, nil, nil, nil, nil
+	if b.Cost != nil {
+		cost, err := json.Marshal(b.Cost)
+		if err != nil {
+			return bundleRow{}, fmt.Errorf("encode cost of bundle %s: %w", b.UUID, err)
+		}
+		r.CostJSON = string(cost)
 	}
-	cost, err := json.Marshal(b.Cost)
-	if err != nil {
-		return bundleRow{}, fmt.Errorf("encode cost of bundle %s: %w", b.UUID, err)
+	if b.Platform != nil {
+		platform, err := json.Marshal(b.Platform)
+		if err != nil {
+			return bundleRow{}, fmt.Errorf("encode platform of bundle %s: %w", b.UUID, err)
+		}
+		r.PlatformJSON = string(platform)
 	}
-	r.CostJSON = string(cost)
 	return r, nil
 }
 

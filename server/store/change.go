@@ -196,13 +196,13 @@ func (w *writer) write(ctx context.Context, tx *sqlx.Tx) error {
 	// All of these bundles are there, so nothing is inserted: the conflicts let one statement change many rows.
 	err := insertRows(ctx, tx, `
 		INSERT INTO bundles (uuid, bundle_type, created, owner_id, state, frozen, is_anonymous, name, data_size, entries, metadata,
-			tags, run_time, contents, offered_to, offered, cost, worker_user, worker_id, assigned, kill_message)
+			tags, run_time, contents, offered_to, offered, cost, platform, worker_user, worker_id, assigned, kill_message)
 		VALUES (:uuid, :bundle_type, :created, :owner_id, :state, :frozen, CASE WHEN :is_anonymous THEN 1 ELSE 0 END, :name, :data_size, :entries, :metadata,
-			:tags, :run_time, :contents, :offered_to, :offered, :cost, :worker_user, :worker_id, :assigned, :kill_message)
+			:tags, :run_time, :contents, :offered_to, :offered, :cost, :platform, :worker_user, :worker_id, :assigned, :kill_message)
 		ON CONFLICT (uuid) DO UPDATE SET owner_id = excluded.owner_id, state = excluded.state, frozen = excluded.frozen,
 			is_anonymous = excluded.is_anonymous, name = excluded.name, data_size = excluded.data_size, entries = excluded.entries,
 			metadata = excluded.metadata, tags = excluded.tags, run_time = excluded.run_time, contents = excluded.contents,
-			offered_to = excluded.offered_to, offered = excluded.offered, cost = excluded.cost, worker_user = excluded.worker_user,
+			offered_to = excluded.offered_to, offered = excluded.offered, cost = excluded.cost, platform = excluded.platform, worker_user = excluded.worker_user,
 			worker_id = excluded.worker_id, assigned = excluded.assigned, kill_message = excluded.kill_message`, rows)
 	if err != nil {
 		return fmt.Errorf("change bundles: %w", err)

@@ -112,6 +112,7 @@ func TestChangeIsAllOrNothing(t *testing.T) {
 		changed, err := s.Change(ctx, b.UUID, func(b *store.Bundle) error {
 			b.State, b.Worker, b.Assigned, b.KillMessage = codalab.StateStarting, store.Worker{User: "u", ID: "w"}, store.Time{Time: now}, "why"
 			b.DataSize = 40
+			b.Platform = &codalab.Platform{Site: "c", GPUs: []string{"NVIDIA H200", ""}, Software: []codalab.Software{{Name: "Slurm", Version: "24.11.5"}}}
 			b.Cost = &codalab.Cost{StagingSeconds: 1.5, QueuedSeconds: 90, AllocatedSeconds: 3600, Attempts: 2, GPUs: &codalab.GPUUse{Busy: .25, MemoryMax: 1 << 30}}
 			return nil
 		})

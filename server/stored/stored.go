@@ -16,7 +16,7 @@ func Plan(b store.Bundle) plan.Bundle {
 	return plan.Bundle{
 		UUID: b.UUID, Type: b.Type, OwnerID: b.OwnerID, State: b.State, Metadata: b.Metadata, Dependencies: b.Dependencies,
 		Created: b.Created.Time, DataSize: b.DataSize, Contents: b.Contents, Entries: b.Entries, Worker: plan.Worker(b.Worker), Assigned: b.Assigned.Time,
-		ChargedTime: b.ChargedTime, KillMessage: b.KillMessage, Cost: b.Cost,
+		ChargedTime: b.ChargedTime, KillMessage: b.KillMessage, Cost: b.Cost, Platform: b.Platform,
 	}
 }
 
@@ -24,7 +24,7 @@ func Plan(b store.Bundle) plan.Bundle {
 func Become(b *store.Bundle, next plan.Bundle) {
 	b.State, b.Metadata, b.DataSize, b.Contents, b.Entries = next.State, next.Metadata, next.DataSize, next.Contents, next.Entries
 	b.Worker, b.Assigned = store.Worker(next.Worker), store.Time{Time: next.Assigned}
-	b.ChargedTime, b.KillMessage, b.Cost = next.ChargedTime, next.KillMessage, next.Cost
+	b.ChargedTime, b.KillMessage, b.Cost, b.Platform = next.ChargedTime, next.KillMessage, next.Cost, next.Platform
 }
 
 // Change changes bundles by a transition that the server makes by itself, and returns those that exist. It notes in
