@@ -59,6 +59,17 @@ func site(state codalab.State) bundles {
 			{ChildPath: "again", ParentUUID: dataUUID, ParentPath: "train set/a.csv"},
 		},
 		Cost: &codalab.Cost{QueuedSeconds: 12, AllocatedSeconds: 230},
+		Platform: &codalab.Platform{
+			Site: "big iron", GPUs: []string{"NVIDIA H200", "NVIDIA H200", ""}, GPUDriver: "570.86.15",
+			Software: []codalab.Software{{Name: "cl-slurm", Version: "v1.2.3 0123abcd"}, {Name: "Slurm", Version: "24.11.5"}, {Name: "apptainer"}},
+			Inputs: []codalab.InputDigest{
+				{ChildPath: "train.py", Digest: codalab.FileDigest + strings.Repeat("cd", 32)},
+				{ChildPath: "again", Digest: codalab.TreeDigest + strings.Repeat("ef", 32)},
+			},
+		},
+	}
+	if state == codalab.StateStaged { // no worker has told anything
+		run.Platform = nil
 	}
 	if state == codalab.StateFailed {
 		run.Metadata["failure_message"] = "Exit code 3"

@@ -99,6 +99,9 @@ func (c *Crate) instrument(r Run) entity {
 			e["description"] = "Of the git branch " + branch
 		}
 	}
+	if programs := c.software(r); len(programs) > 0 {
+		e["softwareRequirements"] = programs
+	}
 	return c.put("#command-"+r.UUID, e)
 }
 
@@ -119,14 +122,24 @@ func (c *Crate) objects(r Run) []entity {
 		}
 		delete(keys, of)
 		place := c.locate(of)
-		place.File = place.File || in.File
 		more := entity{"identifier": in.ParentUUID, "alternateName": names[0]}
 		if len(names) > 1 {
 			more["alternateName"] = names
 		}
 		digest := tagged(in.Tags, UploadTag)
+		ids := []string{in.ParentUUID}
 		if digest != "" {
-			more["identifier"] = []string{in.ParentUUID, digest}
+			ids = append(ids, digest)
+		}
+		known := digestOf(r.Platform, names)
+		sum, isFile := strings.CutPrefix(known, codalab.FileDigest)
+		if place.File = place.File || in.File || isFile; isFile {
+			more["sha256"] = sum
+		} else if known != "" {
+			ids = append(ids, known)
+		}
+		if len(ids) > 1 {
+			more["identifier"] = ids
 		}
 		name := in.ParentName
 		if name == "" {
@@ -201,9 +214,11 @@ func (c *Crate) attempts(r Run) []entity {
 	}
 	var list []entity
 	for i, name := range history {
-		list = append(list, c.put(fmt.Sprintf("#%s/attempt-%d", r.UUID, i+1), entity{
-			"@type": "Place", "name": name, "description": fmt.Sprintf("Attempt %d of %d", i+1, len(history)),
-		}))
+		place := entity{"@type": "Place", "name": name, "description": fmt.Sprintf("Attempt %d of %d", i+1, len(history))}
+		if i == len(history)-1 && r.Platform != nil {
+			c.addPlatform(r, place)
+		}
+		list = append(list, c.put(fmt.Sprintf("#%s/attempt-%d", r.UUID, i+1), place))
 	}
 	return list
 }
