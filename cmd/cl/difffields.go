@@ -11,7 +11,7 @@ import (
 // settingPrefix begins the name of a setting of a sweep among the fields of a difference.
 const settingPrefix = "setting/"
 
-// diffFields returns the fields that differ in two bundles, and their times and uses of resources.
+// diffFields returns the fields that differ in two bundles, and their times, their uses of resources and what they ran on.
 func diffFields(a, b client.BundleInfo) (fields, measured []compare.Value) {
 	fields, measured = []compare.Value{}, []compare.Value{}
 	inA, inB := comparedFields(a), comparedFields(b)
@@ -24,6 +24,12 @@ func diffFields(a, b client.BundleInfo) (fields, measured []compare.Value) {
 	for _, name := range []string{"time", "time_queued", "memory_max", "cpu_hours", "gpu_hours", "energy"} {
 		v := compare.Value{Name: name, A: given(fieldOf(a, name)), B: given(fieldOf(b, name))}
 		if codalab.PythonStr(v.A) != codalab.PythonStr(v.B) {
+			measured = append(measured, v)
+		}
+	}
+	for _, name := range codalab.PlatformFacts(a.Platform, b.Platform) {
+		v := compare.Value{Name: name, A: given(a.Platform.Fact(name)), B: given(b.Platform.Fact(name))}
+		if v.A != v.B {
 			measured = append(measured, v)
 		}
 	}

@@ -32,6 +32,7 @@ type bundleView struct {
 	OfferedTo        string                  `json:"offered_to,omitempty"`
 	OfferedUntil     int64                   `json:"offered_until,omitempty"`
 	Cost             *codalab.Cost           `json:"cost,omitempty"`
+	Platform         *codalab.Platform       `json:"platform,omitempty"`
 }
 
 type userView struct {
@@ -51,7 +52,7 @@ func viewBundle(b client.BundleInfo) bundleView {
 		Owner: viewUser(b.Owner), Frozen: b.Frozen, IsAnonymous: b.IsAnonymous, Metadata: b.Metadata,
 		Dependencies: append([]codalab.Dependency{}, b.Dependencies...), Permission: codalab.PermissionSpec(b.Permission),
 		HostWorksheets: b.HostWorksheets, GroupPermissions: viewPermissions(b.GroupPermissions),
-		OfferedTo: b.OfferedTo, OfferedUntil: b.OfferedUntil, Cost: b.Cost,
+		OfferedTo: b.OfferedTo, OfferedUntil: b.OfferedUntil, Cost: b.Cost, Platform: b.Platform,
 	}
 	for _, child := range b.Children {
 		v.Children = append(v.Children, named{child.UUID})

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -19,7 +22,9 @@ same image by its digest. Print the new run's uuid.
   cl rerun --wait train    repeat it, wait for the end, and show what differs
 
 What differs is shown as cl diff shows it: image, state, exit code and the files of
-the results. The exit codes are those of diff: 0 the same, 1 different, 2 trouble: an
+the results; also the site, the GPUs with their driver, and the versions of cl-slurm,
+Slurm and the container runtime, which make no difference. --check compares these with
+your newest run in the same queue. The exit codes are those of diff: 0 the same, 1 different, 2 trouble: an
 error, or something that is not there any more; 3 if the server does not answer.
 
 cl run --like repeats a run with changes, cl mimic all that was made from a bundle.`
@@ -79,6 +84,7 @@ func (c *cli) rerun(ctx context.Context, worksheet, spec string, o rerunOptions)
 		return err
 	}
 	if o.check {
+		needs.Platform = old.Platform
 		return c.printNeeds(needs)
 	}
 	if len(needs.Missing) > 0 {
@@ -97,6 +103,8 @@ type runNeeds struct {
 	Missing []string `json:"missing"`
 	// Notes has sentences about what may make the results different.
 	Notes []string `json:"notes"`
+	// Platform is what the run ran on; nil if that is not known.
+	Platform *codalab.Platform `json:"platform,omitempty"`
 }
 
 // needs finds out whether all that a run needs is still there. Whether its registry still has the image, only the worker
@@ -115,7 +123,45 @@ func (c *cli) needs(ctx context.Context, at *workspace, old codalab.Bundle) (run
 	if image := old.Metadata.String("docker_image"); !strings.Contains(image, "@") {
 		n.Notes = append(n.Notes, "the digest of its image is not known: the image may be another one by now")
 	}
-	return n, nil
+	changes, err := platformChanges(ctx, at, old)
+	n.Notes = append(n.Notes, changes...)
+	return n, err
+}
+
+// platformChanges has a sentence about each thing that a run ran on and that was another one, or of another version, for the
+// user's newest run after it with the same requests of queue and GPUs. What the next one will run on, nobody knows yet.
+func platformChanges(ctx context.Context, at *workspace, old codalab.Bundle) ([]string, error) {
+	if old.Platform == nil {
+		return nil, nil
+	}
+	words := []string{".mine", "type=run", "state=ready,failed", "id=.sort-", ".limit=20"}
+	if queue := old.Metadata.String("request_queue"); queue != "" {
+		words = append(words, "request_queue="+queue)
+	}
+	found, _, err := at.SearchBundles(ctx, "", words)
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range found {
+		later := b.Metadata.Time("created").After(old.Metadata.Time("created")) && b.UUID != old.UUID
+		same := b.Metadata.String("request_queue") == old.Metadata.String("request_queue") && b.Metadata.Int("request_gpus") == old.Metadata.Int("request_gpus")
+		if later && same && b.Platform != nil {
+			return changesSince(old.Platform, b), nil
+		}
+	}
+	return nil, nil
+}
+
+// changesSince compares what a run ran on with what a newer one did.
+func changesSince(old *codalab.Platform, newest client.BundleInfo) (changes []string) {
+	for _, name := range codalab.PlatformFacts(old, newest.Platform) {
+		was, is := cmp.Or(old.Fact(name), "not known"), cmp.Or(newest.Platform.Fact(name), "not known")
+		if was != is {
+			changes = append(changes, fmt.Sprintf("%s: %s then, and %s for your newest run there, %s(%s)",
+				name, was, is, newest.Metadata.String("name"), shortUUID(newest.UUID)))
+		}
+	}
+	return changes
 }
 
 // missingInput is a sentence about an input that is not there any more; empty if it is there.
@@ -143,7 +189,15 @@ func (c *cli) printNeeds(n runNeeds) error {
 	if c.asJSON {
 		err = c.printJSON(n)
 	} else {
-		for _, line := range append(n.Missing, n.Notes...) {
+		lines := slices.Concat(n.Missing, n.Notes)
+		if facts := n.Platform.Facts(); len(facts) > 0 {
+			var said []string
+			for _, f := range facts {
+				said = append(said, f.Name+" "+f.Text)
+			}
+			lines = append(lines, "it ran on "+strings.Join(said, ", "))
+		}
+		for _, line := range lines {
 			if err == nil {
 				err = c.print(codalab.Sentence(line))
 			}

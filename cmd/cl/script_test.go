@@ -82,11 +82,11 @@ func TestScripts(t *testing.T) {
 
 type workerKey struct{}
 
-// workerCommand drives a worker: worker start, worker write FILE TEXT, worker use SECONDS, worker
-// end EXITCODE. All but start wait until there is a run.
+// workerCommand drives a worker: worker start, worker platform DRIVER, worker write FILE TEXT, worker use
+// SECONDS, worker end EXITCODE. Write, use and end wait until there is a run.
 func workerCommand(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) == 0 {
-		ts.Fatalf("usage: worker start|write|use|end")
+		ts.Fatalf("usage: worker start|platform|write|use|end")
 	}
 	slot, ok := ts.Value(workerKey{}).(*scriptWorker)
 	if !ok {
@@ -103,6 +103,12 @@ func workerCommand(ts *testscript.TestScript, _ bool, args []string) {
 		ctx, stop := context.WithCancel(slot.ctx)
 		go func() { defer close(done); slot.serve(ctx) }()
 		ts.Defer(func() { stop(); <-done })
+	case "platform":
+		slot.change(func() {
+			slot.platform = &codalab.Platform{
+				Site: "lab", GPUs: []string{"NVIDIA H200"}, GPUDriver: args[1], Software: []codalab.Software{{Name: "Slurm", Version: "24.11.5"}},
+			}
+		})
 	case "write":
 		text, err := strconv.Unquote(`"` + args[2] + `"`)
 		ts.Check(err)

@@ -28,6 +28,8 @@ type worker struct {
 	failure  *string
 	// seconds is the time for which the command has run, with half a processor and a GPU, as the worker tells; 0 if it does not tell.
 	seconds float64
+	// platform is what the next runs run on; nil if the worker does not tell.
+	platform *codalab.Platform
 	// changed is closed and replaced at each change.
 	changed chan struct{}
 	wg      sync.WaitGroup
@@ -81,7 +83,7 @@ func (w *worker) report() codalab.CheckIn {
 	in.Reports = []codalab.RunReport{{
 		UUID: w.run.UUID, State: w.state, RunStatus: "Running", Remote: "testhost",
 		Cost:     &codalab.Cost{StagingSeconds: 2, QueuedSeconds: 90, AllocatedSeconds: 3600, Attempts: 1, GPUs: &codalab.GPUUse{Busy: .25, MemoryMax: 1 << 30}, EnergyJoules: 1_800_000},
-		ExitCode: w.exitCode, FailureMessage: w.failure, Profile: profile,
+		Platform: w.platform, ExitCode: w.exitCode, FailureMessage: w.failure, Profile: profile,
 	}}
 	if w.seconds > 0 {
 		r := &in.Reports[0]
