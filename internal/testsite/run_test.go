@@ -1,7 +1,9 @@
 package testsite_test
 
 import (
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -21,7 +23,7 @@ func TestBundleGoesFromRunToItsFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	input := cl(t, s, "upload", data)
-	bundle := run(t, s, "cpu", "pwd; echo $HOME; sort in/n; sort in/n > sorted; echo oops >&2; touch in/x", "in:"+input)
+	bundle := run(t, s, "cpu", "pwd; echo $HOME; sort in/n; sort in/n > sorted; echo oops >&2; touch in/x", "in:"+input, "n:"+input+"/n")
 	if state := ended(t, s, bundle); state != "failed" { // in/x: inputs are read-only
 		t.Fatalf("state %s, want failed: the input was writable", state)
 	}
@@ -45,6 +47,16 @@ func TestBundleGoesFromRunToItsFiles(t *testing.T) {
 	for _, used := range []string{"cpu_usage", "memory_usage", "memory_max", "time"} {
 		if got := field(t, s, bundle, used); strings.Trim(got, "0.") == "" || got == "None" {
 			t.Errorf("%s %q", used, got)
+		}
+	}
+	// So does what it ran on, and with which data.
+	crate := cl(t, s, "info", "--provenance", bundle)
+	for _, want := range []string{
+		`"name": "cl-slurm",\s+"softwareVersion": "[^"]+"`, `"name": "Slurm",\s+"softwareVersion": "[0-9.]+"`, `"@id": "#site/\w+"`,
+		`"tree-sha256:[0-9a-f]{64}"`, fmt.Sprintf(`"sha256": "%x"`, sha256.Sum256([]byte("3\n1\n2\n"))),
+	} {
+		if !regexp.MustCompile(want).MatchString(crate) {
+			t.Errorf("the provenance lacks %s:\n%s", want, crate)
 		}
 	}
 	target := filepath.Join(s.Dir, "home", "got")
