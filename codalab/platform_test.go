@@ -39,8 +39,13 @@ func TestDigestsOfAnotherFormAreLeftOut(t *testing.T) {
 	t.Parallel()
 	good := []codalab.InputDigest{{ChildPath: "a", Digest: digests(codalab.FileDigest, "a")}, {Digest: digests(codalab.TreeDigest, "0")}}
 	p := codalab.Platform{Inputs: []codalab.InputDigest{
-		good[0], {ChildPath: "b", Digest: "md5:00"}, {ChildPath: "b", Digest: digests(codalab.FileDigest, "g")}, {ChildPath: "b", Digest: codalab.FileDigest + "aa"},
-		{ChildPath: "b\n", Digest: good[0].Digest}, {ChildPath: strings.Repeat("b", 1000), Digest: good[0].Digest}, good[1],
+		good[0],
+		{ChildPath: "b", Digest: "md5:00"},
+		{ChildPath: "b", Digest: digests(codalab.FileDigest, "g")},
+		{ChildPath: "b", Digest: codalab.FileDigest + "aa"},
+		{ChildPath: "b\n", Digest: good[0].Digest},
+		{ChildPath: strings.Repeat("b", 1000), Digest: good[0].Digest},
+		good[1],
 	}}
 	if diff := cmp.Diff(good, p.Bounded(termtext.OneLine).Inputs); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -22,8 +22,7 @@ func TestRecordsTellWhatTheCommandRanOn(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "apptainer")
 	testenv.WriteProgram(t, program, []byte("#!/bin/sh\necho apptainer version 1.3.4-1.el9\n"))
 	s := newSite(t, t.TempDir(), func(s *spool.Spec) { s.GPUs = 2 })
-	var w Worker
-	w = newWorker(t, func(ctx context.Context, c container.Container) (container.Exit, error) {
+	w := newWorker(t, func(ctx context.Context, c container.Container) (container.Exit, error) {
 		c.OnChoice(container.Choice{Runtime: runtimes.Apptainer, Program: program, Reason: "r"})
 		c.OnStart(container.Running{PID: 1})
 		for { // a command that ends at once may have no version in its record

@@ -15,6 +15,9 @@ func (c *Crate) software(r Run) []entity {
 	for _, s := range r.Platform.Software {
 		id := "#software/" + escape(s.Name)
 		e := entity{"@type": "SoftwareApplication", "name": s.Name}
+		if url := homepage(s.Name); url != "" {
+			e["url"] = url
+		}
 		if s.Version != "" {
 			id += "/" + escape(s.Version)
 			e["softwareVersion"] = s.Version
@@ -22,6 +25,23 @@ func (c *Crate) software(r Run) []entity {
 		list = append(list, c.put(id, e))
 	}
 	return list
+}
+
+// homepage returns the address of a program; empty if it is not known.
+func homepage(program string) string {
+	switch program {
+	case "Slurm":
+		return "https://slurm.schedmd.com/"
+	case "apptainer":
+		return "https://apptainer.org/"
+	case "singularity":
+		return "https://sylabs.io/singularity/"
+	case "docker":
+		return "https://www.docker.com/"
+	case "podman":
+		return "https://podman.io/"
+	}
+	return ""
 }
 
 // addPlatform adds the site, the GPUs and their driver to the place of a run's last attempt.
