@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -19,31 +21,56 @@ import (
 
 func TestRecordsTellWhatTheCommandRanOn(t *testing.T) {
 	t.Parallel()
-	program := filepath.Join(t.TempDir(), "apptainer")
-	testenv.WriteProgram(t, program, []byte("#!/bin/sh\necho apptainer version 1.3.4-1.el9\n"))
+	dir := t.TempDir()
+	program, asked := filepath.Join(dir, "apptainer"), filepath.Join(dir, "asked")
+	must(t, syscall.Mkfifo(asked, 0o600))
+	testenv.WriteProgram(t, program, []byte("#!/bin/sh\necho \"$1\" >"+asked+"\necho apptainer version 1.3.4-1.el9\n"))
+	choice := container.Choice{Runtime: runtimes.Apptainer, Program: program, Reason: "r"}
 	s := newSite(t, t.TempDir(), func(s *spool.Spec) { s.GPUs = 2 })
-	w := newWorker(t, func(ctx context.Context, c container.Container) (container.Exit, error) {
-		c.OnChoice(container.Choice{Runtime: runtimes.Apptainer, Program: program, Reason: "r"})
+	w := newWorker(t, func(_ context.Context, c container.Container) (container.Exit, error) {
+		c.OnChoice(choice)
 		c.OnStart(container.Running{PID: 1})
-		for { // a command that ends at once may have no version in its record
-			status, err := s.attempt.ReadStatus()
-			if err == nil && status.Ran.RuntimeVersion != "" {
-				return container.Exit{}, nil
-			}
-			if ctx.Err() != nil {
-				return container.Exit{}, ctx.Err()
-			}
+		text, err := os.ReadFile(asked) // waits until it is asked
+		if err != nil || string(text) != "--version\n" {
+			t.Errorf("asked %q, %v", text, err)
 		}
+		return container.Exit{}, nil
 	})
 	w.JobGPUs, w.Cluster, w.Version = "0,1", "big", "v1.2.3"
 	gpuNode(t, &w, eightGPUs(), "exit 1")
 	drivertest.Write(t, w.driver.Root, "sys/module/nvidia/version", "570.86.15\n", 0o644)
+	got := s.run(t, w).Ran
+	got.RuntimeVersion = "" // the command may have ended before the answer
 	want := spool.Ran{
-		Runtime: runtimes.Apptainer, Reason: "r", RuntimeVersion: "1.3.4-1.el9", Worker: "v1.2.3", Cluster: "big",
+		Runtime: runtimes.Apptainer, Reason: "r", Worker: "v1.2.3", Cluster: "big",
 		GPUs: []string{"NVIDIA A100-SXM4-80GB", "NVIDIA A100-SXM4-80GB"}, GPUDriver: "570.86.15",
 	}
-	if diff := cmp.Diff(want, s.run(t, w).Ran); diff != "" {
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestVersionOfTheRuntimeIsNotedUnlessItIsAnotherByThen(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	good, bad := filepath.Join(dir, "apptainer"), filepath.Join(dir, "broken")
+	testenv.WriteProgram(t, good, []byte("#!/bin/sh\necho apptainer version 1.3.4-1.el9\n"))
+	testenv.WriteProgram(t, bad, []byte("#!/bin/sh\necho no version 1 of mine; exit 1\n"))
+	for name, test := range map[string]struct {
+		now, asked container.Choice
+		want       string
+	}{
+		"noted":    {container.Choice{Runtime: runtimes.Apptainer}, container.Choice{Runtime: runtimes.Apptainer, Program: good}, "1.3.4-1.el9"},
+		"another":  {container.Choice{Runtime: runtimes.Builtin}, container.Choice{Runtime: runtimes.Apptainer, Program: good}, ""},
+		"broken":   {container.Choice{Runtime: runtimes.Apptainer}, container.Choice{Runtime: runtimes.Apptainer, Program: bad}, ""},
+		"built-in": {container.Choice{Runtime: runtimes.Builtin}, container.Choice{Runtime: runtimes.Builtin}, ""},
+	} {
+		r := &attemptRun{Worker: newWorker(t, nil), usage: newUsage("t")}
+		r.usage.setRuntime(r.ran(test.now))
+		r.askVersion(t.Context(), test.asked)
+		if got := r.usage.complete(time.Time{}, spool.Exit{}).Ran.RuntimeVersion; got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
 	}
 }
 
