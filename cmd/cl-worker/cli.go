@@ -159,6 +159,9 @@ func execCommand(p program.Process) *cobra.Command {
 	return exec
 }
 
+// clusterVariable is Slurm's variable with the name of the job's cluster.
+const clusterVariable = "SLURM_CLUSTER_NAME"
+
 // execute is `cl-worker exec`.
 func execute(ctx context.Context, p program.Process, spec, submission string) error {
 	// A second TERM must not end the worker before it has recorded the end that the
@@ -186,7 +189,7 @@ func execute(ctx context.Context, p program.Process, spec, submission string) er
 		Restart:        p.Getenv("SLURM_RESTART_COUNT"),
 		JobGPUs:        p.Getenv("SLURM_JOB_GPUS"),
 		VisibleDevices: p.Getenv("CUDA_VISIBLE_DEVICES"),
-		Cluster:        p.Getenv("SLURM_CLUSTER_NAME"),
+		Cluster:        p.Getenv(clusterVariable),
 		Version:        program.Build(),
 		Containers:     runtime,
 		Log:            p.Log(false),

@@ -133,12 +133,12 @@ const podsVariable = "CL_WORKER_KUBERNETES"
 
 // jobEnv returns the environment of jobs.
 func (w *standalone) jobEnv() []string {
-	env := engineEnv(w.Process)
-	if w.pods == nil {
-		return env
+	env, passed := engineEnv(w.Process), []string{clusterVariable}
+	if w.pods != nil {
+		env = append(env, podsVariable+"="+w.podsFile())
+		passed = append(passed, "KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
 	}
-	env = append(env, podsVariable+"="+w.podsFile())
-	for _, name := range []string{"KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"} {
+	for _, name := range passed {
 		if value := w.Getenv(name); value != "" {
 			env = append(env, name+"="+value)
 		}

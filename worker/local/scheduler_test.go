@@ -78,7 +78,7 @@ func TestJobSeesItsAllocationAndNoOther(t *testing.T) {
 	t.Parallel()
 	c := config(cpus(t, 1))
 	c.Machine.GPUs = []GPU{{Index: 2, UUID: "GPU-a"}, {Index: 0, UUID: "GPU-b"}, {Index: 1, UUID: "GPU-c"}}
-	c.Env = append(c.Env, "HOME=/home/ann", "SLURM_JOB_ID=77", "SLURM_STEP_ID=0", "SLURMD_NODENAME=n9", "SBATCH_ACCOUNT=x",
+	c.Env = append(c.Env, "HOME=/home/ann", "SLURM_JOB_ID=77", "SLURM_STEP_ID=0", "SLURMD_NODENAME=n9", "SLURM_CLUSTER_NAME=lab", "SBATCH_ACCOUNT=x",
 		"CUDA_VISIBLE_DEVICES=7", "ROCR_VISIBLE_DEVICES=7", "CL_WORKER_JOB=/other/1")
 	s := newSite(t, c)
 	r := s.request("a b", `pwd; cat; env | grep -v -e ^PWD= -e ^_= -e ^SHLVL= | sort; echo words >&2`)
@@ -90,7 +90,7 @@ func TestJobSeesItsAllocationAndNoOther(t *testing.T) {
 	must(t, err)
 	want := strings.Join([]string{
 		"before", s.files, "CL_WORKER_JOB=" + filepath.Join(s.records.dir, id.String()), "CUDA_VISIBLE_DEVICES=GPU-a,GPU-b",
-		"HOME=/home/ann", "PATH=/usr/bin:/bin", "SLURMD_NODENAME=n1", "SLURM_CPUS_PER_TASK=1", "SLURM_JOB_GPUS=2,0", "SLURM_JOB_ID=" + id.String(),
+		"HOME=/home/ann", "PATH=/usr/bin:/bin", "SLURMD_NODENAME=n1", "SLURM_CLUSTER_NAME=lab", "SLURM_CPUS_PER_TASK=1", "SLURM_JOB_GPUS=2,0", "SLURM_JOB_ID=" + id.String(),
 		"SLURM_JOB_NAME=a b", "SLURM_JOB_NODELIST=n1", "SLURM_MEM_PER_NODE=100", "words", "",
 	}, "\n")
 	if diff := cmp.Diff(want, string(got)); diff != "" {
