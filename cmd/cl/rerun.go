@@ -23,9 +23,10 @@ same image by its digest. Print the new run's uuid.
 
 What differs is shown as cl diff shows it: image, state, exit code and the files of
 the results; also the site, the GPUs with their driver, and the versions of cl-slurm,
-Slurm and the container runtime, which make no difference. --check compares these with
-your newest run in the same queue. The exit codes are those of diff: 0 the same, 1 different, 2 trouble: an
-error, or something that is not there any more; 3 if the server does not answer.
+Slurm and the container runtime, which make no difference. --check compares these
+with your newest run in the same queue. The exit codes are those of diff: 0 the same,
+1 different, 2 trouble: an error, or something that is not there any more; 3 if the
+server does not answer.
 
 cl run --like repeats a run with changes, cl mimic all that was made from a bundle.`
 
@@ -143,9 +144,11 @@ func platformChanges(ctx context.Context, at *workspace, old codalab.Bundle) ([]
 		return nil, err
 	}
 	for _, b := range found {
-		later := b.Metadata.Time("created").After(old.Metadata.Time("created")) && b.UUID != old.UUID
+		if b.UUID == old.UUID || b.Metadata.Time("created").Before(old.Metadata.Time("created")) {
+			break // the newest come first
+		}
 		same := b.Metadata.String("request_queue") == old.Metadata.String("request_queue") && b.Metadata.Int("request_gpus") == old.Metadata.Int("request_gpus")
-		if later && same && b.Platform != nil {
+		if same && b.Platform != nil {
 			return changesSince(old.Platform, b), nil
 		}
 	}
@@ -157,7 +160,7 @@ func changesSince(old *codalab.Platform, newest client.BundleInfo) (changes []st
 	for _, name := range codalab.PlatformFacts(old, newest.Platform) {
 		was, is := cmp.Or(old.Fact(name), "not known"), cmp.Or(newest.Platform.Fact(name), "not known")
 		if was != is {
-			changes = append(changes, fmt.Sprintf("%s: %s then, and %s for your newest run there, %s(%s)",
+			changes = append(changes, fmt.Sprintf("another %s: %s then, and %s for your newest run there, %s(%s)",
 				name, was, is, newest.Metadata.String("name"), shortUUID(newest.UUID)))
 		}
 	}
