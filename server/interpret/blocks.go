@@ -119,9 +119,16 @@ type tableBlock struct {
 	UsingSchemas []string         `json:"using_schemas"`
 }
 
+// noRows is an empty list. CodaLab's web page copies the rows of each block with a bundle that goes on, and gives up the
+// worksheet if a block has none (frontend: Worksheet.js, reloadWorksheet). CodaLab's own server leaves them out.
+type noRows struct {
+	Rows [0]struct{} `json:"rows"`
+}
+
 // fileBlock shows the first lines of a file, or an image.
 type fileBlock struct {
 	head
+	noRows
 	bundlesSpec   `json:"bundles_spec"`
 	Status        status `json:"status"`
 	TargetGenpath string `json:"target_genpath"`
@@ -145,6 +152,7 @@ type imageBlock struct {
 
 type graphBlock struct {
 	head
+	noRows
 	bundlesSpec  `json:"bundles_spec"`
 	Trajectories []*trajectory `json:"trajectories"`
 	MaxLines     int           `json:"max_lines"`
