@@ -33,7 +33,7 @@ func (s *Server) authenticated(one rest.Route) http.HandlerFunc {
 			w.Header().Set("Cache-Control", "private, no-store") // what a browser has got is not there for the next person
 			w.Header().Add("Vary", "Cookie")
 		}
-		u, err := s.signIns.Authenticate(r, one.Public && !s.RequireSignIn)
+		u, err := s.signIns.Authenticate(w, r, one.Public && !s.RequireSignIn)
 		if err == nil {
 			err = one.Admit(r, u)
 		}

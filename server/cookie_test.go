@@ -9,6 +9,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/server"
 	"github.com/cl-slurm/cl-slurm/server/rest"
+	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
 // browserReply is an answer to a browser.
@@ -128,6 +129,41 @@ func TestCookieEndsWithItsUser(t *testing.T) {
 	s.call("alice", http.MethodPost, "/user/password", map[string]string{"old_password": "alice", "new_password": "correct horse"}).ok()
 	if resp := s.form("/rest/user", nil, nil, cookie); resp.status != http.StatusUnauthorized {
 		t.Errorf("a request with the cookie: %d", resp.status)
+	}
+}
+
+// CodaLab's web page offers to sign in when its mark is gone (CodalabApp.js: checkAuth).
+func TestMarkEndsWithTheSession(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	signIn := s.signInBrowser("alice")
+	mark := &http.Cookie{Name: rest.PageCookie, Value: "1"}
+	unmarked := func(path string, header http.Header, cookies ...*http.Cookie) bool {
+		t.Helper()
+		for _, c := range s.form(path, nil, header, cookies...).cookies {
+			if c.Name != rest.PageCookie || c.MaxAge >= 0 || c.Path != "/" {
+				t.Errorf("%s sets %+v", path, c)
+			}
+			return true
+		}
+		return false
+	}
+	session, sheet := sessionCookie(t, signIn), s.home("alice")
+	if unmarked("/rest/user", nil, session, mark) {
+		t.Error("a browser that is signed in loses its mark")
+	}
+	s.share("alice", "worksheet", sheet, "public", store.PermissionRead)
+	s.call("alice", http.MethodPost, "/user/password", map[string]string{"old_password": "alice", "new_password": "correct horse"}).ok()
+	for _, path := range []string{"/rest/user", "/rest/interpret/worksheet/" + sheet} {
+		if !unmarked(path, nil, session, mark) || !unmarked(path, nil, mark) {
+			t.Errorf("%s leaves the mark", path)
+		}
+		if unmarked(path, nil, session) || unmarked(path, http.Header{"Authorization": {"Bearer x"}}, mark) {
+			t.Errorf("%s takes a mark from a program", path)
+		}
+	}
+	if unmarked("/rest/bundles/0x1/netcurl/80/", nil, session, mark) {
+		t.Error("a run's own pages, on which the cookie may not count, take the mark")
 	}
 }
 

@@ -33,10 +33,25 @@ func (s *SignIns) token(r *http.Request) (string, error) {
 		return "", nil //nolint:nilerr // http.ErrNoCookie
 	}
 	// A command's own pages act on GET, too, and a link on another site sends the cookie with that.
-	if from := r.Header.Get("Sec-Fetch-Site"); strings.Contains(r.URL.Path, "/netcurl/") && (from != "same-origin" && from != "none" || !rest.IsVisit(r)) {
+	if from := r.Header.Get("Sec-Fetch-Site"); isNetcurl(r) && (from != "same-origin" && from != "none" || !rest.IsVisit(r)) {
 		return "", nil
 	}
 	return cookie.Value, rest.CheckSite(r)
+}
+
+// isNetcurl reports whether a request is for a run's own pages.
+func isNetcurl(r *http.Request) bool { return strings.Contains(r.URL.Path, "/netcurl/") }
+
+// unmark takes its mark from a browser that is signed in no longer, as after the end of its session, so that CodaLab's web page
+// offers to sign in (codalab/server/cookie.py: CookieAuthenticationPlugin). The other cookie proves nothing any more, and stays:
+// it may be that of a new session, if the answer comes late. A request for a run's own pages tells nothing, because the cookie
+// may not count there.
+func (s *SignIns) unmark(w http.ResponseWriter, r *http.Request) {
+	if _, err := r.Cookie(markCookie); err != nil || r.Header.Get("Authorization") != "" || isNetcurl(r) {
+		return
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	http.SetCookie(w, s.mark(r, "", -1))
 }
 
 // SignInBrowser begins a session for a browser, and sets its cookies. It fails with a rest.RefusalError: 401 for a wrong
@@ -128,7 +143,11 @@ func (s *SignIns) setCookie(w http.ResponseWriter, r *http.Request, value string
 	w.Header().Set("Cache-Control", "no-store")
 	secure := s.config.Encrypted(r)
 	token := http.Cookie{Name: rest.SessionCookieName(secure), Value: value, Path: "/", MaxAge: seconds, HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: secure} //nolint:gosec // without TLS there is no secure cookie
-	mark := http.Cookie{Name: markCookie, Value: "1", Path: "/", MaxAge: seconds, SameSite: http.SameSiteLaxMode, Secure: secure}                                        //nolint:gosec // it proves nothing
 	http.SetCookie(w, &token)
-	http.SetCookie(w, &mark)
+	http.SetCookie(w, s.mark(r, "1", seconds))
+}
+
+// mark is the cookie that CodaLab's web page looks for.
+func (s *SignIns) mark(r *http.Request, value string, seconds int) *http.Cookie {
+	return &http.Cookie{Name: markCookie, Value: value, Path: "/", MaxAge: seconds, SameSite: http.SameSiteLaxMode, Secure: s.config.Encrypted(r)} //nolint:gosec // it proves nothing
 }

@@ -48,7 +48,7 @@ func (s *SignIns) Begin(ctx context.Context, u store.User) (*Live, context.Conte
 // Follow returns a context for a request that ends with its sign-in, too. The caller calls leave in the end. It refuses a request
 // whose sign-in has ended already.
 func (s *SignIns) Follow(r *http.Request) (ctx context.Context, leave func(), err error) {
-	u, err := s.Authenticate(r, true)
+	u, err := s.authenticate(r)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -50,18 +50,27 @@ func bearer(r *http.Request) string {
 }
 
 // Authenticate returns the user of the request. On a public route a request without a valid token
-// is that of a user who has not signed in (codalab/server/auth.py: OAuth2Authenticator).
-func (s *SignIns) Authenticate(r *http.Request, public bool) (store.User, error) {
-	nobody := notAuthenticated()
-	if public {
-		nobody = nil
-	}
-	token, err := s.token(r)
+// is that of a user who has not signed in (codalab/server/auth.py: OAuth2Authenticator). A browser whose session has ended
+// loses its mark with the answer w.
+func (s *SignIns) Authenticate(w http.ResponseWriter, r *http.Request, public bool) (store.User, error) {
+	u, err := s.authenticate(r)
 	if err != nil {
 		return store.User{}, err
 	}
-	if token == "" {
-		return store.User{}, nobody
+	if u.ID == "" {
+		s.unmark(w, r)
+		if !public {
+			return u, notAuthenticated()
+		}
+	}
+	return u, nil
+}
+
+// authenticate returns the user of the request; none if it has no valid token.
+func (s *SignIns) authenticate(r *http.Request) (store.User, error) {
+	token, err := s.token(r)
+	if err != nil || token == "" {
+		return store.User{}, err
 	}
 	find := s.config.Store.UserOfToken
 	if codalab.IsProgramToken(token) {
@@ -69,7 +78,7 @@ func (s *SignIns) Authenticate(r *http.Request, public bool) (store.User, error)
 	}
 	u, err := find(r.Context(), hashToken(token), s.config.Now())
 	if errors.Is(err, store.ErrNotFound) {
-		return store.User{}, nobody
+		return store.User{}, nil
 	}
 	if err == nil && u.SessionID != "" {
 		s.noteUse(r, u)
