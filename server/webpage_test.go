@@ -221,6 +221,8 @@ func TestPageShowsRefusals(t *testing.T) {
 	if kind := a.header.Get("Content-Type"); kind != "text/html; charset=utf-8" || a.header.Get("Content-Security-Policy") != "default-src 'none'" {
 		t.Errorf("%s with %v", kind, a.header)
 	}
+	// A reader who has not signed in has no cookie.
+	page{site: s}.command("", "ls").says(http.StatusUnauthorized, "<pre>User is not authenticated.</pre>")
 	if a := s.call("alice", "POST", "/cli/command", map[string]any{"command": "mount"}); a.header.Get("Content-Type") != "text/plain; charset=utf-8" || strings.Contains(a.body, "<") {
 		t.Errorf("a program gets %q", a.body)
 	}

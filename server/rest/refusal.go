@@ -109,10 +109,12 @@ func AnswerError(to *slog.Logger, w http.ResponseWriter, r *http.Request, err er
 // PageCookie is the name of CodaLab's own cookie (codalab/server/cookie.py: LoginCookie).
 const PageCookie = "codalab_session"
 
-// ofPage reports whether CodaLab's web page has sent a request: it has the page's cookie, and not the header that cl sends.
+// ofPage reports whether CodaLab's web page has sent a request: it has the page's cookie, or for a reader who has not signed in
+// what a browser and the page's library (axios) tell of themselves, and not the header that cl sends.
 // The page shows the first element pre of a refusal (frontend/src/util/worksheet_utils.js: parseError), and fails if there is
 // none. CodaLab's own server answers so without that header (codalab/server/rest_server.py: error_handler).
 func ofPage(r *http.Request) bool {
 	_, err := r.Cookie(PageCookie)
-	return err == nil && r.Header.Get("X-Requested-With") == ""
+	reader := r.Header.Get("Sec-Fetch-Site") == "same-origin" && r.Header.Get("Accept") == "application/json, text/plain, */*"
+	return (err == nil || reader) && r.Header.Get("X-Requested-With") == ""
 }
