@@ -210,6 +210,55 @@ func TestPageSharesByCommands(t *testing.T) {
 	p.command("", "wperm "+sheet+" you read").says(http.StatusNotFound, "you")
 }
 
+// TestTerminalOpensAndOffers has the commands of the terminal that the page does not send by itself.
+func TestTerminalOpensAndOffers(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	a, b, sheet := s.upload("a.txt", "x"), s.upload("b.txt", "y"), s.home("alice")
+	p := s.openPage("alice")
+	opened := p.command(sheet, "info a.txt "+b).ok()
+	for i, uuid := range []string{a, b} {
+		if opened.text("structured_result", "ui_actions", i, 0) != "openBundle" || opened.text("structured_result", "ui_actions", i, 1) != uuid {
+			t.Errorf("info opens %s", opened.body)
+		}
+	}
+	s.share("alice", "worksheet", sheet, "public", store.PermissionRead)
+	found := p.command("", "wls home-alice").ok()
+	if lines := strings.Split(found.text("output"), "\n"); len(lines) != 4 || strings.Join(strings.Fields(lines[2]), " ") != sheet[:8]+" home-alice alice public:read" ||
+		found.text("structured_result", "refs", sheet[:8], "uuid") != sheet || found.text("structured_result", "refs", sheet[:8], "type") != "worksheet" {
+		t.Errorf("wls answers %s", found.body)
+	}
+	if got := p.command("", "wls name=nosuch").ok().text("output"); got != "No worksheets found.\n" {
+		t.Errorf("wls of none prints %q", got)
+	}
+	given := p.command(sheet, "chown bob a.txt").ok().text("output")
+	if !strings.HasPrefix(given, a+"\nOffered to bob") || s.owner(a) != alicesID {
+		t.Errorf("chown prints %q, and the owner is %s", given, s.owner(a))
+	}
+	if got := s.openPage("bob").command("", "chown bob "+a).ok().text("output"); got != a+"\n" || s.owner(a) != bobsID {
+		t.Errorf("chown of the receiver prints %q, and the owner is %s", got, s.owner(a))
+	}
+	p.command(sheet, "chown nobody b.txt").is(http.StatusNotFound)
+}
+
+// TestWarningsOfARunAreBehindASharp: when a run is repeated, the page puts what run prints into an address as it is
+// (BundleActions.jsx: handleSubmitRerun).
+func TestWarningsOfARunAreBehindASharp(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	p := s.openPage("alice")
+	printed := p.command(s.home("alice"), "run --request-queue=none date").ok().text("output")
+	lines := strings.Split(printed, "\n")
+	if len(lines) < 3 || !strings.HasPrefix(lines[1], "# ") {
+		t.Fatalf("run prints %q", printed)
+	}
+	// Browsers leave the ends of lines out.
+	address, err := url.Parse("/worksheets/0x1?bundle=" + strings.ReplaceAll(printed, "\n", "") + "&focus=1")
+	if err != nil || address.Query().Get("bundle") != lines[0] {
+		t.Errorf("the page opens %q: %v", address, err)
+	}
+}
+
 // TestPageShowsRefusals: the page shows the first element pre of a refusal, which has the sentence without any markup of the
 // user; a program gets plain text.
 func TestPageShowsRefusals(t *testing.T) {
@@ -272,6 +321,8 @@ func TestCommandsAreBounded(t *testing.T) {
 		"upload /etc/passwd":                   "no command",
 		"cl run --upload /etc 'cat passwd'":    "no option --upload",
 		"cat /etc/passwd":                      "no command",
+		"info /etc/passwd":                     "Invalid bundle_spec",
+		"chown bob":                            "used as chown <user> <bundle>...",
 		"kil x":                                "did you mean kill?",
 		"kill":                                 "used as kill <bundle>...",
 		"run 'x":                               "No closing quotation",

@@ -47,10 +47,13 @@ func commands() []command {
 		}, run: remove},
 		{name: "search", arguments: "<keyword>...", help: "Find bundles", least: 1, most: -1, run: find},
 		{name: "ls", help: "List the bundles of the worksheet", run: list},
+		{name: "info", arguments: "<bundle>...", help: "Open the pages of bundles", least: 1, most: -1, run: info},
+		{name: "chown", arguments: "<user> <bundle>...", help: "Offer bundles to another user", least: 2, most: -1, run: offer},
 		{name: "perm", arguments: "<bundle>... <group> none|read|all", help: "Share bundles with a group", least: 3, most: -1, run: permit},
 		{name: "wperm", arguments: "<worksheet> <group> none|read|all", help: "Share a worksheet with a group", least: 3, most: 3, run: permitWorksheet},
 		{name: "gls", help: "List your groups", run: groups},
 		{name: "new", arguments: "<name>", help: "Make a worksheet, and open it", least: 1, most: 1, run: makeWorksheet},
+		{name: "wls", arguments: "[<keyword>...]", help: "Find worksheets", most: -1, run: findWorksheets},
 		{name: "work", arguments: "<worksheet>", help: "Open a worksheet", least: 1, most: 1, run: openWorksheet},
 		{name: "wedit", help: "Edit the worksheet", run: editWorksheet},
 		{name: "ufarewell", arguments: "<user>", help: "Delete your account, if you own nothing", least: 1, most: 1, run: deleteUser},
@@ -196,13 +199,9 @@ func (s *session) printBundles(found []client.BundleInfo) {
 	refs := map[string]any{}
 	var rows [][]string
 	for _, b := range found {
-		short := b.UUID[:min(len(b.UUID), 8)]
+		short := shortUUID(b.UUID)
 		refs[short] = map[string]string{"type": "bundle", "uuid": b.UUID, "name": b.Metadata.String("name")}
-		owner := ""
-		if b.Owner != nil {
-			owner = b.Owner.UserName
-		}
-		rows = append(rows, []string{short, b.Metadata.String("name"), b.Type, string(b.State), owner})
+		rows = append(rows, []string{short, b.Metadata.String("name"), b.Type, string(b.State), userName(b.Owner)})
 	}
 	s.table([]string{"uuid", "name", "type", "state", "owner"}, rows)
 	s.result = map[string]any{"refs": refs}

@@ -7,5 +7,8 @@
 // or opens a connection. The requests carry the proof of the request that brought the command line, so they are authenticated,
 // admitted, limited and audited as if the user had sent them.
 //
+// The page's terminal (jquery.terminal) executes [[ COMMAND ]] in what it shows. So no command prints the text of a file, a
+// command or a description, which another user may have written: only names, which have no brackets.
+//
 // The output, the time, and the commands of one user at a time are bounded.
 package terminal

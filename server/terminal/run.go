@@ -41,7 +41,11 @@ func makeRun(ctx context.Context, s *session, g given) error {
 		return err
 	}
 	s.print(made.UUID)
-	s.print(made.Warnings...)
+	for _, warning := range made.Warnings {
+		// When a run is repeated, the page puts the output into the address of the run's page as it is (frontend:
+		// BundleActions.jsx, handleSubmitRerun), where a # ends the uuid.
+		s.print("# " + warning)
+	}
 	return nil
 }
 

@@ -196,9 +196,10 @@ func (s *session) print(lines ...string) {
 	}
 }
 
-// do has the page do something (codalab/lib/ui_actions.py).
+// do has the page do something, after what it does already (codalab/lib/ui_actions.py).
 func (s *session) do(action string, parameter any) {
-	s.result = map[string]any{"ui_actions": [][]any{{action, parameter}}}
+	before, _ := s.result["ui_actions"].([][]any)
+	s.result = map[string]any{"ui_actions": append(before, []any{action, parameter})}
 }
 
 // onWorksheet is the page's worksheet. It fails without one.
