@@ -111,6 +111,7 @@ type UserEdit struct {
 	LastName      *string `json:"last_name,omitempty"`
 	Affiliation   *string `json:"affiliation,omitempty"`
 	URL           *string `json:"url,omitempty"`
+	AvatarID      *string `json:"avatar_id,omitempty"` // the uuid of a bundle; empty for none
 	Notifications *int    `json:"notifications,omitempty"`
 
 	// Only root changes these.

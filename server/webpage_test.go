@@ -210,6 +210,35 @@ func TestPageSharesByCommands(t *testing.T) {
 	p.command("", "wperm "+sheet+" you read").says(http.StatusNotFound, "you")
 }
 
+// TestPageKeepsAPicture has the picture of a user (EditableAvatar.js: submitAvatar; NavBar.js: fetchImg).
+func TestPageKeepsAPicture(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	p := s.openPage("alice")
+	made := p.send("POST", "/bundles?detached=1", map[string]any{"data": []any{map[string]any{"type": "bundles", "attributes": map[string]any{
+		"bundle_type": "dataset", "metadata": map[string]any{"description": "", "license": "", "name": "alice.JPG", "source_url": "", "tags": []string{}},
+	}}}}).ok().text("data", 0, "id")
+	p.send("PUT", "/bundles/"+made+"/contents/blob/?finalize_on_failure=1&filename=alice.JPG&unpack=0", "picture").ok()
+	set := func(id string) answer {
+		return p.send("PATCH", "/user", map[string]any{"data": map[string]any{"id": alicesID, "type": "users", "attributes": map[string]any{"avatar_id": id}}})
+	}
+	set(made).ok()
+	if got := p.send("GET", "/user", nil).ok().text("data", "attributes", "avatar_id"); got != made {
+		t.Errorf("the picture is %q", got)
+	}
+	if got := s.get("bob", "/users/alice").ok().text("data", "attributes", "avatar_id"); got != made {
+		t.Errorf("others see the picture %q", got)
+	}
+	if got := p.send("GET", "/bundles/"+made+"/contents/blob/", nil).ok().body; got != "picture" {
+		t.Errorf("the picture has %q", got)
+	}
+	set("../../account/logout?").says(http.StatusBadRequest, "uuid of a bundle")
+	set("").ok()
+	if a := p.send("GET", "/user", nil).ok(); a.value("data", "attributes", "avatar_id") != nil {
+		t.Errorf("without a picture: %s", a.body)
+	}
+}
+
 // TestTerminalOpensAndOffers has the commands of the terminal that the page does not send by itself.
 func TestTerminalOpensAndOffers(t *testing.T) {
 	t.Parallel()

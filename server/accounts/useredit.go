@@ -93,6 +93,19 @@ func (e userEdit) apply(u *store.User) error {
 		}
 		u.Notifications = *e.Notifications
 	}
+	return e.applyAvatar(u)
+}
+
+// applyAvatar changes the user's picture. It refuses other texts than uuids, because CodaLab's web page puts the text into an
+// address as it is (frontend: EditableAvatar.js, fetchImg).
+func (e userEdit) applyAvatar(u *store.User) error {
+	if e.AvatarID == nil {
+		return nil
+	}
+	if *e.AvatarID != "" && !codalab.IsUUID(*e.AvatarID) {
+		return rest.Refuse(http.StatusBadRequest, "avatar_id must be the uuid of a bundle.")
+	}
+	u.Avatar = *e.AvatarID
 	return nil
 }
 

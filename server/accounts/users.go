@@ -38,7 +38,7 @@ func (s *Accounts) Routes() []rest.Route {
 func (s *Accounts) userRoutes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "GET /user", Serve: s.ownUser, Worker: true, WorkerToken: true, Begins: true, Differs: "last_login is the last sign-in by any program; CodaLab counts only those on its web page. disk_used has 4 KiB for each file, directory and link beside data_size; entries_used and entries_quota count these and bundles; disk_used_by_runs and time_used_by_runs are the parts of running runs; require_sign_in tells that public objects are for signed-in users only"},
-		{Pattern: "PATCH /user", Serve: s.patchOwnUser, Differs: "a name cannot differ from another user's by case alone, nor be one that another user had before; a user has at most five former names"},
+		{Pattern: "PATCH /user", Serve: s.patchOwnUser, Differs: "a name cannot differ from another user's by case alone, nor be one that another user had before; a user has at most five former names; avatar_id is the uuid of a bundle"},
 		{Pattern: "PATCH /user/increment_disk_used", Serve: s.incrementDiskUsed, Differs: "the user must be allowed to change the bundle; while an upload is under way nothing is written, since the server counts the bytes itself"},
 		{Pattern: "GET /users", Serve: search.Bounded(s.searchUsers), Public: true, Differs: "every user may search by what they see of a user; by mistake CodaLab refuses nearly all searches of users other than root. Email, quotas and use are for root"},
 		{Pattern: "GET /users/{user}", Serve: s.user, Public: true, Worker: true},

@@ -137,8 +137,8 @@ func view(t *testing.T, im *codalabimport.Import) (lines []string) {
 		line("user id=%s name=%s password=%s joined=%v", u.ID, u.Name, u.Password[:min(len(u.Password), 13)], u.Joined)
 		line("  quotas time=%d disk=%d entries=%d parallel=%d used time=%d disk=%d entries=%d",
 			u.TimeQuota, u.DiskQuota, u.EntriesQuota, u.ParallelRunQuota, u.TimeUsed, u.DiskUsed, u.EntriesUsed)
-		line("  email=%q first=%q last=%q affiliation=%q url=%q notifications=%d last_login=%v worker=%v",
-			u.Email, u.FirstName, u.LastName, u.Affiliation, u.URL, u.Notifications, u.LastLogin, u.IsWorker)
+		line("  email=%q first=%q last=%q affiliation=%q url=%q avatar=%q notifications=%d last_login=%v worker=%v",
+			u.Email, u.FirstName, u.LastName, u.Affiliation, u.URL, u.Avatar, u.Notifications, u.LastLogin, u.IsWorker)
 	}
 	groups, err := s.Groups(t.Context(), "")
 	must(t, err)

@@ -89,6 +89,9 @@ func (c *converter) user(row userRow) store.User {
 		Affiliation: clean(row.Affiliation.String), URL: clean(row.URL.String),
 		Notifications: row.Notifications, LastLogin: moment(row.LastLogin),
 	}
+	if codalab.IsUUID(row.AvatarID.String) {
+		u.Avatar = row.AvatarID.String
+	}
 	c.users[u.ID] = true
 	if id, ok := c.taken.Users[u.ID]; ok {
 		c.notes.stop(ProblemConflict, u.Name, "the data directory has a user with the id %s", id)

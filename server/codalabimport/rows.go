@@ -21,6 +21,7 @@ type userRow struct {
 	Password         string         `db:"password"`
 	Affiliation      sql.NullString `db:"affiliation"`
 	URL              sql.NullString `db:"url"`
+	AvatarID         sql.NullString `db:"avatar_id"`
 	TimeQuota        float64        `db:"time_quota"`
 	ParallelRunQuota int64          `db:"parallel_run_quota"`
 	TimeUsed         float64        `db:"time_used"`
@@ -31,7 +32,7 @@ type userRow struct {
 // six digits.
 func (s snapshot) users(ctx context.Context) ([]userRow, error) {
 	return list[userRow](ctx, s, "SELECT user_id, user_name, email, notifications, last_login, is_active, is_verified,"+
-		" first_name, last_name, date_joined, password, affiliation, url, time_quota + 0e0 AS time_quota, parallel_run_quota,"+
+		" first_name, last_name, date_joined, password, affiliation, url, avatar_id, time_quota + 0e0 AS time_quota, parallel_run_quota,"+
 		" time_used + 0e0 AS time_used, disk_quota + 0e0 AS disk_quota FROM `user` ORDER BY id")
 }
 

@@ -129,7 +129,7 @@ func needed() map[string][]string {
 	return map[string][]string{
 		"user": {
 			"id", "user_id", "user_name", "email", "notifications", "last_login", "is_active", "first_name", "last_name", "date_joined",
-			"is_verified", "password", "affiliation", "url", "time_quota", "parallel_run_quota", "time_used", "disk_quota",
+			"is_verified", "password", "affiliation", "url", "avatar_id", "time_quota", "parallel_run_quota", "time_used", "disk_quota",
 		},
 		"group":                   {"id", "uuid", "name", "user_defined", "owner_id"},
 		"user_group":              {"id", "group_uuid", "user_id", "is_admin"},

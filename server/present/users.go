@@ -21,6 +21,9 @@ func PublicUser(u store.User) codalab.User {
 	if u.URL != "" {
 		shown.URL = &u.URL
 	}
+	if u.Avatar != "" {
+		shown.AvatarID = &u.Avatar
+	}
 	return shown
 }
 

@@ -45,12 +45,12 @@ func (r ImportedRows) Users(ctx context.Context, users []User) error {
 	for _, u := range users {
 		rows = append(rows, []any{
 			u.ID, u.Name, u.Password, u.Joined.micros(), u.TimeQuota, u.DiskQuota, u.ParallelRunQuota, u.TimeUsed,
-			u.Email, u.FirstName, u.LastName, u.Affiliation, u.URL, u.Notifications, u.LastLogin.micros(),
+			u.Email, u.FirstName, u.LastName, u.Affiliation, u.URL, u.Avatar, u.Notifications, u.LastLogin.micros(),
 		})
 	}
 	return r.rows(ctx, "users", []string{
 		"id", "name", "password", "joined", "time_quota", "disk_quota", "parallel_run_quota", "time_used",
-		"email", "first_name", "last_name", "affiliation", "url", "notifications", "last_login",
+		"email", "first_name", "last_name", "affiliation", "url", "avatar", "notifications", "last_login",
 	}, rows)
 }
 

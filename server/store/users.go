@@ -39,6 +39,7 @@ type User struct {
 	LastName      string `db:"last_name"`
 	Affiliation   string `db:"affiliation"`
 	URL           string `db:"url"`
+	Avatar        string `db:"avatar"` // the uuid of a bundle; empty for none
 	Notifications int    `db:"notifications"`
 	LastLogin     Time   `db:"last_login"` // zero if never
 
@@ -137,7 +138,7 @@ func (s *Store) ChangeUser(ctx context.Context, id string, decide func(*User) er
 		_, err := tx.NamedExecContext(ctx, `
 			UPDATE users SET name = :name, password = :password, time_quota = :time_quota, disk_quota = :disk_quota,
 				entries_quota = :entries_quota, parallel_run_quota = :parallel_run_quota, time_used = :time_used, email = :email, first_name = :first_name,
-				last_name = :last_name, affiliation = :affiliation, url = :url, notifications = :notifications, last_login = :last_login
+				last_name = :last_name, affiliation = :affiliation, url = :url, avatar = :avatar, notifications = :notifications, last_login = :last_login
 			WHERE id = :id`, u)
 		if sqldb.IsUnique(err) {
 			return fmt.Errorf("change user %s: %w", id, ErrExists)

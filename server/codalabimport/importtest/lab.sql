@@ -1,10 +1,10 @@
 -- A lab in which each row of an object ends with the object's number. Texts of worksheets are as CodaLab's
 -- server writes them, each byte of UTF-8 as a character.
-INSERT INTO `user` (user_id, user_name, password, email, first_name, last_name, affiliation, last_login, time_used, is_active, is_verified, disk_quota) VALUES
-    ('0', 'codalab', 'HASH', 'root@example.org', '', '', NULL, '2024-01-02 03:04:05', 0, 1, 1, 107374182400),
-    ('0x000000000000000000000000000000a1', 'ann', 'HASH', 'ann@example.org', 'Ann', 'Müller', 'Universität', NULL, 12.7, 1, 1, 5000),
-    ('23', 'ben', 'HASH', 'ben@example.org', NULL, NULL, NULL, NULL, 0, 1, 0, 107374182400),
-    ('0x000000000000000000000000000000a3', 'eve', 'HASH', 'eve@example.org', NULL, NULL, NULL, NULL, 0, 0, 1, 107374182400);
+INSERT INTO `user` (user_id, user_name, password, email, first_name, last_name, affiliation, avatar_id, last_login, time_used, is_active, is_verified, disk_quota) VALUES
+    ('0', 'codalab', 'HASH', 'root@example.org', '', '', NULL, NULL, '2024-01-02 03:04:05', 0, 1, 1, 107374182400),
+    ('0x000000000000000000000000000000a1', 'ann', 'HASH', 'ann@example.org', 'Ann', 'Müller', 'Universität', '0x000000000000000000000000000000b1', NULL, 12.7, 1, 1, 5000),
+    ('23', 'ben', 'HASH', 'ben@example.org', NULL, NULL, NULL, NULL, NULL, 0, 1, 0, 107374182400),
+    ('0x000000000000000000000000000000a3', 'eve', 'HASH', 'eve@example.org', NULL, NULL, NULL, '../x', NULL, 0, 0, 1, 107374182400);
 INSERT INTO `group` (uuid, name, user_defined, owner_id) VALUES
     ('0x000000000000000000000000000000c0', 'public', 0, NULL),
     ('0x000000000000000000000000000000c1', 'lab', 1, '0x000000000000000000000000000000a1'),

@@ -2,7 +2,7 @@
 CREATE TABLE `user` (
     id BIGINT AUTO_INCREMENT PRIMARY KEY, user_id VARCHAR(63), user_name VARCHAR(63), email VARCHAR(254) DEFAULT '',
     notifications INT DEFAULT 2, last_login DATETIME, is_active BOOL DEFAULT 1, first_name VARCHAR(30), last_name VARCHAR(30),
-    date_joined DATETIME DEFAULT '2019-05-01 10:00:00', is_verified BOOL DEFAULT 1, password VARCHAR(128), affiliation VARCHAR(255), url VARCHAR(255),
+    date_joined DATETIME DEFAULT '2019-05-01 10:00:00', is_verified BOOL DEFAULT 1, password VARCHAR(128), affiliation VARCHAR(255), url VARCHAR(255), avatar_id VARCHAR(63),
     time_quota FLOAT DEFAULT 3153600000, parallel_run_quota INT DEFAULT 3, time_used FLOAT DEFAULT 0, disk_quota FLOAT DEFAULT 107374182400
 );
 CREATE TABLE `group` (
