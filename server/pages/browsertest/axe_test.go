@@ -58,6 +58,10 @@ func TestPagesPassAxe(t *testing.T) {
 	p.loads(func() { p.clicks("Show these columns") })
 	p.sees("0.2")
 	p.passes(string(axe), "/sweeps/…, drawn", phone)
+	p.do(chromedp.Evaluate(`document.querySelector("input[name=uuid]").click()`, nil))
+	p.clicks("Remove the chosen")
+	p.sees("will be deleted for good")
+	p.passes(string(axe), "/runs/actions", phone)
 }
 
 // passes reports the rules that the page breaks, in the light and in the dark.
