@@ -98,7 +98,7 @@ func TestLaunchThatCameTooLateIsTriedAgain(t *testing.T) {
 				b.at(late + time.Second).decide(seen(late + time.Second))
 			}
 			b.at(late + time.Second).decide(last)
-			b.at(2*late).decide(read(2*late, nil, nil)).decide(fencing(spool.Started{Fenced: true})).is(plan.Staging)
+			b.at(2 * late).decide(read(2*late, nil, nil)).decide(fencing(spool.Started{Fenced: true})).is(plan.Staging)
 			if want := "Slurm ended job 7 on n1 before its worker began"; !strings.HasPrefix(b.row.LastFailure, want) {
 				t.Errorf("the attempt failed: %q, want %q", b.row.LastFailure, want)
 			}
@@ -110,14 +110,14 @@ func TestLaunchThatCameTooLateIsTriedAgain(t *testing.T) {
 	t.Run("and its records are gone: it may have begun", func(t *testing.T) { // I4
 		t.Parallel()
 		b := given(t, rowIn(plan.Queued)).at(early).decide(seen(early, job(sbatch.StateRunning)))
-		b.at(late).decide(seen(late, back)).at(late+time.Second).decide(seen(late+time.Second, end))
-		b.at(2*late).decide(read(2*late, nil, nil)).decide(vanished()).at(2*late+20*time.Second).decide(vanished()).is(plan.Finalizing)
+		b.at(late).decide(seen(late, back)).at(late + time.Second).decide(seen(late+time.Second, end))
+		b.at(2 * late).decide(read(2*late, nil, nil)).decide(vanished()).at(2*late + 20*time.Second).decide(vanished()).is(plan.Finalizing)
 		b.verdict(spool.CausePlatform, "its records are gone from the shared disk")
 	})
 	t.Run("never launched", func(t *testing.T) {
 		t.Parallel()
 		b := given(t, rowIn(plan.Queued)).at(early).decide(seen(early, back)).at(late).decide(seen(late, end))
-		b.at(2*late).decide(read(2*late, nil, nil)).decide(fencing(spool.Started{Fenced: true}))
+		b.at(2 * late).decide(read(2*late, nil, nil)).decide(fencing(spool.Started{Fenced: true}))
 		b.verdict(spool.CauseUser, "cancelled outside CodaLab by an administrator (root) before it began")
 	})
 }

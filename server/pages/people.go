@@ -109,7 +109,7 @@ func (page *peoplePage) search(v *visit) ([]codalab.User, error) {
 	words, err := page.words()
 	if err != nil {
 		page.Problem = err.Error()
-		return nil, nil
+		return nil, nil //nolint:nilerr // the page shows it
 	}
 	users, number, err := v.api.SearchUsers(v.Context(), words...)
 	switch no, refused := refusedKeywords(err); {
