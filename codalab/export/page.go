@@ -97,7 +97,7 @@ func (e *Exporter) readBlocks(ctx context.Context) error {
 // page returns index.html.
 func (e *Exporter) page(ctx context.Context) ([]byte, error) {
 	v := pageView{Style: template.CSS(pageStyle), Heading: e.heading(), Description: e.Description, Address: e.Server + "/worksheets/" + e.Worksheet.UUID} //nolint:gosec // it is ours
-	r := renderer{Exporter: e, markup: markup.New()}
+	r := renderer{Exporter: e, markup: markup.New().Page()}
 	for _, b := range e.blocks {
 		shown, err := r.block(ctx, b)
 		if err != nil {
@@ -159,7 +159,7 @@ func (e *Exporter) input(in codalab.Dependency) cellView {
 // renderer makes the parts of the page.
 type renderer struct {
 	*Exporter
-	markup markup.Markup
+	markup *markup.Page
 	levels markup.Headings
 	// formulas is set if there are any.
 	formulas bool

@@ -1,24 +1,25 @@
 // Package markup writes what users write, Markdown with HTML in it, as HTML that is safe on a page: nothing of it runs, loads
-// from elsewhere or looks like a part of the page.
+// from elsewhere or looks like a part of the page, and it is not much longer than the text.
 package markup
 
 import (
 	"bytes"
 	"html/template"
 	"regexp"
-	"strings"
 
 	"github.com/microcosm-cc/bluemonday"
 	"github.com/yuin/goldmark"
 	"github.com/yuin/goldmark/extension"
 	"github.com/yuin/goldmark/parser"
 	render "github.com/yuin/goldmark/renderer/html"
+	"github.com/yuin/goldmark/text"
 	"github.com/yuin/goldmark/util"
 )
 
 // Markup writes Markdown, which may have HTML in it, as HTML. It is made by New, and safe for concurrent use.
 type Markup struct {
 	convert goldmark.Markdown
+	tables  tables
 	clean   *bluemonday.Policy
 }
 
@@ -41,23 +42,61 @@ func New() Markup {
 	clean.AllowStandardURLs()
 	clean.AddTargetBlankToFullyQualifiedLinks(true)
 	clean.RequireNoReferrerOnLinks(true)
+	tables := newTables()
 	return Markup{convert: goldmark.New(
-		goldmark.WithExtensions(extension.GFM), goldmark.WithRendererOptions(render.WithUnsafe()),
+		goldmark.WithExtensions(extension.Linkify, extension.Strikethrough, extension.TaskList, tables),
+		goldmark.WithRendererOptions(render.WithUnsafe()),
 		goldmark.WithParserOptions(parser.WithInlineParsers(util.Prioritized(formulas{parser.NewContextKey()}, 150))), // before escapes and emphasis
-	), clean: clean}
+	), tables: tables, clean: clean}
 }
 
-// deepestQuote bounds quotes in quotes, whose time grows with the square of their depth.
-const deepestQuote = 200
+// Page returns a Page.
+func (m Markup) Page() *Page { return &Page{markup: m, left: atLeast} }
 
-// HTML returns a text as HTML. Pictures in it are files of bundles, with addresses below /rest/bundles/UUID/contents/blob/.
-func (m Markup) HTML(text string) template.HTML {
-	var out bytes.Buffer
-	if strings.Contains(strings.ReplaceAll(text, " ", ""), strings.Repeat(">", deepestQuote)) {
-		return template.HTML("<pre>" + template.HTMLEscapeString(text) + "</pre>") //nolint:gosec // it is escaped
+// Page writes the texts of a page, and bounds the HTML of all of them together: a text may name an address of many bytes many
+// times. Page is made by Markup.Page, and is for one goroutine.
+type Page struct {
+	markup Markup
+	// left is the number of bytes of HTML that the texts so far leave.
+	left int
+}
+
+// The HTML of the texts of a page has at most atLeast bytes, and mostTimes as many as the texts. A word in brackets that is a
+// link to an address given once is the honest text that grows most, by about 80 bytes.
+const (
+	atLeast   = 64 << 10
+	mostTimes = 16
+)
+
+// HTML returns a text as HTML. Pictures in it are files of bundles, with addresses below /rest/bundles/UUID/contents/blob/. A text
+// that would become too long is shown as it is written.
+func (p *Page) HTML(text string) template.HTML {
+	p.left += mostTimes * len(text)
+	html, ok := p.markup.html(text, p.left)
+	if !ok {
+		html = "<p>This text is shown as it is written: as HTML it would be too long, or take too long.</p>\n<pre>" + template.HTMLEscapeString(text) + "</pre>"
 	}
-	if err := m.convert.Convert([]byte(text), &out); err != nil {
-		return template.HTML("<pre>" + template.HTMLEscapeString(text) + "</pre>") //nolint:gosec // it is escaped
+	p.left -= len(html)
+	return template.HTML(html) //nolint:gosec // it is cleaned, or escaped
+}
+
+// html returns a text as HTML; false if that would have more than most bytes.
+func (m Markup) html(source string, most int) (string, bool) {
+	if takesLong(source) {
+		return "", false
 	}
-	return template.HTML(m.clean.SanitizeBytes(out.Bytes())) //nolint:gosec // it is cleaned
+	data := []byte(source)
+	in := parser.NewContext()
+	doc := m.convert.Parser().Parse(text.NewReader(data), parser.WithContext(in))
+	if m.tables.tooWide(len(data), in) || !isShort(doc, most) {
+		return "", false
+	}
+	raw, clean := bounded{left: most}, bounded{left: most}
+	if err := m.convert.Renderer().Render(&raw, data, doc); err != nil {
+		return "", false
+	}
+	if err := m.clean.SanitizeReaderToWriter(bytes.NewReader(raw.Bytes()), &clean); err != nil {
+		return "", false
+	}
+	return clean.String(), true
 }

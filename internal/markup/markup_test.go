@@ -1,6 +1,7 @@
 package markup
 
 import (
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -18,20 +19,117 @@ func TestMarkupIsCleaned(t *testing.T) {
 		"![x](/rest/bundles/0x00000000000000000000000000000001/contents/blob/a.png)": "<p><img src=\"/rest/bundles/0x00000000000000000000000000000001/contents/blob/a.png\" alt=\"x\"></p>\n",
 		"<img src='/rest/bundles/0x00000000000000000000000000000001/netcurl/80/x'>":  "",
 	} {
-		if got := string(m.HTML(text)); got != want {
+		if got := string(m.Page().HTML(text)); got != want {
 			t.Errorf("%q becomes %q instead of %q", text, got, want)
 		}
 	}
 }
 
-// Texts that once took minutes: each dollar was compared with all text behind it, and quotes in quotes with each other.
-func TestHostileMarkupIsReadSoon(t *testing.T) {
-	t.Parallel()
+// hostile are texts of about size bytes, each with another way to become long or to take long.
+func hostile(size int) map[string]string {
+	fill := func(begin, unit, end string) string {
+		return begin + strings.Repeat(unit, max(0, size-len(begin)-len(end))/len(unit)) + end
+	}
+	half := func(unit string) string { return strings.Repeat(unit, size/2/len(unit)) }
+	third := func(unit string) string { return strings.Repeat(unit, size/3/len(unit)) }
+	texts := map[string]string{
+		"wide table":             third("| a ") + "|\n" + third("|---") + "|\n" + third("| b |\n"),
+		"wide table in a quote":  "> " + third("| a ") + "|\n> " + third("|---") + "|\n" + third("> b |\n"),
+		"many wide tables":       strings.Repeat(strings.Repeat("|a", 100)+"|\n"+strings.Repeat("|-", 100)+"|\n"+strings.Repeat("b|\n", 100)+"\n", size/700),
+		"centred cells":          fill("|a|b|c|\n|:-:|:-:|:-:|\n", "||||\n", ""),
+		"references":             "[a]: http://x/" + half("b") + "\n" + half("[a]"),
+		"references of pictures": "[a]: /rest/bundles/0x00000000000000000000000000000001/contents/blob/" + half("b") + "\n" + half("![a]"),
+		"references with titles": "[a]: //x '" + half("&") + "'\n" + half("[a]"),
+		"short references":       fill("[a]: //x\n", "[a]", ""),
+		"many references":        half("[a]: //x/y\n") + half("[a]"),
+		"references before":      half("[a]") + "\n\n[a]: //x/" + half("\""),
+		"pipes in code":          fill("|a|\n|-|\n", "|`\\|`\n", ""),
+		"lists and empty lines":  strings.Repeat("- ", size/4) + "a" + half("\n"),
+		"lists in lists":         strings.Repeat("- ", 90) + "a\n" + strings.Repeat(strings.Repeat(" ", 180)+"- a\n", size/190),
+		"numbered lists":         strings.Repeat("1. ", size/6) + "a" + half("\n"),
+		"lists in quotes":        strings.Repeat("> - ", size/8) + "a" + half("\n"),
+		"footnotes":              "[^a]: " + half("b") + "\n\n" + half("[^a]"),
+		"unclosed links":         fill("", "[a](", ""),
+		"raw HTML":               fill("", "<a href=//x>", ""),
+		"raw unclosed":           fill("", "<b>", ""),
+		"headings":               fill("", "#\n", ""),
+	}
+	for _, unit := range []string{
+		"$ ", "$a ", "$1", "$$", "$\\", "$ \n", ">", "> ", "- ", "* ", "*", "_", "*a ", "**a", "*a_ ", "~~a", "~", "[", "![", "]", "[]", "[a]", "![](a)", "<", "<a", "<!--", "<!-", "<?",
+		"&", "&amp;", "&ngE;", "&#0;", "\"", "`", "``a`", "`a ", "\\", "|", "|-\n", "a|\n-|\n", "www.a.bc ", "http://a.bc ", "a@b.cd ", "<a:b>", "a\n", "\n", "-\n", "- a\n", "1.\n", "\t", "    a\n",
+		"=\n", "a\n=\n", "~~~\n", "- [ ] a\n", "\x00", "\xff", "é", "![a](</rest/bundles/0x00000000000000000000000000000001/contents/blob/é>)", ":", "a:", "h", "http:", "www.", "@", "a@", "(", "[a](<", "[a](b '",
+	} {
+		texts["only "+unit] = fill("", unit, "")
+	}
+	return texts
+}
+
+// longest is the number of bytes that the HTML of a page with a text of a size may have: a text that is shown as it is written
+// becomes up to five times as long.
+func longest(size int) int { return atLeast + mostTimes*size + 200 }
+
+// A text could take gigabytes: the rows of a table were filled to the width of its header, and each use of a reference had its
+// whole address.
+func TestMarkupIsBounded(t *testing.T) { //nolint:paralleltest // it counts what the process allocates
 	m := New()
-	for _, unit := range []string{"$ ", "$a ", "$1", "$$", "$\\", "$ \n", ">", "> "} {
-		const size = 200_000
-		if got := m.HTML(strings.Repeat(unit, size/len(unit))); got == "" {
-			t.Errorf("%q becomes nothing", unit)
+	const size, perByte = 65_000, 1500
+	for name, text := range hostile(size) {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		got := m.Page().HTML(text)
+		runtime.ReadMemStats(&after)
+		if allocated := int(after.TotalAlloc - before.TotalAlloc); len(got) > longest(len(text)) || allocated > perByte*size {
+			t.Errorf("%s: %d bytes become %d, for which %d are allocated", name, len(text), len(got), allocated)
 		}
 	}
+}
+
+// The texts of a page share what they may become.
+func TestMarkupOfAPageIsBounded(t *testing.T) {
+	t.Parallel()
+	p, total, written := New().Page(), 0, 0
+	text := "[a]: http://x/" + strings.Repeat("b", 300) + "\n\n" + strings.Repeat("[a]", 100)
+	for range 500 {
+		total += len(text)
+		written += len(p.HTML(text))
+	}
+	if written > longest(total) {
+		t.Errorf("texts of %d bytes become %d", total, written)
+	}
+}
+
+// Honest texts are far from the bounds.
+func TestHonestMarkupHasNoBound(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"a table":       "|epoch|loss|acc|\n|:-|-:|:-:|\n" + strings.Repeat("|1|2|3|\n", 5000),
+		"some columns":  strings.Repeat("|a", 20) + "|\n" + strings.Repeat("|-", 20) + "|\n" + strings.Repeat("|total|\n", 40),
+		"a list":        strings.Repeat("- [a](/b) and *more*\n", 5000),
+		"references":    "[a]: https://example.org/a/paper/with/a/long/address\n\n" + strings.Repeat("As [a] says, it is so.\n", 5000),
+		"a rule":        strings.Repeat("- ", 40) + "\n\n" + strings.Repeat("-", 500) + "\n\n" + strings.Repeat("*", 500),
+		"indented code": "```\n" + strings.Repeat(" ", 300) + "x = snake_case_name\n" + strings.Repeat("x_y_z = a * b * c\n", 3000) + "```\n",
+		"emphasis":      strings.Repeat("*a* __b__\n", 500),
+	} {
+		if got := New().Page().HTML(text); strings.Contains(string(got), "as it is written") {
+			t.Errorf("%s is not shown as markup", name)
+		}
+	}
+	if got, want := New().Page().HTML("|a|\n|-:|\n|1|"), "<td align=\"right\">1</td>"; !strings.Contains(string(got), want) {
+		t.Errorf("a table becomes %s", got)
+	}
+}
+
+func FuzzMarkupIsBounded(f *testing.F) {
+	for _, text := range hostile(300) {
+		f.Add(text, 1)
+		f.Add(text, 40)
+	}
+	m := New()
+	f.Fuzz(func(t *testing.T, text string, times int) {
+		text = strings.Repeat(text, max(1, min(times, 64_000/(len(text)+1))))
+		got := string(m.Page().HTML(text))
+		if len(got) > longest(len(text)) || strings.Contains(strings.ToLower(got), "<script") {
+			t.Errorf("%q becomes %d bytes: %.1000s", text, len(got), got)
+		}
+	})
 }

@@ -54,7 +54,7 @@ func (p *Pages) file(v *visit, subpath string, size int64) (*file, error) {
 			return nil, err
 		}
 	}
-	f.File = preview.Of(v.Context(), subpath, max(size, int64(len(begin))), begin, p.markup.HTML)
+	f.File = preview.Of(v.Context(), subpath, max(size, int64(len(begin))), begin, p.markup.Page().HTML)
 	if !logcurves.IsLog(subpath) || f.Kind == preview.Other {
 		return f, nil
 	}

@@ -156,8 +156,9 @@ func mayChange(w client.Worksheet) bool {
 func (p *Pages) sheetPart(uuid string, shown client.Interpretation) sheetPart {
 	out := sheetPart{UUID: uuid, Next: shown.Next}
 	var levels markup.Headings
+	texts := p.markup.Page()
 	for _, b := range shown.Blocks {
-		made := p.block(b)
+		made := newBlock(b, texts)
 		made.HTML = levels.Below(made.HTML)
 		out.Blocks = append(out.Blocks, made)
 	}
@@ -174,8 +175,8 @@ func cells(row json.RawMessage) map[string]any {
 	return m
 }
 
-// block returns a block as its page shows it.
-func (p *Pages) block(b client.Block) block {
+// newBlock returns a block as its page shows it.
+func newBlock(b client.Block, texts *markup.Page) block {
 	var out block
 	uuid := ""
 	if len(b.BundlesSpec.Bundles) > 0 {
@@ -186,7 +187,7 @@ func (p *Pages) block(b client.Block) block {
 		if b.Error {
 			out.Mistake = b.Text
 		} else {
-			out.HTML = p.markup.HTML(b.Text)
+			out.HTML = texts.HTML(b.Text)
 		}
 	case "table_block":
 		out.Left = max(0, len(b.Rows)-mostTableRows)

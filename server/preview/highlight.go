@@ -45,14 +45,14 @@ func lexerNames() map[string]string {
 	}
 }
 
-// highlight returns a text as HTML, in which keywords, names, strings, numbers and comments have classes. It colours no more
-// once ctx has ended.
-func highlight(ctx context.Context, lexer, text string) template.HTML {
+// highlight returns a text as HTML, in which keywords, names, strings, numbers and comments have classes, up to most of
+// its bytes. It colours no more once ctx has ended.
+func highlight(ctx context.Context, lexer, text string, most int) template.HTML {
 	var out strings.Builder
-	coloured := text[:min(len(text), mostColoured)]
+	coloured := text[:min(len(text), most)]
 	coloured = coloured[:len(wholeRunes([]byte(coloured)))]
 	done := 0
-	if l := lexers.Get(lexer); l != nil && isLexer(lexer) && ctx.Err() == nil {
+	if l := lexers.Get(lexer); l != nil && isLexer(lexer) && coloured != "" && ctx.Err() == nil {
 		// A lexer may refuse a text, or read it otherwise than it is written; what its tokens do not have is written after them.
 		if next, err := l.Tokenise(&chroma.TokeniseOptions{State: "root"}, coloured); err == nil {
 			done = writeTokens(ctx, &out, next, coloured)

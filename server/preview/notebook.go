@@ -15,12 +15,13 @@ import (
 )
 
 // The most cells of a notebook, outputs of a cell and bytes of both that are shown, the bytes that are read as Markdown, which is
-// slow, and the bytes of pictures.
+// slow, those that are coloured, each of which may become many, and the bytes of pictures.
 const (
 	mostCells    = 500
 	mostOutputs  = 50
 	mostText     = 1 << 20
 	mostMarkdown = 128 << 10
+	mostInColour = 4 * mostColoured
 	mostPicture  = 4 << 20
 )
 
@@ -108,9 +109,11 @@ func notebook(ctx context.Context, data []byte, markup Markup) (File, bool) {
 	if err := b.read(json.NewDecoder(bytes.NewReader(data))); err != nil || len(b.cells) == 0 {
 		return File{}, false
 	}
+	colour := mostInColour
 	for i := range b.cells {
 		if text, ok := b.code[i]; ok {
-			b.cells[i].Code = highlight(ctx, strings.ToLower(b.language), text)
+			b.cells[i].Code = highlight(ctx, strings.ToLower(b.language), text, min(colour, mostColoured))
+			colour = max(0, colour-len(text))
 		}
 	}
 	f := File{Kind: Notebook, Cells: b.cells}

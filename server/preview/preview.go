@@ -115,7 +115,7 @@ func Of(ctx context.Context, name string, size int64, begin []byte, markup Marku
 	}
 	f := File{Kind: Text, Text: text}
 	if kind == Code || kind == Notebook {
-		f = File{Kind: Code, Code: highlight(ctx, lexerName(name), text)}
+		f = File{Kind: Code, Code: highlight(ctx, lexerName(name), text, mostColoured)}
 	}
 	if cut {
 		f.Note = fmt.Sprintf("The first %s of its text are shown.", termtext.Count(len(begin), "byte"))
