@@ -22,6 +22,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/katex"
 	"github.com/cl-slurm/cl-slurm/internal/markup"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
 //go:embed page.html
@@ -254,7 +255,7 @@ func (r *renderer) file(ctx context.Context, b client.Block) (v blockView, err e
 		return v, nil
 	}
 	if b.Lines != nil {
-		v.Text = strings.Join(b.Lines, "")
+		v.Text = termtext.Screen(strings.Join(b.Lines, ""))
 		return v, nil
 	}
 	lines := codalab.Metadata{"n": b.MaxLines}.Int("n")
@@ -271,7 +272,7 @@ func (r *renderer) file(ctx context.Context, b client.Block) (v blockView, err e
 	if err != nil {
 		return v, fmt.Errorf("read file: %w", err)
 	}
-	v.Text = strings.ToValidUTF8(string(text), "�")
+	v.Text = termtext.Screen(strings.ToValidUTF8(string(text), "�"))
 	return v, nil
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/server/preview"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 )
@@ -216,7 +217,9 @@ func newBlock(b client.Block, texts *markup.Page) block {
 		case b.Lines == nil:
 			out.Text = []string{"(no such file)"}
 		default:
-			out.Text = b.Lines
+			for _, line := range b.Lines {
+				out.Text = append(out.Text, termtext.Screen(line))
+			}
 		}
 	case "subworksheets_block":
 		out.Worksheets = b.Worksheets

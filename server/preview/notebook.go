@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/charmbracelet/x/ansi"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
 // The most cells of a notebook, outputs of a cell and bytes of both that are shown, the bytes that are read as Markdown, which is
@@ -224,7 +224,7 @@ func (b *book) output(in rawOutput) Output {
 		if json.Unmarshal(in.Traceback, &traceback) != nil || len(traceback) == 0 {
 			traceback = []string{in.Name + ": " + in.Value}
 		}
-		return Output{Text: ansi.Strip(b.take(lines(strings.Join(traceback, "\n")))), Failed: true}
+		return Output{Text: termtext.Screen(b.take(lines(strings.Join(traceback, "\n")))), Failed: true}
 	}
 	for kind, data := range map[string]lines{"image/png": in.Data.PNG, "image/jpeg": in.Data.JPEG} {
 		if url := b.pictureURL(kind, string(data)); url != "" {
@@ -233,7 +233,7 @@ func (b *book) output(in rawOutput) Output {
 	}
 	for _, text := range []lines{in.Text, in.Data.Plain, in.Data.Markdown, in.Data.LaTeX, in.Data.HTML, in.Data.SVG} {
 		if text != "" {
-			return Output{Text: ansi.Strip(b.take(text))}
+			return Output{Text: termtext.Screen(b.take(text))}
 		}
 	}
 	return Output{}

@@ -30,7 +30,7 @@ const (
 // File is what a page shows of a file. It has the fields that belong to its kind.
 type File struct {
 	Kind Kind
-	// Text is that of Text, and Code the coloured text of Code.
+	// Text is that of Text, as a terminal shows it, and Code the coloured text of Code.
 	Text string
 	Code template.HTML
 	// Header and Rows are those of a Table. A row may have fewer cells than the header.
@@ -113,7 +113,7 @@ func Of(ctx context.Context, name string, size int64, begin []byte, markup Marku
 			return f
 		}
 	}
-	f := File{Kind: Text, Text: text}
+	f := File{Kind: Text, Text: termtext.Screen(text)}
 	if kind == Code || kind == Notebook {
 		f = File{Kind: Code, Code: highlight(ctx, lexerName(name), text, mostColoured)}
 	}
