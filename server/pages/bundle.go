@@ -77,6 +77,8 @@ type fact struct{ Key, Value string }
 
 type output struct {
 	Name, Text string
+	// Unread is a sentence about an output that cannot be read now.
+	Unread string
 	// Size is that of the whole file; -1 if it is not known.
 	Size int64
 }
@@ -115,7 +117,7 @@ func (p *Pages) bundle(v *visit) error {
 	defer cancel()
 	whole := v.Request
 	v.Request = whole.WithContext(ctx)
-	if err = p.open(v, &b, ""); isStatus(err, http.StatusNotFound) { // there is nothing
+	if err = p.open(v, &b, ""); isMissing(err) { // there is nothing
 		err = nil
 	}
 	if err == nil && b.Files != nil {
@@ -144,12 +146,9 @@ func (p *Pages) outputs(v *visit, b bundlePage) []output {
 		if !there && b.State.Final() {
 			continue
 		}
-		o := output{Name: name, Size: -1}
+		o := output{Name: name, Size: -1, Unread: b.Unread}
 		if there {
-			var err error
-			if o, err = p.end(v, name); err != nil {
-				o.Text = unread(err)
-			}
+			o = p.end(v, name)
 		}
 		list = append(list, o)
 	}
@@ -233,21 +232,33 @@ func newDirectory(uuid, subpath string, info codalab.TargetInfo) *directory {
 	return d
 }
 
-// end returns the last lines of a file of a run.
-func (p *Pages) end(v *visit, name string) (output, error) {
+// end is the end of a file of a run, or says why it cannot be read now.
+func (p *Pages) end(v *visit, name string) output {
 	o := output{Name: name, Size: -1}
-	contents, err := v.api.OpenLines(v.Context(), p.target(v, name), 0, outputLines)
+	text, err := p.lastLines(v, &o)
+	if err == nil && len(text) == 0 && o.Size > 0 { // one long line, as of a progress bar
+		text, err = p.section(v, name, max(0, o.Size-mostOutput), mostOutput)
+	}
+	if err != nil && !isMissing(err) {
+		o.Unread = unread(err)
+	}
+	o.Text = termtext.Screen(strings.ToValidUTF8(string(text), "\ufffd"))
+	return o
+}
+
+// lastLines reads the last lines of an output, and sets its size.
+func (p *Pages) lastLines(v *visit, o *output) ([]byte, error) {
+	contents, err := v.api.OpenLines(v.Context(), p.target(v, o.Name), 0, outputLines)
 	if err != nil {
-		return o, fmt.Errorf("read %s: %w", name, err)
+		return nil, fmt.Errorf("read %s: %w", o.Name, err)
 	}
 	defer contents.Close()
 	o.Size = contents.Size
 	text, err := io.ReadAll(io.LimitReader(contents, mostOutput))
 	if err != nil {
-		return o, fmt.Errorf("read %s: %w", name, err)
+		return nil, fmt.Errorf("read %s: %w", o.Name, err)
 	}
-	o.Text = strings.ToValidUTF8(string(text), "\ufffd")
-	return o, nil
+	return text, nil
 }
 
 // files shows a file or a directory of a bundle.

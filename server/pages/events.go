@@ -261,17 +261,13 @@ func (p *Pages) sendLog(v *visit, s *stream, l *follower) error {
 	return err
 }
 
-// sendOutputs sends the ends of a run's stdout and stderr, as far as they are there. A worker that does not answer now may
-// answer later.
+// sendOutputs sends the ends of a run's stdout and stderr, as far as they are there, or why they cannot be read now. A worker that
+// does not answer now may answer later.
 func (p *Pages) sendOutputs(v *visit, s *stream) error {
 	for _, name := range outputNames() {
-		o, err := p.end(v, name)
-		if err != nil {
-			continue
-		}
-		text, err := p.part("bundle", "output", o)
+		text, err := p.part("bundle", "output", p.end(v, name))
 		if err == nil {
-			err = s.send(o.Name, text)
+			err = s.send(name, text)
 		}
 		if err != nil {
 			return err

@@ -2,6 +2,7 @@ package pages
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -216,6 +217,11 @@ func (p *Pages) answerError(ctx context.Context, v *visit, err error) {
 	if no, ok := errors.AsType[*rest.RefusalError](err); ok {
 		status, message = no.Status, no.Message
 	}
+	heading := http.StatusText(status)
+	if isAway(err) {
+		status = http.StatusServiceUnavailable
+		heading, message = firstSentence(message)
+	}
 	if status == http.StatusInternalServerError {
 		failures.Log(ctx, p.config.Log, v.Method+" "+v.URL.Path, err)
 	}
@@ -223,9 +229,15 @@ func (p *Pages) answerError(ctx context.Context, v *visit, err error) {
 	if missing && v.user.UserName == "" && v.Method == http.MethodGet {
 		message = "Sign in to see this page, if you may see it."
 	}
-	if again := p.show(v, status, "problem", http.StatusText(status), message); again != nil {
+	if again := p.show(v, status, "problem", heading, message); again != nil {
 		failures.Log(ctx, p.config.Log, v.Method+" "+v.URL.Path, again)
 	}
+}
+
+// firstSentence returns the first sentence of a message for a heading, and the others.
+func firstSentence(message string) (first, others string) {
+	first, others, _ = strings.Cut(message, ". ")
+	return strings.TrimSuffix(first, "."), cmp.Or(others, "Try it again later.")
 }
 
 // functions are those that templates call.
