@@ -153,22 +153,18 @@ var errTooLong = errors.New("the text is too long")
 
 // bounded is a buffer for so many bytes.
 type bounded struct {
-	bytes.Buffer
+	data []byte
 	left int
 }
 
 // Write fails if the bytes are too many.
-func (b *bounded) Write(data []byte) (int, error) {
-	if b.left -= len(data); b.left < 0 {
-		return 0, errTooLong
-	}
-	return b.Buffer.Write(data)
-}
+func (b *bounded) Write(data []byte) (int, error) { return b.WriteString(string(data)) }
 
 // WriteString is Write for a string.
 func (b *bounded) WriteString(data string) (int, error) {
 	if b.left -= len(data); b.left < 0 {
 		return 0, errTooLong
 	}
-	return b.Buffer.WriteString(data)
+	b.data = append(b.data, data...)
+	return len(data), nil
 }

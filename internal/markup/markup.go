@@ -95,8 +95,8 @@ func (m Markup) html(source string, most int) (string, bool) {
 	if err := m.convert.Renderer().Render(&raw, data, doc); err != nil {
 		return "", false
 	}
-	if err := m.clean.SanitizeReaderToWriter(bytes.NewReader(raw.Bytes()), &clean); err != nil {
+	if err := m.clean.SanitizeReaderToWriter(bytes.NewReader(raw.data), &clean); err != nil {
 		return "", false
 	}
-	return clean.String(), true
+	return string(clean.data), true
 }

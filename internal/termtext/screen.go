@@ -59,13 +59,14 @@ func screenLine(line string) string {
 // sequence returns the number of bytes of the escape sequence with which a line begins (ECMA-48, 5.3 to 5.6). One without an end
 // has all of the line.
 func sequence(line string) int {
-	r, n := utf8.DecodeRuneInString(line)
-	kind := byte(r - 0x40) // of \u009b and \u009d in 7 bits
-	if r == '\x1b' {
-		if len(line) == 1 {
-			return 1
-		}
-		kind, n = line[1], 2
+	kind, n := byte('['), 2
+	switch {
+	case strings.HasPrefix(line, "\u009d"):
+		kind = ']'
+	case line == "\x1b":
+		return 1
+	case line[0] == '\x1b':
+		kind = line[1]
 	}
 	switch {
 	case kind == '[': // parameters, and a final byte
