@@ -320,3 +320,28 @@ func TestSaveKeepsWhatItsEditorMayNotRead(t *testing.T) {
 		}
 	}
 }
+
+// A block of a worksheet leaves a trace for each reader, also if its file does not exist, or is not for this one.
+func TestBlocksOfMissingFilesAreShown(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	data, empty := s.upload("numbers", "1\t2\n3\t4\n"), s.upload("empty", "")
+	home := s.home("alice")
+	text := ""
+	for _, display := range []string{"image /no.png", "image /", "contents /no.txt", "graph / xlabel=epoch ylabel=loss"} {
+		text += "% display " + display + "\n[]{" + data + "}\n\n"
+	}
+	text += "% display contents /\n[]{" + empty + "}\n\n% display graph /\n[]{" + empty + "}\n"
+	a := s.browse(t, "alice")
+	a.saves(t, home, tagOf(t, a.shows(t, "/worksheets/"+home+"/edit", http.StatusOK)), text, "save", http.StatusSeeOther)
+	page := a.shows(t, "/worksheets/"+home, http.StatusOK, "(no such file)</pre><figcaption><a href=\"/bundles/"+data+"/files/no.png\">",
+		"(no lines to show)", "There is nothing to draw of", `<p class="x">epoch</p>`, "<p>loss</p>", `src="/rest/bundles/`+data+`/contents/blob/"`)
+	if n := strings.Count(page, "<img"); n != 1 {
+		t.Errorf("there are %d images:\n%s", n, page)
+	}
+	s.share("alice", "worksheet", home, "public", store.PermissionRead)
+	b := s.browse(t, "bob")
+	if page := b.shows(t, "/worksheets/"+home, http.StatusOK, "You do not have sufficient permissions to read this file."); strings.Contains(page, "<img") {
+		t.Errorf("another reader gets an image:\n%s", page)
+	}
+}

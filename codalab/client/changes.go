@@ -171,13 +171,25 @@ type Block struct {
 	Lines    []string `json:"lines"`
 	// Error is set if Text tells of a mistake in the worksheet.
 	Error bool `json:"error"`
-	// Trajectories are the curves of a graph_block.
+	// Status tells whether the file of an image_block has been found.
+	Status BlockStatus `json:"status"`
+	// Trajectories are the curves of a graph_block, and XLabel and YLabel name its axes.
 	Trajectories []Trajectory `json:"trajectories"`
+	XLabel       string       `json:"xlabel"`
+	YLabel       string       `json:"ylabel"`
 	// Worksheets are those of a subworksheets_block.
 	Worksheets []codalab.WorksheetName `json:"subworksheet_infos"`
 	// Directive is that of a placeholder_block.
 	Directive string `json:"directive"`
 }
+
+// BlockStatus is the state of reading a Block's file.
+type BlockStatus struct {
+	Code string `json:"code"`
+}
+
+// NotFound reports whether there is no such file, as far as it is known.
+func (s BlockStatus) NotFound() bool { return s.Code == "not_found" }
 
 // BlockBundle is a bundle of a Block. Type is empty if the user may not read it, or it is gone.
 type BlockBundle struct {
@@ -192,6 +204,8 @@ type Trajectory struct {
 	UUID string `json:"bundle_uuid"`
 	// Name is a text; nil if there is none.
 	Name any `json:"display_name"`
+	// Path is the file's path in the bundle.
+	Path string `json:"target_genpath"`
 	// Points are the lines; nil if there is no file.
 	Points [][]string `json:"points"`
 }

@@ -244,6 +244,10 @@ func (r *renderer) file(ctx context.Context, b client.Block) (v blockView, err e
 	}
 	target := codalab.Target{BundleUUID: uuid, Subpath: inside(b.Path)}
 	v.Title, v.Address = "/"+target.Subpath, "#"+uuid
+	if b.Mode == "image_block" && b.Status.NotFound() {
+		v.Text = "(no such file)"
+		return v, nil
+	}
 	if c := r.contentsOf(uuid); c != nil {
 		v.Address = address(joined(*c, target.Subpath))
 		if b.Mode == "image_block" {

@@ -46,7 +46,7 @@ func (f *files) resolve(ctx context.Context, b block, o Options) error {
 		return f.resolveContents(ctx, b)
 	case *imageBlock:
 		if o.withoutImages {
-			return nil
+			return f.findImage(ctx, b)
 		}
 		return f.resolveImage(ctx, b)
 	case *graphBlock:
@@ -116,6 +116,19 @@ func (f *files) resolveImage(ctx context.Context, i *imageBlock) error {
 	text := base64.StdEncoding.EncodeToString(data)
 	i.ImageData = &text
 	return f.countBytes(int64(len(text)))
+}
+
+// findImage finds out whether the user may read the file of an image, and it exists. It asks no worker, which may be slow to tell.
+func (f *files) findImage(ctx context.Context, i *imageBlock) error {
+	if info := i.BundleInfos[0]; info != nil && info.bundle != nil && info.bundle.State.OnWorker() {
+		return nil
+	}
+	_, err := f.load(ctx, fileKey{i.uuid, i.TargetGenpath}, 1)
+	if errors.Is(err, ErrDirectory) || errors.Is(err, fs.ErrNotExist) {
+		i.Status.Code = codeNotFound
+		return nil
+	}
+	return err
 }
 
 // resolveGraph reads the points of a graph. Each line of a file is a point.

@@ -1,12 +1,15 @@
 package pages
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
+	"github.com/cl-slurm/cl-slurm/server/preview"
 )
 
 // The size of a graph, in its own units, and the most curves and points of one.
@@ -16,14 +19,19 @@ const (
 	mostPoints              = 2000
 )
 
-// graph is a picture of curves.
+// graph is a picture of curves. Without curves it says only why.
 type graph struct {
 	Width, Height int
 	Curves        []curve
-	// The bounds of the curves, as texts.
-	MinX, MaxX, MinY, MaxY string
+	// Of says what is drawn, for those who do not see the picture.
+	Of             string
+	XLabel, YLabel string
+	XTicks, YTicks []place
 	// Left is the number of curves that are not shown.
 	Left int
+	// Empty are some files of which there is nothing to draw, and EmptyLeft is the number of the others.
+	Empty     []emptyFile
+	EmptyLeft int
 }
 
 type curve struct {
@@ -34,50 +42,129 @@ type curve struct {
 	Number int
 }
 
-// newGraph draws the last two columns of the lines of files, or their only one over the line's number; nil if there is
-// nothing to draw.
-func newGraph(trajectories []client.Trajectory) *graph {
-	type point struct{ x, y float64 }
-	g := &graph{Width: graphWidth + 12, Height: graphHeight + 12} // with room for the ends of lines
+// place is a labelled place of an axis, from its beginning or from the top, in percent.
+type place struct {
+	Label, At string
+	// Anchor is where the label has this place: at its start, middle or end.
+	Anchor string
+}
+
+// emptyFile is a file of which there is nothing to draw.
+type emptyFile struct{ Title, Address, Why string }
+
+type graphPoint struct{ x, y float64 }
+
+// newGraph draws the last two columns of the lines of files, or their only one over the line's number.
+func newGraph(b client.Block) *graph {
+	g := &graph{Width: graphWidth, Height: graphHeight, XLabel: b.XLabel, YLabel: b.YLabel}
 	var names []string
-	var all [][]point
-	low, high := point{math.Inf(1), math.Inf(1)}, point{math.Inf(-1), math.Inf(-1)}
-	for _, t := range trajectories {
-		var points []point
-		for i, columns := range t.Points[:min(len(t.Points), mostPoints)] {
-			p := point{x: float64(i)}
-			var err error
-			if len(columns) > 1 {
-				p.x, err = strconv.ParseFloat(strings.TrimSpace(columns[len(columns)-2]), 64)
-			}
-			if len(columns) == 0 || err != nil {
-				continue
-			}
-			p.y, err = strconv.ParseFloat(strings.TrimSpace(columns[len(columns)-1]), 64)
-			if err != nil || math.IsNaN(p.x+p.y) || math.IsInf(p.x, 0) || math.IsInf(p.y, 0) {
-				continue
-			}
-			low = point{min(low.x, p.x), min(low.y, p.y)}
-			high = point{max(high.x, p.x), max(high.y, p.y)}
-			points = append(points, p)
+	var all [][]graphPoint
+	low, high := graphPoint{math.Inf(1), math.Inf(1)}, graphPoint{math.Inf(-1), math.Inf(-1)}
+	for _, t := range b.Trajectories {
+		points := graphPoints(t.Points)
+		if len(points) < 2 {
+			g.addEmpty(t)
+			continue
 		}
-		if len(points) > 1 {
-			names, all = append(names, cellText(t.Name)), append(all, points)
+		for _, p := range points {
+			low = graphPoint{min(low.x, p.x), min(low.y, p.y)}
+			high = graphPoint{max(high.x, p.x), max(high.y, p.y)}
 		}
+		names, all = append(names, cellText(t.Name)), append(all, points)
 	}
 	if len(all) == 0 {
-		return nil
+		return g
 	}
+	xs, ys := numberAxis(low.x, high.x), numberAxis(low.y, high.y)
 	g.Left = max(0, len(all)-mostCurves)
 	for n, points := range all[:len(all)-g.Left] {
 		var text strings.Builder
 		for _, p := range points {
-			fmt.Fprintf(&text, "%.1f,%.1f ", graphWidth*share(p.x, low.x, high.x), graphHeight*(1-share(p.y, low.y, high.y)))
+			fmt.Fprintf(&text, "%.1f,%.1f ", graphWidth*share(p.x, xs.low, xs.high), graphHeight*(1-share(p.y, ys.low, ys.high)))
 		}
 		g.Curves = append(g.Curves, curve{names[n], text.String(), n})
 	}
-	g.MinX, g.MaxX, g.MinY, g.MaxY = number(low.x), number(high.x), number(low.y), number(high.y)
+	g.Of = fmt.Sprintf("Curves of %s over %s, from %s to %s, of values from %s to %s",
+		cmp.Or(g.YLabel, "values"), cmp.Or(g.XLabel, "numbers"), number(low.x), number(high.x), number(low.y), number(high.y))
+	g.XTicks, g.YTicks = places(few(xs.Ticks), false), places(ys.Ticks, true)
 	return g
+}
+
+// graphPoints are the points of a file, without lines that have no numbers.
+func graphPoints(lines [][]string) []graphPoint {
+	var points []graphPoint
+	for i, columns := range lines[:min(len(lines), mostPoints)] {
+		p := graphPoint{x: float64(i)}
+		var err error
+		if len(columns) > 1 {
+			p.x, err = strconv.ParseFloat(strings.TrimSpace(columns[len(columns)-2]), 64)
+		}
+		if len(columns) == 0 || err != nil {
+			continue
+		}
+		p.y, err = strconv.ParseFloat(strings.TrimSpace(columns[len(columns)-1]), 64)
+		if err != nil || math.IsNaN(p.x+p.y) || math.IsInf(p.x, 0) || math.IsInf(p.y, 0) {
+			continue
+		}
+		points = append(points, p)
+	}
+	return points
+}
+
+// addEmpty notes a file of which there is nothing to draw.
+func (g *graph) addEmpty(t client.Trajectory) {
+	if len(g.Empty) == mostCurves {
+		g.EmptyLeft++
+		return
+	}
+	subpath := strings.Trim(t.Path, "/")
+	why := "it has fewer than two lines with numbers"
+	if t.Points == nil {
+		why = "no such file, or an empty one"
+	}
+	title := strings.TrimSpace(preview.Shortened(cellText(t.Name)) + " /" + subpath)
+	g.Empty = append(g.Empty, emptyFile{termtext.OneLine(title), filesAddress(t.UUID, subpath), why})
+}
+
+// numberAxis is an axis between two numbers.
+func numberAxis(low, high float64) axis {
+	a := axis{low: low, high: high}
+	a.setNumbers()
+	return a
+}
+
+// few are the first tick, the last one and at most two between them, for which a narrow picture has room.
+func few(ticks []tick) []tick {
+	last := len(ticks) - 1
+	for step := 1; step <= last; step++ {
+		if last%step != 0 || last/step > 3 {
+			continue
+		}
+		var some []tick
+		for i := 0; i <= last; i += step {
+			some = append(some, ticks[i])
+		}
+		return some
+	}
+	return ticks
+}
+
+// places are ticks in a picture.
+func places(ticks []tick, upwards bool) []place {
+	var list []place
+	for _, t := range ticks {
+		p := place{t.Label, coordinate(100*t.At) + "%", "middle"}
+		switch {
+		case upwards:
+			p.At, p.Anchor = coordinate(100*(1-t.At))+"%", "end"
+		case t.At == 0:
+			p.Anchor = "start"
+		case t.At == 1:
+			p.Anchor = "end"
+		}
+		list = append(list, p)
+	}
+	return list
 }
 
 // share is the place of x between two bounds, from 0 to 1.

@@ -85,30 +85,32 @@ func TestPagesAreSmall(t *testing.T) {
 	}
 }
 
+func trajectory(lines ...string) client.Trajectory {
+	t := client.Trajectory{UUID: "0x00000000000000000000000000000001", Name: "a", Path: "/acc.tsv"}
+	for _, line := range lines {
+		t.Points = append(t.Points, strings.Split(line, "\t"))
+	}
+	return t
+}
+
 func TestGraphFitsItsPicture(t *testing.T) {
 	t.Parallel()
-	points := func(lines ...string) client.Trajectory {
-		t := client.Trajectory{Name: "a"}
-		for _, line := range lines {
-			t.Points = append(t.Points, strings.Split(line, "\t"))
-		}
-		return t
-	}
 	for name, test := range map[string]struct {
 		of   []client.Trajectory
 		want string
 	}{
 		"nothing":              {nil, ""},
-		"one point":            {[]client.Trajectory{points("1\t2")}, ""},
-		"a line":               {[]client.Trajectory{points("0\t1", "10\t2")}, "0.0,240.0 640.0,0.0 "},
-		"one column":           {[]client.Trajectory{points("1", "2")}, "0.0,240.0 640.0,0.0 "},
-		"no numbers between":   {[]client.Trajectory{points("0\t1", "x\ty", "5\tNaN", "6\tInf", "10\t2")}, "0.0,240.0 640.0,0.0 "},
-		"flat":                 {[]client.Trajectory{points("0\t1", "1\t1")}, "0.0,120.0 640.0,120.0 "},
-		"bounds of all floats": {[]client.Trajectory{points("0\t-1.7e308", "1\t1.7e308")}, "0.0,240.0 640.0,0.0 "},
+		"one point":            {[]client.Trajectory{trajectory("1\t2")}, ""},
+		"a line":               {[]client.Trajectory{trajectory("0\t1", "10\t2")}, "0.0,240.0 640.0,0.0 "},
+		"one column":           {[]client.Trajectory{trajectory("1", "2")}, "0.0,240.0 640.0,0.0 "},
+		"no numbers between":   {[]client.Trajectory{trajectory("0\t1", "x\ty", "5\tNaN", "6\tInf", "10\t2")}, "0.0,240.0 640.0,0.0 "},
+		"flat":                 {[]client.Trajectory{trajectory("0\t1", "1\t1")}, "0.0,120.0 640.0,120.0 "},
+		"between round bounds": {[]client.Trajectory{trajectory("0\t0.5", "9\t9.5")}, "0.0,228.0 576.0,12.0 "},
+		"bounds of all floats": {[]client.Trajectory{trajectory("0\t-1.7e308", "1\t1.7e308")}, "0.0,240.0 640.0,0.0 "},
 		"without a file":       {[]client.Trajectory{{Name: "a"}}, ""},
 	} {
 		got := ""
-		if g := newGraph(test.of); g != nil {
+		if g := newGraph(client.Block{Trajectories: test.of}); len(g.Curves) > 0 {
 			got = g.Curves[0].Points
 		}
 		if got != test.want {
@@ -117,13 +119,56 @@ func TestGraphFitsItsPicture(t *testing.T) {
 	}
 	many := make([]client.Trajectory, mostCurves+3)
 	for i := range many {
-		many[i] = points("0\t1", "1\t2")
+		many[i] = trajectory("0\t1", "1\t2")
 	}
-	if g := newGraph(many); len(g.Curves) != mostCurves || g.Left != 3 {
-		t.Errorf("%d curves, and %d are left", len(g.Curves), g.Left)
+	if g := newGraph(client.Block{Trajectories: many}); len(g.Curves) != mostCurves || g.Left != 3 || len(g.XTicks) < 2 || len(g.XTicks) > 4 {
+		t.Errorf("%d curves, and %d are left; %v", len(g.Curves), g.Left, g.XTicks)
+	}
+	if g := newGraph(client.Block{Trajectories: make([]client.Trajectory, mostCurves+3)}); len(g.Empty) != mostCurves || g.EmptyLeft != 3 {
+		t.Errorf("%d files are empty, and %d are left", len(g.Empty), g.EmptyLeft)
 	}
 	if s := share(1, math.NaN(), 2); s != 0.5 {
 		t.Errorf("a share of NaN is %v", s)
+	}
+}
+
+// A block of a worksheet leaves a trace, and a way to its file, also if there is nothing in it to show.
+func TestBlocksShowWhatThereIs(t *testing.T) {
+	t.Parallel()
+	p := New(Config{})
+	const uuid = "0x00000000000000000000000000000001"
+	file := func(b client.Block) client.Block {
+		b.Path = "/a.txt"
+		b.BundlesSpec.Bundles = []client.BlockBundle{{UUID: uuid}}
+		return b
+	}
+	link := `<a href="/bundles/` + uuid + `/files/a.txt">/a.txt</a>`
+	graphLink := `<a href="/bundles/` + uuid + `/files/acc.tsv"><bdi>a /acc.tsv</bdi></a>`
+	for name, test := range map[string]struct {
+		b    client.Block
+		want []string
+	}{
+		"graph": {client.Block{Mode: "graph_block", XLabel: "epoch", YLabel: "loss <x>", Trajectories: []client.Trajectory{trajectory("0\t0.1", "10\t0.9")}}, []string{
+			"<p>loss &lt;x&gt;</p>", `<p class="x">epoch</p>`, `aria-label="Curves of loss &lt;x&gt; over epoch, from 0 to 10, of values from 0.1 to 0.9"`,
+			`<text x="0%" y="100%" dy="18" text-anchor="start">0</text>`, `text-anchor="end">10</text>`, `y="0%" text-anchor="end" dominant-baseline="middle">1</text>`, `points="0.0,216.0 640.0,24.0 "`,
+		}},
+		"graph of nothing":         {client.Block{Mode: "graph_block", Trajectories: []client.Trajectory{trajectory("a\tb")}}, []string{graphLink + " (it has fewer than two lines with numbers)."}},
+		"graph of no file":         {client.Block{Mode: "graph_block", Trajectories: []client.Trajectory{trajectory()}}, []string{graphLink + " (no such file, or an empty one)."}},
+		"contents of nothing":      {file(client.Block{Mode: "contents_block", Lines: []string{}}), []string{"(no lines to show)", link}},
+		"contents of no file":      {file(client.Block{Mode: "contents_block"}), []string{"(no such file)", link}},
+		"contents with colours":    {file(client.Block{Mode: "contents_block", Lines: []string{"\x1b[32mgreen\x1b[0m\n"}}), []string{">green</pre>", link}},
+		"an image":                 {file(client.Block{Mode: "image_block"}), []string{"<img ", link}},
+		"an image that is missing": {file(client.Block{Mode: "image_block", Status: client.BlockStatus{Code: "not_found"}}), []string{"(no such file)</pre>", link}},
+	} {
+		got, err := p.part("worksheet", "blocks", []block{newBlock(test.b, p.markup.Page())})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range test.want {
+			if !strings.Contains(got, text) {
+				t.Errorf("%s does not show %q:\n%s", name, text, got)
+			}
+		}
 	}
 }
 

@@ -212,10 +212,12 @@ func newBlock(b client.Block, texts *markup.Page) block {
 		subpath := strings.Trim(b.Path, "/")
 		out.Title, out.Address = "/"+subpath, filesAddress(uuid, subpath)
 		switch {
-		case b.Mode == "image_block":
+		case b.Mode == "image_block" && !b.Status.NotFound():
 			out.Image = blob(uuid, subpath)
 		case b.Lines == nil:
 			out.Text = []string{"(no such file)"}
+		case len(b.Lines) == 0: // it is empty, or its first line is too long
+			out.Text = []string{"(no lines to show)"}
 		default:
 			for _, line := range b.Lines {
 				out.Text = append(out.Text, termtext.Screen(line))
@@ -224,7 +226,7 @@ func newBlock(b client.Block, texts *markup.Page) block {
 	case "subworksheets_block":
 		out.Worksheets = b.Worksheets
 	case "graph_block":
-		out.Graph = newGraph(b.Trajectories)
+		out.Graph = newGraph(b)
 	case "placeholder_block":
 		out.Title = b.Directive
 	}
