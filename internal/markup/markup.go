@@ -57,8 +57,8 @@ func (m Markup) Page() *Page { return &Page{markup: m, left: atLeast} }
 // times. Page is made by Markup.Page, and is for one goroutine.
 type Page struct {
 	markup Markup
-	// left is the number of bytes of HTML that the texts so far leave.
-	left int
+	// left is the number of bytes of HTML that the texts so far leave, and read that of the texts that were read as Markdown.
+	left, read int
 }
 
 // The HTML of the texts of a page has at most atLeast bytes, and mostTimes as many as the texts. A word in brackets that is a
@@ -68,13 +68,24 @@ const (
 	mostTimes = 16
 )
 
+// The most bytes of a text that is read as Markdown, and of all those of a page: while a text is read, each byte of it may take up
+// to a kilobyte of memory.
+const (
+	longestText = 256 << 10
+	mostTexts   = 1 << 20
+)
+
 // HTML returns a text as HTML. Pictures in it are files of bundles, with addresses below /rest/bundles/UUID/contents/blob/. A text
 // that would become too long is shown as it is written.
 func (p *Page) HTML(text string) template.HTML {
 	p.left += mostTimes * len(text)
-	html, ok := p.markup.html(text, p.left)
+	html, ok := "", false
+	if len(text) <= min(longestText, mostTexts-p.read) {
+		p.read += len(text)
+		html, ok = p.markup.html(text, p.left)
+	}
 	if !ok {
-		html = "<p>This text is shown as it is written: as HTML it would be too long, or take too long.</p>\n<pre>" + template.HTMLEscapeString(text) + "</pre>"
+		html = "<p>This text is shown as it is written: it is long, or would become so.</p>\n<pre>" + template.HTMLEscapeString(text) + "</pre>"
 	}
 	p.left -= len(html)
 	return template.HTML(html) //nolint:gosec // it is cleaned, or escaped

@@ -96,6 +96,16 @@ func TestMarkupOfAPageIsBounded(t *testing.T) {
 	if written > longest(total) {
 		t.Errorf("texts of %d bytes become %d", total, written)
 	}
+	long := strings.Repeat("*a* bc\n\n", longestText/8)
+	p = New().Page()
+	for i, want := range []bool{true, true, true, true, false} {
+		if got := strings.Contains(string(p.HTML(long)), "<em>"); got != want {
+			t.Errorf("text %d is read as Markdown: %v", i, got)
+		}
+	}
+	if got := New().Page().HTML(long + "\n"); strings.Contains(string(got), "<em>") {
+		t.Error("a text of any length is read as Markdown")
+	}
 }
 
 // Honest texts are far from the bounds.
