@@ -189,3 +189,32 @@ func (b Bundle) UploadFailure() string {
 	}
 	return ""
 }
+
+// Unready are the inputs for which a run waits that has not begun, as far as the reader may know their states.
+func (b Bundle) Unready() []Dependency {
+	if b.State != StateCreated || b.Type != TypeRun && b.Type != TypeMake {
+		return nil
+	}
+	var waits []Dependency
+	for _, d := range b.Dependencies {
+		if d.ParentState != "" && d.ParentState != StateReady {
+			waits = append(waits, d)
+		}
+	}
+	return waits
+}
+
+// Details is a sentence with the reason for the bundle's wait or failure; empty for none.
+func (b Bundle) Details() string {
+	if waits := b.Unready(); len(waits) > 0 {
+		var texts []string
+		for _, d := range waits {
+			texts = append(texts, d.ParentName+"("+d.ParentUUID+"), which is "+string(d.ParentState))
+		}
+		return "Waiting for its inputs: " + strings.Join(texts, "; ") + "."
+	}
+	if failure := b.Metadata.String("failure_message"); failure != "" && (b.State == StateFailed || b.State == StateKilled) {
+		return failure
+	}
+	return b.StateDetails
+}

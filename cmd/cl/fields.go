@@ -48,7 +48,7 @@ func fieldOf(b client.BundleInfo, field string) any {
 	case "children":
 		return childrenText(b.Children)
 	case "state_details":
-		return stateDetails(b.Bundle)
+		return b.Details()
 	}
 	if v, ok := attribute(b.Bundle, field); ok {
 		return v
@@ -135,26 +135,6 @@ func childrenText(children []codalab.Bundle) string {
 
 // bundleText is bundle_cli.py: simple_bundle_str.
 func bundleText(b codalab.Bundle) string { return b.Metadata.String("name") + "(" + b.UUID + ")" }
-
-// stateDetails returns a sentence with the reason for a bundle's wait or failure.
-func stateDetails(b codalab.Bundle) string {
-	failure := b.Metadata.String("failure_message")
-	switch {
-	case b.State == codalab.StateCreated && (b.Type == codalab.TypeRun || b.Type == codalab.TypeMake):
-		var waits []string
-		for _, d := range b.Dependencies {
-			if d.ParentState != "" && d.ParentState != codalab.StateReady {
-				waits = append(waits, fmt.Sprintf("%s(%s), which is %s", d.ParentName, d.ParentUUID, d.ParentState))
-			}
-		}
-		if len(waits) > 0 {
-			return "Waiting for its inputs: " + strings.Join(waits, "; ") + "."
-		}
-	case (b.State == codalab.StateFailed || b.State == codalab.StateKilled) && failure != "":
-		return failure
-	}
-	return b.StateDetails
-}
 
 func worksheetsText(list []codalab.WorksheetName) string {
 	var out []string

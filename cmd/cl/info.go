@@ -287,7 +287,7 @@ func (c *cli) infoLines(ctx context.Context, at *workspace, me codalab.User, b c
 	for _, key := range []string{"bundle_type", "uuid", "state", "command", "frozen", "is_anonymous"} {
 		v, _ := attribute(b.Bundle, key)
 		add(key, orNone(v))
-		if details := stateDetails(b.Bundle); key == "state" && !o.raw && details != "" && b.State != codalab.StateReady {
+		if details := b.Details(); key == "state" && !o.raw && details != "" && b.State != codalab.StateReady {
 			add("state_details", details)
 		}
 	}

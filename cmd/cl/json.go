@@ -48,7 +48,7 @@ type permissionView struct {
 
 func viewBundle(b client.BundleInfo) bundleView {
 	v := bundleView{
-		UUID: b.UUID, Type: b.Type, State: b.State, StateDetails: stateDetails(b.Bundle), Command: b.Command,
+		UUID: b.UUID, Type: b.Type, State: b.State, StateDetails: b.Details(), Command: b.Command,
 		Owner: viewUser(b.Owner), Frozen: b.Frozen, IsAnonymous: b.IsAnonymous, Metadata: b.Metadata,
 		Dependencies: append([]codalab.Dependency{}, b.Dependencies...), Permission: codalab.PermissionSpec(b.Permission),
 		HostWorksheets: b.HostWorksheets, GroupPermissions: viewPermissions(b.GroupPermissions),

@@ -204,7 +204,7 @@ func sortKey(value any, text string) any {
 
 // briefDetails is stateDetails of a bundle in a list, in which it has few keys of metadata.
 func briefDetails(b codalab.Bundle) string {
-	if text := stateDetails(b); text != "" {
+	if text := b.Details(); text != "" {
 		return text
 	}
 	key := "run_status"

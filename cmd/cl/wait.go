@@ -230,7 +230,7 @@ func (w *waiter) showStatus(b codalab.Bundle) {
 		return
 	}
 	text := string(b.State)
-	if details := stateDetails(b); details != "" {
+	if details := b.Details(); details != "" {
 		text += ": " + details
 	}
 	if _, ok := terminal(w.Stderr); !ok || text == w.shown {

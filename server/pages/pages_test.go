@@ -178,9 +178,13 @@ func TestSentenceAboutAState(t *testing.T) {
 		b    codalab.Bundle
 		want string
 	}{
-		"failed":  {codalab.Bundle{State: codalab.StateFailed, Metadata: codalab.Metadata{"failure_message": "Exit code 1", "run_status": "Finished"}}, "Exit code 1"},
-		"ready":   {codalab.Bundle{State: codalab.StateReady, StateDetails: "x", Metadata: codalab.Metadata{"run_status": "Finished"}}, ""},
-		"staged":  {codalab.Bundle{State: codalab.StateStaged, StateDetails: "No worker has room."}, "No worker has room."},
+		"failed": {codalab.Bundle{State: codalab.StateFailed, Metadata: codalab.Metadata{"failure_message": "Exit code 1", "run_status": "Finished"}}, "Exit code 1"},
+		"ready":  {codalab.Bundle{State: codalab.StateReady, StateDetails: "x", Metadata: codalab.Metadata{"run_status": "Finished"}}, ""},
+		"staged": {codalab.Bundle{State: codalab.StateStaged, StateDetails: "No worker has room."}, "No worker has room."},
+		"over":   {codalab.Bundle{State: codalab.StateFailed, StateDetails: "Bundle has failed."}, ""},
+		"waits": {codalab.Bundle{State: codalab.StateCreated, Type: codalab.TypeRun, StateDetails: "x", Dependencies: []codalab.Dependency{
+			{ParentName: "live", ParentUUID: "0x1", ParentState: codalab.StateRunning}, {ParentName: "data", ParentUUID: "0x2", ParentState: codalab.StateReady},
+		}}, "Waiting for its inputs: live(0x1), which is running."},
 		"running": {codalab.Bundle{State: codalab.StateRunning, Metadata: codalab.Metadata{"run_status": "Running job"}}, "Running job"},
 	} {
 		if got := why(test.b); got != test.want {

@@ -139,16 +139,14 @@ func (r row) Ran() string {
 
 // why is a sentence about a bundle's state; empty if there is nothing to say.
 func why(b codalab.Bundle) string {
-	failure := b.Metadata.String("failure_message")
+	details := b.Details()
 	switch {
-	case (b.State == codalab.StateFailed || b.State == codalab.StateKilled) && failure != "":
-		return failure
-	case b.State.Final():
+	case b.State.Final() && details == b.StateDetails: // which says no more than the state
 		return ""
-	case b.StateDetails != "":
-		return b.StateDetails
+	case details == "" && b.State.OnWorker():
+		return b.Metadata.String("run_status")
 	}
-	return b.Metadata.String("run_status")
+	return details
 }
 
 // runs shows a search for bundles, at first for the user's runs.
