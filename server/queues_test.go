@@ -49,6 +49,16 @@ func (s *site) seesQueues(want map[string]map[string]codalab.QueueUsers) {
 	}
 }
 
+// The page of the queues says what cl queues prints.
+func TestPageOfQueues(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	w := s.queue("root", "site")
+	w.info.Queue.CPUImage, w.info.Queue.GPUImage = "debian:12", "cuda:12"
+	w.checkIn()
+	s.browse(t, "alice").shows(t, "/queues", http.StatusOK, ">8 CPUs, 32g, 4 GPUs (a100)<", ">10m, at most 2h<", ">everybody<", ">debian:12, with GPUs cuda:12<", ">about 30.0s<")
+}
+
 func TestQueueIsShownToThoseWhoseRunsItTakes(t *testing.T) {
 	t.Parallel()
 	s := whose(t) // alice and bob are in the group lab

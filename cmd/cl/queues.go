@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -115,55 +114,9 @@ func (c *cli) listQueues(queues []codalab.Queue) error {
 		if q.ExpectedWait != nil {
 			wait = "about " + codalab.FormatDuration(time.Duration(*q.ExpectedWait)*time.Second)
 		}
-		rows = append(rows, []string{name, spellSizes(q), spellLimits(q), c.spellLoad(q), wait, spellUsers(q.Serves), spellImages(q)})
+		rows = append(rows, []string{name, q.SizesText(), q.LimitsText(), c.spellLoad(q), wait, q.Serves.String(), q.ImagesText()})
 	}
 	return printTable(c.Stdout, columns, rows)
-}
-
-// spellSizes spells the most that one run can have.
-func spellSizes(q codalab.Queue) string {
-	const boundless = 1 << 49 // a bridge tells such a size where Slurm knows no memory
-	var sizes []string
-	for _, size := range q.Sizes {
-		text := termtext.Count(size.CPUs, "CPU")
-		if size.MemoryBytes < boundless {
-			text += ", " + codalab.FormatSize(size.MemoryBytes)
-		}
-		if size.GPUs > 0 {
-			text += ", " + termtext.Count(size.GPUs, "GPU") + spellTypes(q.GPUTypes)
-		}
-		sizes = append(sizes, text)
-	}
-	return strings.Join(sizes, " or ")
-}
-
-// spellTypes spells the types of GPUs, and how many of each one run can have if there are several.
-func spellTypes(types map[string]int64) string {
-	names := slices.Sorted(maps.Keys(types))
-	switch len(names) {
-	case 0:
-		return ""
-	case 1:
-		return " (" + names[0] + ")"
-	}
-	for i, name := range names {
-		names[i] = fmt.Sprintf("%s: %d", name, types[name])
-	}
-	return " (" + strings.Join(names, ", ") + ")"
-}
-
-// spellLimits spells the time limits of runs.
-func spellLimits(q codalab.Queue) string {
-	spell := func(seconds int64) string { return codalab.SpellDuration(time.Duration(seconds) * time.Second) }
-	switch {
-	case q.MaxTime == 0 && q.DefaultTime == 0:
-		return ""
-	case q.MaxTime == 0:
-		return spell(q.DefaultTime)
-	case q.DefaultTime == 0 || q.DefaultTime == q.MaxTime:
-		return "at most " + spell(q.MaxTime)
-	}
-	return spell(q.DefaultTime) + ", at most " + spell(q.MaxTime)
 }
 
 // spellLoad spells the load of a queue, or the reason for which it takes no runs.
@@ -184,31 +137,6 @@ func (c *cli) spellLoad(q codalab.Queue) string {
 	return load
 }
 
-// spellUsers spells the users of a queue.
-func spellUsers(u codalab.QueueUsers) string {
-	if u.Everybody {
-		return "everybody"
-	}
-	users := slices.Clone(u.Users)
-	for _, group := range u.Groups {
-		group = "group " + group
-		if u.PermittedTo != "" {
-			group += " (runs with all permissions for " + u.PermittedTo + ")"
-		}
-		users = append(users, group)
-	}
-	return strings.Join(users, ", ")
-}
-
-// spellImages spells the images of runs that name none.
-func spellImages(q codalab.Queue) string {
-	hasGPUs := slices.ContainsFunc(q.Sizes, func(size codalab.NodeSize) bool { return size.GPUs > 0 })
-	if hasGPUs && q.DefaultGPUImage != q.DefaultCPUImage {
-		return q.DefaultCPUImage + ", with GPUs " + q.DefaultGPUImage
-	}
-	return q.DefaultCPUImage
-}
-
 // completeQueueFlag completes --request-queue.
 func (c *cli) completeQueueFlag(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("request-queue", c.completeWith(func(ctx context.Context, begun string) ([]string, error) { // the flag is there
@@ -222,7 +150,7 @@ func (c *cli) completeQueueFlag(cmd *cobra.Command) {
 			if q.Tag == "" || slices.ContainsFunc(words, func(word string) bool { return strings.HasPrefix(word, q.Tag+"\t") }) {
 				continue
 			}
-			words = append(words, q.Tag+"\t"+spellSizes(q))
+			words = append(words, q.Tag+"\t"+q.SizesText())
 		}
 		if strings.HasPrefix(begun, "tag=") {
 			for i := range words {

@@ -253,9 +253,8 @@ func functions() template.FuncMap {
 		},
 		"shorten": preview.Shortened,
 		// cl is a line of cl with these words.
-		"cl":   func(words ...string) string { return codalab.JoinWords(append([]string{"cl"}, words...)) },
-		"wait": func(seconds *int64) string { return codalab.FormatDuration(time.Duration(*seconds) * time.Second) },
-		"utc":  utc,
+		"cl":  func(words ...string) string { return codalab.JoinWords(append([]string{"cl"}, words...)) },
+		"utc": utc,
 		// token is another one for each form.
 		"token": codalab.NewUUID,
 	}
