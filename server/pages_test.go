@@ -105,18 +105,6 @@ func TestPagesOfAResearcher(t *testing.T) {
 	a.shows(t, "/runs", http.StatusUnauthorized, "/signin?next=%2fruns")
 }
 
-// A run that has not begun says for which inputs it waits, in the words of cl info.
-func TestRunNamesTheInputsForWhichItWaits(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	data := s.dataset("live")
-	run := s.run("cat d", nil, codalab.Dependency{ChildPath: "d", ParentUUID: data})
-	a := s.browse(t, "alice")
-	waits := `Waiting for its inputs: <a href="/bundles/` + data + `">live</a>, which is uploading.`
-	a.shows(t, "/runs", http.StatusOK, waits)
-	a.shows(t, "/bundles/"+run, http.StatusOK, waits)
-}
-
 // A person who comes to a wrong address sees a page. A program gets the answer that it had.
 func TestUnknownAddressIsAPage(t *testing.T) {
 	t.Parallel()

@@ -76,8 +76,8 @@ func absentCommands() map[string]string {
 	const stores = "CodaLab's own server keeps contents in partitions, which its administrators change there; cl-server has one directory"
 	return map[string]string{
 		"mount":            "cl cannot mount bundles. cl cat prints a file of one, and cl download brings a file or directory here.",
-		"open":             "cl opens no browser. cl info shows a bundle, and on CodaLab's own server its page is ADDRESS/bundles/UUID.",
-		"wopen":            "cl opens no browser. cl print shows a worksheet, and cl work the address of its page on CodaLab's own server.",
+		"open":             "cl opens no browser. cl info shows a bundle, and its page is ADDRESS/bundles/UUID.",
+		"wopen":            "cl opens no browser. cl print shows a worksheet, and cl work the address of its page.",
 		"events":           "only CodaLab's own cl on the server's machine lists events. cl-server writes an audit log.",
 		"reset":            "cl deletes no database. Only CodaLab's own cl on the server's machine does.",
 		"bs-add-partition": stores + ".",

@@ -185,6 +185,9 @@ func (c *cli) startRun(ctx context.Context, at *workspace, b client.NewBundle, o
 			return err
 		}
 	}
+	if _, ok := terminal(c.Stdout); ok && !c.asJSON {
+		c.warn("%s", bundleURL(at.Address(), run))
+	}
 	return c.waitForRun(ctx, at, run, o)
 }
 

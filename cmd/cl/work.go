@@ -159,6 +159,9 @@ func worksheetURL(address string, w codalab.WorksheetName) string {
 	return fmt.Sprintf("%s/worksheets/%s (%s)", address, w.UUID, w.Name)
 }
 
+// bundleURL is the address of a bundle's page.
+func bundleURL(address, uuid string) string { return address + "/bundles/" + uuid }
+
 // worksheetFlag adds the flag for a worksheet other than the current one.
 func (c *cli) worksheetFlag(cmd *cobra.Command) *string {
 	flag := cmd.Flags().StringP("worksheet-spec", "w", "", "operate on this worksheet: [<address>::](<uuid>|<name>)")

@@ -81,6 +81,8 @@ type output struct {
 	Unread string
 	// Size is that of the whole file; -1 if it is not known.
 	Size int64
+	// Address is that of the page of the whole file; empty while there is none.
+	Address string
 }
 
 // directory is a list of files.
@@ -246,14 +248,14 @@ func (p *Pages) end(v *visit, name string) output {
 	return o
 }
 
-// lastLines reads the last lines of an output, and sets its size.
+// lastLines reads the last lines of an output, and sets its size and its address.
 func (p *Pages) lastLines(v *visit, o *output) ([]byte, error) {
 	contents, err := v.api.OpenLines(v.Context(), p.target(v, o.Name), 0, outputLines)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", o.Name, err)
 	}
 	defer contents.Close()
-	o.Size = contents.Size
+	o.Size, o.Address = contents.Size, filesAddress(v.PathValue("uuid"), o.Name)
 	text, err := io.ReadAll(io.LimitReader(contents, mostOutput))
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", o.Name, err)

@@ -55,6 +55,9 @@ func (s sweepsPage) After() int { return s.Page + 1 }
 
 // sweeps lists the user's sweeps, the newest first.
 func (p *Pages) sweeps(v *visit) error {
+	if v.user.UserName == "" {
+		return rest.Refuse(http.StatusUnauthorized, "Nobody has signed in.")
+	}
 	page := sweepsPage{Page: pageNumber(v.URL.Query())}
 	if chosen := columns(v.Request); len(chosen) > 0 {
 		page.Column = chosen[0]

@@ -116,16 +116,28 @@ type block struct {
 	Graph          *graph
 }
 
-// worksheet shows a worksheet.
-func (p *Pages) worksheet(v *visit) error {
-	if spec := v.PathValue("uuid"); !codalab.IsUUID(spec) { // a name, such as that of CodaLab's Gallery: home
+// named leads from an address with the name of a worksheet, such as that of CodaLab's Gallery: home, to that with its uuid.
+func named(serve func(*visit) error) func(*visit) error {
+	return func(v *visit) error {
+		spec := v.PathValue("uuid")
+		if codalab.IsUUID(spec) {
+			return serve(v)
+		}
 		w, err := v.api.FindWorksheet(v.Context(), "", spec)
 		if err != nil {
 			return fmt.Errorf("find worksheet: %w", err)
 		}
-		rest.Go(v.ResponseWriter, v.Request, "/worksheets/"+w.UUID)
+		to := *v.URL
+		segments := strings.Split(to.EscapedPath(), "/") // of /worksheets/NAME, and what follows
+		segments[2] = w.UUID
+		to.Path, to.RawPath = strings.Join(segments, "/"), ""
+		rest.Go(v.ResponseWriter, v.Request, to.RequestURI())
 		return nil
 	}
+}
+
+// worksheet shows a worksheet.
+func (p *Pages) worksheet(v *visit) error {
 	w, err := v.api.WorksheetAccess(v.Context(), v.PathValue("uuid"))
 	if err != nil {
 		return fmt.Errorf("show worksheet: %w", err)
