@@ -466,7 +466,8 @@ func TestPagesOfADirectory(t *testing.T) {
 	}
 	uuid := s.tree(t, files)
 	a := s.browse(t, "alice")
-	page := a.shows(t, "/bundles/"+uuid+"/files/d", http.StatusOK, "f0000", "f0999", "1000 of 1003 entries.", `/files/d?after=f0999">Next</a>`)
+	page := a.shows(t, "/bundles/"+uuid+"/files/d", http.StatusOK, "f0000", "f0999", "1000 of 1003 entries.", `/files/d?after=f0999">Next</a>`, "cl cat "+uuid+"/d</code>")
+	a.shows(t, "/bundles/"+uuid+"/files/", http.StatusOK, "cl cat "+uuid+"</code>")
 	if strings.Contains(page, "f1000") {
 		t.Error("the page has more than its entries")
 	}

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
@@ -73,6 +74,21 @@ func (b bundlePage) Sentence() string {
 	return text + "."
 }
 
+// CL is the command that shows the same file or directory; empty for a name that no shell can be told.
+func (b bundlePage) CL() string {
+	subpath := ""
+	switch {
+	case b.File != nil:
+		subpath = b.File.Path
+	case b.Files != nil:
+		subpath = b.Files.Path
+	}
+	if !utf8.ValidString(subpath) {
+		return ""
+	}
+	return codalab.JoinWords([]string{"cl", "cat", strings.TrimSuffix(b.UUID+"/"+subpath, "/")})
+}
+
 type fact struct{ Key, Value string }
 
 type output struct {
@@ -87,8 +103,9 @@ type output struct {
 
 // directory is a list of files.
 type directory struct {
-	Path    string
-	Entries []entry
+	// Path is the directory's path in its bundle, and Shown that without characters that steer the text around it.
+	Path, Shown string
+	Entries     []entry
 	// All is the number of all entries, of which Entries are some that come after a name; 0 if these are all.
 	All int
 	// Next is the address of the entries that follow; empty for none.
@@ -222,7 +239,7 @@ func (p *Pages) open(v *visit, b *bundlePage, subpath string) error {
 }
 
 func newDirectory(uuid, subpath string, info codalab.TargetInfo) *directory {
-	d := &directory{Path: termtext.OneLine(subpath)}
+	d := &directory{Path: subpath, Shown: termtext.OneLine(subpath)}
 	for _, e := range info.Contents {
 		d.Entries = append(d.Entries, entry{e, termtext.OneLine(e.Name), filesAddress(uuid, path.Join(subpath, e.Name))})
 	}

@@ -192,3 +192,33 @@ func TestSentenceAboutAState(t *testing.T) {
 		}
 	}
 }
+
+// Values of all kinds are read by people: texts of a list as words, and JSON as it is written by hand.
+func TestCellsAreForPeople(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[string]string{
+		`["<script>","b c"]`: "<script> b c", `["Forbidden"]`: "Forbidden", `[]`: "", `[1,"a"]`: `[1,"a"]`,
+		`{"a":"<b>&"}`: `{"a":"<b>&"}`, `1.0`: "1.0", `"x"`: "x", `null`: "", `true`: "true",
+	} {
+		decoded, err := codalab.DecodeExact([]byte(value))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := cellText(decoded); got != want {
+			t.Errorf("%s: %q instead of %q", value, got, want)
+		}
+	}
+}
+
+func TestLineOfAFile(t *testing.T) {
+	t.Parallel()
+	b := bundlePage{row: row{BundleInfo: client.BundleInfo{Bundle: codalab.Bundle{UUID: "0x1"}}}}
+	for path, want := range map[string]string{"": "cl cat 0x1", "sub/a b": "cl cat '0x1/sub/a b'", "caf\xe9": ""} {
+		b.File, b.Files = &file{Path: path}, nil
+		asFile := b.CL()
+		b.File, b.Files = nil, &directory{Path: path}
+		if got := b.CL(); got != want || asFile != want {
+			t.Errorf("%q: %q and %q instead of %q", path, asFile, got, want)
+		}
+	}
+}

@@ -253,12 +253,36 @@ func cellText(value any) string {
 		return x
 	case json.Number:
 		return x.String()
+	case []any:
+		if words, ok := wordsOf(x); ok {
+			return words
+		}
 	}
-	text, err := json.Marshal(value)
-	if err != nil {
+	return jsonText(value)
+}
+
+// wordsOf joins a list of texts, such as that of tags.
+func wordsOf(list []any) (text string, ok bool) {
+	var words []string
+	for _, value := range list {
+		word, isText := value.(string)
+		if !isText {
+			return "", false
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, " "), true
+}
+
+// jsonText is a value as JSON for people, in which < is no \u003c.
+func jsonText(value any) string {
+	var out strings.Builder
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(value); err != nil {
 		return ""
 	}
-	return string(text)
+	return strings.TrimSuffix(out.String(), "\n")
 }
 
 // TableRows are the rows of a table. A template that writes a thousand of them takes five times as long.
