@@ -61,3 +61,19 @@ func TestOutputThatIsNotThereHasNoLink(t *testing.T) {
 		t.Errorf("the page leads to a file that is not there: %s", page)
 	}
 }
+
+// The page of a bundle says first what it is for and who may read it, and has its metadata in the words of cl info.
+func TestPageOfABundleIsInTheWordsOfInfo(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	uuid := s.upload("data", strings.Repeat("x", 3000))
+	s.patch("alice", "bundles", uuid, map[string]any{"bundle_type": "dataset", "metadata": map[string]any{"description": "Hand-made.\nTwice.", "tags": []string{"old", "<b>"}}}).ok()
+	a := s.browse(t, "alice")
+	page := a.shows(t, "/bundles/"+uuid, http.StatusOK, "Readable and changeable only by you.", `<p class="description">Hand-made.`, "<p>Tags: old &lt;b&gt;</p>",
+		"<dt>tags</dt><dd>old &lt;b&gt;</dd>", " UTC</dd>", "<dt>data_size</dt><dd>2.9k</dd>")
+	if strings.Contains(page, "<dt>description</dt>") || strings.Contains(page, "<dt>name</dt>") {
+		t.Errorf("the page says it twice: %s", page)
+	}
+	s.share("alice", "bundle", uuid, "public", 1)
+	s.browse(t, "").shows(t, "/bundles/"+uuid, http.StatusOK, "Readable by everybody, also without a login; changeable only by alice.")
+}

@@ -2,69 +2,15 @@ package main
 
 import (
 	"context"
-	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
 
-// publicGroup is the name of the group that everybody belongs to.
-const publicGroup = "public"
-
-// audience is who may read and change a bundle or a worksheet.
-type audience struct {
-	me codalab.User
-	// owner is nil if the object hides its owner.
-	owner   *codalab.User
-	granted []codalab.GroupPermission
-}
-
-// String says it in words: "readable by everybody, also without a login; changeable only by you". Root, who may do
-// everything, is not named.
-func (a audience) String() string {
-	readers, writers := a.those(codalab.PermissionRead), a.those(codalab.PermissionAll)
-	if readers == writers {
-		return "readable and changeable " + readers
-	}
-	return "readable " + readers + "; changeable " + writers
-}
-
-// those are the people with at least a permission.
-func (a audience) those(need int) string {
-	var groups []string
-	for _, p := range a.granted {
-		switch {
-		case p.Permission < need:
-		case p.GroupName != publicGroup:
-			groups = append(groups, p.GroupName)
-		case a.me.Account != nil && a.me.RequireSignIn || need > codalab.PermissionRead:
-			return "by everybody with a login"
-		default:
-			return "by everybody, also without a login"
-		}
-	}
-	owner := "its owner"
-	switch {
-	case a.owner != nil && a.owner.ID == a.me.ID:
-		owner = "you"
-	case a.owner != nil && a.owner.UserName != "":
-		owner = a.owner.UserName
-	}
-	if len(groups) == 0 {
-		return "only by " + owner
-	}
-	last := len(groups) - 1
-	list := groups[last]
-	if last > 0 {
-		list = strings.Join(groups[:last], ", ") + " and " + list
-	}
-	return "by " + owner + " and the members of " + list
-}
-
 // isPublic reports whether everybody may read an object.
 func isPublic(granted []codalab.GroupPermission) bool {
 	for _, p := range granted {
-		if p.GroupName == publicGroup && p.Permission >= codalab.PermissionRead {
+		if p.GroupName == codalab.PublicGroup && p.Permission >= codalab.PermissionRead {
 			return true
 		}
 	}
@@ -97,7 +43,7 @@ func (c *cli) printBundleAccess(ctx context.Context, at *workspace, uuids []stri
 	for _, b := range bundles {
 		text := "no longer readable by you"
 		if b.Type != codalab.TypePrivate {
-			text = audience{me, b.Owner, b.GroupPermissions}.String()
+			text = codalab.Audience{Me: me, Owner: b.Owner, Granted: b.GroupPermissions}.String()
 		}
 		if err := c.print(bundleText(b.Bundle), " is ", text, "."); err != nil {
 			return err
@@ -117,7 +63,7 @@ func (c *cli) printWorksheetAccess(ctx context.Context, at *workspace, uuid stri
 		c.warn("cl: who may read it now is not known: %v", explain(err))
 		return nil
 	}
-	text := audience{me, w.Owner, w.GroupPermissions}.String()
+	text := codalab.Audience{Me: me, Owner: w.Owner, Granted: w.GroupPermissions}.String()
 	return c.print(w.Name, " is ", text, ". New bundles on it will be, too; those that are there keep theirs.")
 }
 
@@ -142,7 +88,7 @@ func (c *cli) noteReaders(ctx context.Context, at *workspace, made client.Bundle
 	}
 	c.warn("cl: bundle %s is %s, and so are all that you make on this worksheet.\n"+
 		"cl: cl perm %s public none takes it back; cl work --private makes a worksheet for you alone. This is said once.",
-		made.UUID, audience{me, made.Owner, made.GroupPermissions}, made.UUID)
+		made.UUID, codalab.Audience{Me: me, Owner: made.Owner, Granted: made.GroupPermissions}, made.UUID)
 	// If the state cannot be saved, the next bundle brings the note again.
 	_ = c.update(func(s *stateFile) { s.ToldPublic[to] = true })
 }

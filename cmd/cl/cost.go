@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
@@ -66,7 +67,7 @@ func costField(b codalab.Bundle, field string) (value any, ok bool) {
 func addCost(b codalab.Bundle, add func(key, value string)) {
 	for _, key := range costFields() {
 		if v, _ := costField(b, key); v != nil && b.Cost != nil {
-			add(key, infoText(key, v))
+			add(key, codalab.FormatMetadata(key, v, time.Local))
 		}
 	}
 }

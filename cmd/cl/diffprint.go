@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/colour"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/columns"
@@ -86,7 +87,7 @@ func side(v any, key string) string {
 	case v == nil:
 		return absent
 	case key != "":
-		return infoText(key, v)
+		return codalab.FormatMetadata(key, v, time.Local)
 	}
 	return codalab.PythonStr(v)
 }

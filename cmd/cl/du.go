@@ -283,7 +283,7 @@ func (d *du) print(v duView) error {
 		t.columns = []column{{name: "size", right: true}, {name: "share", right: true}, {name: "uuid"}, {name: "name"}, {name: "owner"}, {name: "state"}, {name: "created"}}
 		for _, b := range v.Largest {
 			t.rows = append(t.rows, []string{
-				codalab.FormatSize(b.Bytes), share(b.Bytes, v.Total.Bytes), shortUUID(b.UUID), b.Name, b.Owner, b.State, formatMetadata("created", float64(b.Created)),
+				codalab.FormatSize(b.Bytes), share(b.Bytes, v.Total.Bytes), shortUUID(b.UUID), b.Name, b.Owner, b.State, codalab.FormatMetadata("created", float64(b.Created), time.Local),
 			})
 		}
 		rest, what = v.Total.Bundles-len(v.Largest), "bundles"

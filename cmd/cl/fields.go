@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -167,49 +166,8 @@ func userText(u *codalab.User) string {
 	return u.UserName + "(" + u.ID + ")"
 }
 
-// formatMetadata formats a value of metadata for people (worksheet_util.py: apply_func, with
-// the formatting of each bundle's METADATA_SPECS).
-func formatMetadata(key string, value any) string {
-	m := codalab.Metadata{key: value}
-	if _, number := value.(float64); !number {
-		return codalab.PythonStr(value)
-	}
-	switch {
-	case slices.Contains([]string{"created", "started", "last_updated"}, key):
-		return clockTime(m.Time(key))
-	case slices.Contains([]string{"data_size", "memory", "memory_max", "gpu_memory_max"}, key):
-		if n := m.Int(key); n < 1024 {
-			return fmt.Sprintf("%d bytes", n)
-		}
-		return codalab.FormatSize(m.Int(key))
-	case key == "energy":
-		return codalab.FormatEnergy(m.Int(key))
-	case key == "cpu_hours" || key == "gpu_hours":
-		return fmt.Sprintf("%.2f", m.Float(key))
-	case strings.HasSuffix(key, "_usage"):
-		short, _ := strconv.ParseFloat(fmt.Sprintf("%.3g", m.Float(key)), 64) // it is a number
-		return codalab.PythonFloat(short).String()
-	case key == "time" || strings.HasPrefix(key, "time_"):
-		return codalab.FormatDuration(time.Duration(m.Float(key) * float64(time.Second)))
-	}
-	return formatTyped(key, m)
-}
-
 // clockTime is a time for people: that of this machine's zone, with the zone.
-func clockTime(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05 MST") }
-
-// formatTyped formats the value of m's key. A whole number has a decimal point if the key's
-// type is float.
-func formatTyped(key string, m codalab.Metadata) string {
-	if _, number := m[key].(float64); number {
-		for _, k := range codalab.MetadataKeys(codalab.TypeRun) {
-			if k.Key == key && k.Type == codalab.TypeFloat {
-				return codalab.PythonFloat(m.Float(key)).String()
-			}
-		}
-	}
-	return codalab.PythonStr(m[key])
-}
+func clockTime(t time.Time) string { return codalab.FormatTime(t, time.Local) }
 
 // column is a column of a table.
 type column struct {

@@ -102,7 +102,7 @@ func sharedText(list []codalab.Granted) string {
 		return "shared"
 	}
 	with := "group " + list[0].Group.String()
-	if list[0].Group.Name == publicGroup {
+	if list[0].Group.Name == codalab.PublicGroup {
 		with = "everybody"
 	}
 	switch list[0].Permission {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -261,7 +262,7 @@ func fieldLine(b client.BundleInfo, fields []string, values map[fileField]any) s
 		if isFile(f) {
 			line = append(line, fileText(values[fileField{b.UUID, f}]))
 		} else {
-			line = append(line, formatTyped(f, codalab.Metadata{f: fieldOf(b, f)}))
+			line = append(line, codalab.Metadata{f: fieldOf(b, f)}.PythonText(f))
 		}
 	}
 	return strings.Join(line, "\t")
@@ -293,7 +294,7 @@ func (c *cli) infoLines(ctx context.Context, at *workspace, me codalab.User, b c
 	}
 	add("owner", userText(b.Owner))
 	if b.Type != codalab.TypePrivate {
-		add("access", audience{me, b.Owner, b.GroupPermissions}.String())
+		add("access", codalab.Audience{Me: me, Owner: b.Owner, Granted: b.GroupPermissions}.String())
 	}
 	if b.OfferedTo != "" {
 		add("offered_to", c.receiverText(ctx, at, b.Bundle))
@@ -306,16 +307,16 @@ func (c *cli) infoLines(ctx context.Context, at *workspace, me codalab.User, b c
 		case k.Key == "store" || k.Key == "error_traceback": // for administrators only
 		case o.raw:
 			add(k.Key, orNone(v))
-		case isStale(b.State, k.Key, v):
+		case b.IsStale(k.Key):
 		case ok && !empty(v):
-			add(k.Key, infoText(k.Key, v))
+			add(k.Key, codalab.FormatMetadata(k.Key, v, time.Local))
 		}
 	}
 	addCost(b.Bundle, add)
 	for _, key := range slices.Sorted(maps.Keys(b.Metadata)) {
 		switch {
 		case key == codalab.SecretsKey:
-			add(key, infoText(key, b.Metadata[key]))
+			add(key, codalab.FormatMetadata(key, b.Metadata[key], time.Local))
 		case !known[key]:
 			add(key, orNone(b.Metadata[key]))
 		}
@@ -336,17 +337,6 @@ func (c *cli) infoLines(ctx context.Context, at *workspace, me codalab.User, b c
 	return lines
 }
 
-// isStale reports whether a key of metadata describes a wait that is over.
-func isStale(state codalab.State, key string, value any) bool {
-	switch key {
-	case "staged_status":
-		return state != codalab.StateStaged
-	case "run_status":
-		return state.Final() && value != "Finished" || !state.Final() && !state.OnWorker()
-	}
-	return false
-}
-
 func empty(v any) bool {
 	list, isList := v.([]any)
 	return v == nil || v == "" || isList && len(list) == 0
@@ -357,18 +347,6 @@ func orNone(v any) string {
 		return codalab.None
 	}
 	return codalab.PythonStr(v)
-}
-
-// infoText formats a value of metadata; a list as its elements.
-func infoText(key string, v any) string {
-	if list, ok := v.([]any); ok {
-		var words []string
-		for _, w := range list {
-			words = append(words, codalab.PythonStr(w))
-		}
-		return strings.Join(words, " ")
-	}
-	return formatMetadata(key, v)
 }
 
 // relatedLines lists a bundle's children, worksheets and permissions (bundle_cli.py:

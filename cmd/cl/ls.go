@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -273,10 +274,14 @@ func cell(b client.BundleInfo, field string) string {
 		}
 		return line
 	}
-	if v := fieldOf(b, field); v != nil {
-		return formatMetadata(field, v)
+	switch v := fieldOf(b, field).(type) {
+	case nil:
+		return ""
+	case []any: // as CodaLab's cl prints it
+		return codalab.PythonStr(v)
+	default:
+		return codalab.FormatMetadata(field, v, time.Local)
 	}
-	return ""
 }
 
 // worksheetHeading describes a worksheet above its bundles (bundle_cli.py:

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -115,7 +116,7 @@ func TestValuesArePrintedAsCodaLabPrintsThem(t *testing.T) {
 		{"request_network", true, "True"},
 		{"exitcode", nil, "None"},
 	} {
-		if got := formatMetadata(test.key, test.value); got != test.want {
+		if got := codalab.FormatMetadata(test.key, test.value, time.Local); got != test.want {
 			t.Errorf("%s %v: got %q, want %q", test.key, test.value, got, test.want)
 		}
 	}

@@ -142,7 +142,7 @@ func (c *cli) checkPrivate(ctx context.Context, at *workspace, me codalab.User, 
 	case err != nil:
 		return err
 	}
-	return refusef("Worksheet %s is %s: choose another name, or take the permissions back with cl wperm.", w.Name, audience{me, now.Owner, now.GroupPermissions})
+	return refusef("Worksheet %s is %s: choose another name, or take the permissions back with cl wperm.", w.Name, codalab.Audience{Me: me, Owner: now.Owner, Granted: now.GroupPermissions})
 }
 
 // fetch returns the worksheet itself.

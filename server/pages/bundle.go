@@ -2,7 +2,6 @@ package pages
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -36,6 +35,8 @@ type bundlePage struct {
 	row
 	// Facts are the metadata, by key.
 	Facts []fact
+	// Access is a sentence about who may read and change the bundle.
+	Access string
 	// Outputs are the ends of stdout and stderr, as far as there are any.
 	Outputs []output
 	Files   *directory
@@ -89,6 +90,12 @@ func (b bundlePage) CL() string {
 	return codalab.JoinWords([]string{"cl", "cat", strings.TrimSuffix(b.UUID+"/"+subpath, "/")})
 }
 
+// Description is what its owner has written about the bundle.
+func (b bundlePage) Description() string { return b.Metadata.String("description") }
+
+// Tags are the bundle's tags without those of its sweep.
+func (b bundlePage) Tags() string { return strings.Join(b.Metadata.TagsOutsideSweep(), " ") }
+
 type fact struct{ Key, Value string }
 
 type output struct {
@@ -130,7 +137,8 @@ func (p *Pages) bundle(v *visit) error {
 		return err
 	}
 	b.Done = done(v.URL.Query())
-	b.Facts = facts(b.Metadata)
+	b.Facts = facts(b.Bundle)
+	b.Access = codalab.Sentence(codalab.Audience{Me: v.user, Owner: b.Owner, Granted: b.GroupPermissions}.String())
 	// A worker that does not answer holds nobody up.
 	ctx, cancel := context.WithTimeout(v.Context(), filesWithin)
 	defer cancel()
@@ -194,20 +202,36 @@ func (p *Pages) openBundle(v *visit) (bundlePage, error) {
 	return bundlePage{row: row{found, why(found.Bundle)}}, nil
 }
 
-// facts are the metadata as texts, in the order of their keys.
-func facts(m codalab.Metadata) []fact {
-	var list []fact
-	for _, key := range slices.Sorted(maps.Keys(m)) {
-		text, err := json.Marshal(m[key])
-		value := string(text)
-		if s, ok := m[key].(string); ok || err != nil {
-			value = s
+// facts are the metadata as texts, in the order and in the words of cl info, without those that stand at the page's head.
+func facts(b codalab.Bundle) []fact {
+	known := map[string]bool{"name": true, "description": true, "store": true, "error_traceback": true} // stores and tracebacks are for administrators
+	var keys []string
+	for _, k := range codalab.MetadataKeys(b.Type) {
+		if !known[k.Key] {
+			keys = append(keys, k.Key)
 		}
-		if value != "" && value != "[]" && value != "null" {
+		known[k.Key] = true
+	}
+	for _, key := range slices.Sorted(maps.Keys(b.Metadata)) {
+		if !known[key] {
+			keys = append(keys, key)
+		}
+	}
+	var list []fact
+	for _, key := range keys {
+		if value := factText(b.Metadata, key); value != "" && !b.IsStale(key) {
 			list = append(list, fact{key, value})
 		}
 	}
 	return list
+}
+
+// factText is a value of metadata for people; empty for none.
+func factText(m codalab.Metadata, key string) string {
+	if m[key] == nil {
+		return ""
+	}
+	return codalab.FormatMetadata(key, m[key], time.UTC)
 }
 
 func (p *Pages) target(v *visit, subpath string) codalab.Target {

@@ -154,12 +154,7 @@ func times() []property {
 }
 
 func metadataProperty(key string) property {
-	return property{name: key, of: func(b client.BundleInfo) string {
-		if list := facts(b.Metadata.Only(key)); len(list) > 0 {
-			return list[0].Value
-		}
-		return ""
-	}}
+	return property{name: key, of: func(b client.BundleInfo) string { return factText(b.Metadata, key) }}
 }
 
 // once drops repeated names.

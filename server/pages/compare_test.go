@@ -41,7 +41,7 @@ func TestComparedRowsDifferFirst(t *testing.T) {
 		"times are the last": {[]client.BundleInfo{run("a", took(60)), run("b", took(120))}, nil, "state:ready|ready tags:mine|mine ran:1m0s|2m0s"},
 		"what is left out of results": {[]client.BundleInfo{
 			run("a", same), run("b", func(b *client.BundleInfo) { b.Metadata["exclude_patterns"] = []any{"*.ckpt", "tmp"} }),
-		}, nil, `*exclude_patterns:|["*.ckpt","tmp"] state:ready|ready tags:mine|mine`},
+		}, nil, `*exclude_patterns:|*.ckpt tmp state:ready|ready tags:mine|mine`},
 		"requests": {[]client.BundleInfo{
 			run("a", func(b *client.BundleInfo) { b.Metadata["request_cpus"] = 2 }),
 			run("b", func(b *client.BundleInfo) { b.State, b.Metadata["request_cpus"] = codalab.StateFailed, 4 }),

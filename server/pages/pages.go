@@ -265,5 +265,5 @@ func utc(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	return t.UTC().Format("2006-01-02 15:04:05 UTC")
+	return codalab.FormatTime(t, time.UTC)
 }
