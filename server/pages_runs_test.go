@@ -156,11 +156,10 @@ func TestRunIsMadeByAForm(t *testing.T) {
 		t.Errorf("%d %s", got.status, got.body)
 	}
 	a.shows(t, "/bundles/"+uuid, http.StatusNotFound)
-	if got := send("run"); got.status != http.StatusOK || !strings.Contains(got.body, line) || !strings.Contains(got.body, "/bundles/"+uuid) {
-		t.Errorf("%d %s", got.status, got.body)
-	}
-	if got := send("run"); got.status != http.StatusSeeOther || got.header.Get("Location") != "/bundles/"+uuid {
-		t.Errorf("the form sent twice: %d %s", got.status, got.body)
+	for range 2 { // a form that is sent twice leads to the same run
+		if got := send("run"); got.status != http.StatusSeeOther || got.header.Get("Location") != "/bundles/"+uuid {
+			t.Errorf("%d %s", got.status, got.body)
+		}
 	}
 	a.shows(t, "/bundles/"+uuid, http.StatusOK, "run-cat", data, `href="/runs/new?like=`+uuid)
 	a.shows(t, "/runs", http.StatusOK, "run-cat")

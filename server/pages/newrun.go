@@ -30,7 +30,7 @@ type runForm struct {
 	Refusal string
 	// Line is the command that does the same; empty until all fields can be read.
 	Line string
-	// Made is set once the run is there, and Warnings are the server's sentences about it.
+	// Made is set once the run is there, if Warnings has sentences of the server about it.
 	Made     bool
 	Warnings []string
 }
@@ -238,6 +238,9 @@ func (p *Pages) makeRun(v *visit, form url.Values) (answer, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("make run: %w", err)
+	}
+	if len(made.Warnings) == 0 {
+		return goTo("/bundles/" + f.UUID), nil
 	}
 	f.Made, f.Warnings = true, made.Warnings
 	return func(v *visit) error { return p.showForm(v, http.StatusOK, f) }, nil

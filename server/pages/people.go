@@ -39,7 +39,11 @@ func (p person) Signed() string {
 	if p.LastLogin == nil {
 		return "never"
 	}
-	return *p.LastLogin
+	at, err := time.Parse(time.ANSIC, *p.LastLogin)
+	if err != nil {
+		return *p.LastLogin
+	}
+	return utc(at)
 }
 
 // Time is the time of runs.
