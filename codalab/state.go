@@ -36,6 +36,16 @@ func (s State) OnWorker() bool {
 	return false
 }
 
+// Busy reports whether something works on a bundle in this state, which then cannot be deleted.
+func (s State) Busy() bool {
+	switch s {
+	case StateMaking, StateStarting, StatePreparing, StateRunning, StateFinalizing:
+		return true
+	default: // the others wait, have ended, or are on a worker that is not there
+	}
+	return false
+}
+
 // Bundle types (codalab/bundles/__init__.py).
 const (
 	TypeDataset = "dataset"

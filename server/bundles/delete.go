@@ -147,10 +147,7 @@ func spellBundles(uuids []string, found map[string]store.Bundle, have map[string
 
 // deletable refuses bundles that a worker has and frozen ones.
 func deletable(b store.Bundle) error {
-	active := []codalab.State{
-		codalab.StateMaking, codalab.StateStarting, codalab.StatePreparing, codalab.StateRunning, codalab.StateFinalizing,
-	}
-	if slices.Contains(active, b.State) {
+	if b.State.Busy() {
 		return rest.Refuse(http.StatusBadRequest, "Can't delete bundles: %s. For run bundles, kill them first. "+
 			"Bundles stuck not running will eventually automatically be moved to a state where they can be deleted.", b.UUID)
 	}

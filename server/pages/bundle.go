@@ -57,6 +57,12 @@ type bundlePage struct {
 // Mine reports whether the visitor may change the bundle.
 func (b bundlePage) Mine() bool { return b.Permission >= codalab.PermissionAll }
 
+// Removable reports whether the visitor may remove the bundle now.
+func (b bundlePage) Removable() bool { return b.Mine() && b.Frozen == nil && !b.State.Busy() }
+
+// Killable reports whether the visitor may kill the bundle now.
+func (b bundlePage) Killable() bool { return b.Mine() && b.Frozen == nil && !b.State.Final() }
+
 // Run reports whether the bundle is a run.
 func (b bundlePage) Run() bool { return b.Type == codalab.TypeRun }
 

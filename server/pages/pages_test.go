@@ -3,6 +3,7 @@ package pages
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"io/fs"
 	"math"
 	"net/http"
@@ -219,6 +220,42 @@ func TestLineOfAFile(t *testing.T) {
 		b.File, b.Files = nil, &directory{Path: path}
 		if got := b.CL(); got != want || asFile != want {
 			t.Errorf("%q: %q and %q instead of %q", path, asFile, got, want)
+		}
+	}
+}
+
+// A form offers what the server does in this state.
+func TestActionsFitTheState(t *testing.T) {
+	t.Parallel()
+	frozen := "2026-01-01T00:00:00.000000"
+	for name, test := range map[string]struct {
+		b    codalab.Bundle
+		want string
+	}{
+		"staged":  {codalab.Bundle{State: codalab.StateStaged, Permission: codalab.PermissionAll}, "true true"},
+		"running": {codalab.Bundle{State: codalab.StateRunning, Permission: codalab.PermissionAll}, "true false"},
+		"offline": {codalab.Bundle{State: codalab.StateWorkerOffline, Permission: codalab.PermissionAll}, "true true"},
+		"ready":   {codalab.Bundle{State: codalab.StateReady, Permission: codalab.PermissionAll}, "false true"},
+		"frozen":  {codalab.Bundle{State: codalab.StateReady, Permission: codalab.PermissionAll, Frozen: &frozen}, "false false"},
+		"others'": {codalab.Bundle{State: codalab.StateRunning, Permission: codalab.PermissionRead}, "false false"},
+	} {
+		p := bundlePage{row: row{BundleInfo: client.BundleInfo{Bundle: test.b}}}
+		if got := fmt.Sprint(p.Killable(), p.Removable()); got != test.want {
+			t.Errorf("%s: kill and remove are %s instead of %s", name, got, test.want)
+		}
+	}
+}
+
+// The time of a sign-in has the form of all times.
+func TestTimesHaveTheirZone(t *testing.T) {
+	t.Parallel()
+	at := "Sun Nov  9 22:21:49 2026"
+	for want, p := range map[string]person{
+		"never":                   {codalab.User{Account: &codalab.Account{}}},
+		"2026-11-09 22:21:49 UTC": {codalab.User{Account: &codalab.Account{LastLogin: &at}}},
+	} {
+		if got := p.Signed(); got != want {
+			t.Errorf("%q instead of %q", got, want)
 		}
 	}
 }
