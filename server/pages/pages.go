@@ -83,7 +83,7 @@ func (p *Pages) Handle(mux *http.ServeMux) {
 		"POST /runs/new":                      p.submit,
 		"GET /compare":                        p.compareBundles,
 		"GET /sweeps":                         p.sweeps,
-		"GET /sweeps/{uuid}":                  named(p.sweep),
+		"GET /sweeps/{uuid}":                  p.sweep,
 		"GET /sweeps/{uuid}/events":           p.sweepEvents,
 		"POST /sweeps/{uuid}/columns":         p.chooseColumns,
 		"GET /bundles/{uuid}":                 p.bundle,
@@ -92,14 +92,14 @@ func (p *Pages) Handle(mux *http.ServeMux) {
 		"GET /bundles/{uuid}/events":          p.bundleEvents,
 		"GET /bundles/{uuid}/provenance.json": p.provenance,
 		"GET /worksheets":                     p.worksheets,
-		"GET /worksheets/{uuid}":              named(p.worksheet),
-		"GET /worksheets/{uuid}/{$}":          named(p.worksheet),
-		"GET /worksheets/{uuid}/export.zip":   named(p.export),
+		"GET /worksheets/{uuid}":              p.worksheet,
+		"GET /worksheets/{uuid}/{$}":          p.worksheet,
+		"GET /worksheets/{uuid}/export.zip":   p.export,
 		"POST /worksheets":                    p.makeWorksheet,
-		"GET /worksheets/{uuid}/edit":         named(p.editPage),
+		"GET /worksheets/{uuid}/edit":         p.editPage,
 		"POST /worksheets/{uuid}/edit":        p.edit,
 		"POST /worksheets/{uuid}/preview":     p.previewText,
-		"GET /worksheets/{uuid}/settings":     named(p.settings),
+		"GET /worksheets/{uuid}/settings":     p.settings,
 		"POST /worksheets/{uuid}/settings":    p.change,
 		"GET /queues":                         p.queues,
 		"GET /people":                         p.people,
@@ -152,8 +152,11 @@ func (p *Pages) visited(serve func(*visit) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		guard(w)
 		v := &visit{ResponseWriter: w, Request: r}
-		err := p.begin(r.Context(), v)
+		err, led := p.begin(r.Context(), v), false
 		if err == nil {
+			led, err = v.leadByName(r.Context())
+		}
+		if err == nil && !led {
 			err = serve(v)
 		}
 		if err != nil {
