@@ -7,6 +7,8 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -176,6 +178,56 @@ func TestActionsTakeTheBundlesThatTheyCan(t *testing.T) {
 	a.shows(t, "/runs?q=name%3Dfree+.count", http.StatusOK, "<p>2</p>")
 	if got := act("remove", needs, data); got.status != http.StatusSeeOther { // what needs it goes, too
 		t.Errorf("remove both: %d %s", got.status, got.body)
+	}
+}
+
+// Whatever the order in which a page lists them, all go that nothing else needs, and the reason names what stays.
+func TestRemoveTakesAChainInAnyOrder(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	kept := s.upload("kept", "2")
+	other := s.run("train", map[string]any{"name": "other"}, codalab.Dependency{ChildPath: "d", ParentUUID: kept})
+	a := s.browse(t, "alice")
+	for _, newestFirst := range []bool{false, true} {
+		chain := []string{s.upload("chain0", "1")}
+		for i := range 6 {
+			chain = append(chain, s.run("train", map[string]any{"name": fmt.Sprintf("chain%d", i+1)}, codalab.Dependency{ChildPath: "d", ParentUUID: chain[i]}))
+		}
+		a.sends(t, "/runs/actions", url.Values{"uuid": chain[1:], "action": {"kill"}, "next": {"/runs"}, "once": {codalab.NewUUID()}})
+		if chain = append(chain, kept); newestFirst {
+			slices.Reverse(chain)
+		}
+		got := a.form("/runs/actions", url.Values{"uuid": chain, "action": {"remove"}, "sure": {"yes"}, "next": {"/runs"}, "once": {codalab.NewUUID()}}, nil, a.cookies...)
+		if got.status != http.StatusOK {
+			t.Fatalf("%d %s", got.status, got.body)
+		}
+		hasTexts(t, got.body, "7 bundles removed.", "Not this one", ">kept</a></th><td>", other)
+		if strings.Contains(got.body, ">chain") {
+			t.Errorf("newest first %t: %s", newestFirst, got.body)
+		}
+	}
+}
+
+func TestFormOfTooManyBundlesIsRefused(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	a := s.browse(t, "alice")
+	uuids := make([]string, 1001)
+	for i := range uuids {
+		uuids[i] = strconv.Itoa(i)
+	}
+	for _, action := range []string{"kill", "remove"} {
+		fields := url.Values{"uuid": uuids, "action": {action}, "next": {"/runs"}, "once": {codalab.NewUUID()}}
+		got := a.form("/runs/actions", fields, nil, a.cookies...)
+		if got.status != http.StatusBadRequest || !strings.Contains(got.body, "at most 1000 bundles") {
+			t.Errorf("%s: %d %.1000s", action, got.status, got.body)
+		}
+		fields["uuid"] = uuids[:1000]
+		fields.Set("sure", "yes")
+		got = a.form("/runs/actions", fields, nil, a.cookies...)
+		if got.status != http.StatusBadRequest || !strings.Contains(got.body, "Not these 1000") || len(got.body) > 500_000 {
+			t.Errorf("%s: %d, %d bytes: %.1000s", action, got.status, len(got.body), got.body)
+		}
 	}
 }
 

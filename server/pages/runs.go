@@ -215,6 +215,9 @@ func (p *Pages) actOn(v *visit, form url.Values) (answer, error) {
 	if len(uuids) == 0 {
 		return goTo(afterAction(form, 0)), nil
 	}
+	if len(uuids) > mostOfAForm {
+		return nil, rest.Refuse(http.StatusBadRequest, "One form acts on at most %d bundles.", mostOfAForm)
+	}
 	switch action := form.Get("action"); action {
 	case "kill":
 		return p.eachOf(v, form, uuids, func(some []string) error { return v.api.KillBundles(v.Context(), some...) })
