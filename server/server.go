@@ -176,7 +176,7 @@ func New(c Config) *Server {
 		Log: c.Log, Now: c.Now, SignIn: s.signIns.SignInBrowser, SignOut: s.signIns.SignOutBrowser, Follow: s.signIns.Follow, StillSignedIn: s.signIns.StillSignedIn,
 		Address: address, Encrypted: signIns.Encrypted,
 	})
-	keeper := usage.NewKeeper(c.Store)
+	keeper := usage.NewKeeper(c.Store, c.Log)
 	s.checkIns = checkin.New(checkin.Config{
 		Log: c.Log, Now: c.Now, Store: c.Store, Access: permitted, Hub: h, Site: c.Site, Files: s.contents.Files, Usage: keeper, Changed: changed,
 		SharedDisk: c.SharedDisk, Hold: c.Hold, WorkerTimeout: c.WorkerTimeout, Address: address,

@@ -28,7 +28,7 @@ func service(tb testing.TB, state codalab.State) (*CheckIns, store.Bundle, plan.
 	run, err = data.Change(tb.Context(), run.UUID, assign(worker))
 	must(tb, err)
 	s := New(Config{
-		Log: slog.New(slog.DiscardHandler), Now: time.Now, Store: data, Hub: hub.New(time.Minute, time.Now()), Usage: usage.NewKeeper(data), Changed: func(...string) {},
+		Log: slog.New(slog.DiscardHandler), Now: time.Now, Store: data, Hub: hub.New(time.Minute, time.Now()), Usage: usage.NewKeeper(data, slog.New(slog.DiscardHandler)), Changed: func(...string) {},
 	})
 	s.track(run)
 	return s, run, worker

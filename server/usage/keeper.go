@@ -2,6 +2,7 @@ package usage
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -17,6 +18,7 @@ type Store interface {
 // Keeper has the series of the runs that go on. It is safe for concurrent use.
 type Keeper struct {
 	store Store
+	log   *slog.Logger
 
 	mu   sync.Mutex
 	runs map[string]*kept
@@ -43,7 +45,20 @@ const (
 )
 
 // NewKeeper returns a Keeper. It reads the series of runs that went on before from the store.
-func NewKeeper(in Store) *Keeper { return &Keeper{store: in, runs: map[string]*kept{}} }
+func NewKeeper(in Store, log *slog.Logger) *Keeper {
+	return &Keeper{store: in, log: log, runs: map[string]*kept{}}
+}
+
+// read returns the run that the store has as a text. It knows nothing of one whose text it cannot read, such as that of an older
+// server: what a run has used is worth no failure of its page.
+func (k *Keeper) read(ctx context.Context, uuid, text string) Run {
+	run, err := decode(text)
+	if err != nil {
+		k.log.LogAttrs(ctx, slog.LevelDebug, "cannot read the usage of a run", slog.String("bundle", uuid), slog.String("error", err.Error()))
+		return Run{}
+	}
+	return run
+}
 
 // Note adds reports, which arrive now, to the series of their runs.
 func (k *Keeper) Note(ctx context.Context, reports []hub.OwnReport, now time.Time) error {
@@ -63,8 +78,7 @@ func (k *Keeper) Note(ctx context.Context, reports []hub.OwnReport, now time.Tim
 	defer k.mu.Unlock()
 	for _, report := range missing {
 		if k.runs[report.UUID] == nil && len(k.runs) < mostRuns { // another check-in may have been quicker
-			run, _ := decode(texts[report.UUID]) // a text that nobody can read is replaced
-			k.runs[report.UUID] = &kept{run: run, saved: now}
+			k.runs[report.UUID] = &kept{run: k.read(ctx, report.UUID, texts[report.UUID]), saved: now}
 		}
 	}
 	k.note(missing, now)
@@ -143,8 +157,8 @@ func (k *Keeper) Of(ctx context.Context, uuid string, limits codalab.UsageLimits
 	if err != nil {
 		return codalab.Usage{}, err
 	}
-	run, err := decode(texts[uuid])
-	return run.show(limits), err
+	run := k.read(ctx, uuid, texts[uuid])
+	return run.show(limits), nil
 }
 
 func (k *Keeper) inMemory(uuid string, limits codalab.UsageLimits) (codalab.Usage, bool) {

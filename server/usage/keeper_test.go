@@ -3,8 +3,10 @@ package usage
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 	"unsafe"
@@ -23,6 +25,8 @@ func (s texts) Usage(context.Context, []string) (map[string]string, error) {
 	return s, nil
 }
 
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
 // note tells a keeper that a run has run for some seconds.
 func note(t *testing.T, k *Keeper, uuid string, ran float64) {
 	t.Helper()
@@ -36,7 +40,7 @@ func note(t *testing.T, k *Keeper, uuid string, ran float64) {
 func TestSeriesIsWrittenWhenItsTimeHasDoubledAndAtTheEnd(t *testing.T) {
 	t.Parallel()
 	in := texts{}
-	k := NewKeeper(in)
+	k := NewKeeper(in, quiet())
 	var written []int
 	const hour = 3600
 	for ran := 5; ran < hour; ran += 5 {
@@ -65,9 +69,9 @@ func TestSeriesIsWrittenWhenItsTimeHasDoubledAndAtTheEnd(t *testing.T) {
 // A server that starts again goes on with what the one before has written, and the next report covers the time between.
 func TestSeriesOutlivesTheServer(t *testing.T) {
 	t.Parallel()
-	k := NewKeeper(texts{})
+	k := NewKeeper(texts{}, quiet())
 	note(t, k, "0x1", 60)
-	next := NewKeeper(texts{"0x1": k.ToSave("0x1", start(), true), "0x2": "{"})
+	next := NewKeeper(texts{"0x1": k.ToSave("0x1", start(), true), "0x2": "{"}, quiet())
 	note(t, next, "0x1", 100)
 	note(t, next, "0x2", 5)
 	for uuid, want := range map[string]float64{"0x1": 100, "0x2": 5} {
@@ -77,9 +81,23 @@ func TestSeriesOutlivesTheServer(t *testing.T) {
 	}
 }
 
+// A text that this server cannot read, such as that of an older one, fails nobody's question.
+func TestUnreadableSeriesIsAnEmptyOne(t *testing.T) {
+	t.Parallel()
+	var log strings.Builder
+	k := NewKeeper(texts{"0x1": `{"start":1700000000,"mean":[[500,500],null,null,null]}`}, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	u, err := k.Of(t.Context(), "0x1", codalab.UsageLimits{CPUs: 2})
+	if err != nil || len(u.Points) != 0 || u.Limits.CPUs != 2 {
+		t.Errorf("%+v, %v", u, err)
+	}
+	if got := log.String(); strings.Count(got, "level=DEBUG") != 1 || strings.Count(got, "\n") != 1 || !strings.Contains(got, "bundle=0x1") {
+		t.Errorf("the log has %q", got)
+	}
+}
+
 func TestRunThatNobodyReportsIsForgotten(t *testing.T) {
 	t.Parallel()
-	k := NewKeeper(texts{})
+	k := NewKeeper(texts{}, quiet())
 	note(t, k, "0x1", 5)
 	note(t, k, "0x2", 6)
 	note(t, k, "0x2", 6+silence.Seconds())
@@ -90,7 +108,7 @@ func TestRunThatNobodyReportsIsForgotten(t *testing.T) {
 
 func TestRunsInMemoryAreBounded(t *testing.T) {
 	t.Parallel()
-	k := NewKeeper(texts{})
+	k := NewKeeper(texts{}, quiet())
 	for i := range mostRuns - 1 {
 		k.runs[strconv.Itoa(i)] = &kept{noted: start()}
 	}
@@ -104,7 +122,7 @@ func TestRunsInMemoryAreBounded(t *testing.T) {
 // The sections are nearly all of the memory that a run takes.
 func TestSeriesInMemoryTakesTenKilobytes(t *testing.T) {
 	t.Parallel()
-	k := NewKeeper(texts{})
+	k := NewKeeper(texts{}, quiet())
 	for ran := range 20 * mostSections { // it doubles, and grows again
 		note(t, k, "0x1", 5*float64(ran+1))
 		one := k.runs["0x1"]
@@ -116,7 +134,7 @@ func TestSeriesInMemoryTakesTenKilobytes(t *testing.T) {
 
 func TestReportFailsWithItsStore(t *testing.T) {
 	t.Parallel()
-	k := NewKeeper(texts(nil))
+	k := NewKeeper(texts(nil), quiet())
 	report := hub.OwnReport{RunReport: told(5, 5, nil)}
 	if err := k.Note(t.Context(), []hub.OwnReport{report}, start()); err == nil {
 		t.Error("the next check-in would begin a second series")
