@@ -6,15 +6,20 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// A digest confirms a guess of the contents, and a reader of a run need not be a reader of its inputs.
-func TestPlatformIsShownAndDigestsOfInputsToTheirOwner(t *testing.T) {
+// A digest confirms a guess of the contents, and those who have all permissions on a run need not be readers of its inputs.
+func TestPlatformIsShownAndDigestsToReadersOfTheInputs(t *testing.T) {
 	t.Parallel()
-	s, w, uuid := claimedRun(t)
+	s := newSite(t)
+	open, closed := s.upload("open", "1"), s.upload("closed", "2")
+	w := s.worker("alice", "w", "cpu")
+	uuid := s.run("x", cpuQueue, codalab.Dependency{ChildPath: "open", ParentUUID: open}, codalab.Dependency{ChildPath: "closed", ParentUUID: closed})
+	w.takes()
 	run := reportOf(uuid, codalab.StateRunning)
 	run.Platform = &codalab.Platform{Site: "big", GPUs: []string{"NVIDIA H200", "NVIDIA H200"}, GPUDriver: "570.1", Software: []codalab.Software{{Name: "Slurm", Version: "24.11.5"}}}
 	w.checkIn(run)
@@ -23,22 +28,35 @@ func TestPlatformIsShownAndDigestsOfInputsToTheirOwner(t *testing.T) {
 	}
 	s.browse(t, "alice").shows(t, "/bundles/"+uuid, http.StatusOK, "What it ran on", "<dt>gpus</dt><dd>2 × NVIDIA H200</dd>", "<dt>Slurm</dt><dd>24.11.5</dd>")
 	w.checkIn(reportOf(uuid, codalab.StateRunning)) // of an older bridge, which knows nothing of it
-	digest := codalab.FileDigest + strings.Repeat("a", 64)
+	digest := func(path, digit string) codalab.InputDigest {
+		return codalab.InputDigest{ChildPath: path, Digest: codalab.FileDigest + strings.Repeat(digit, 64)}
+	}
 	end := reportOf(uuid, codalab.StateFinalizing)
 	told := *run.Platform
-	told.Inputs = []codalab.InputDigest{{ChildPath: "in", Digest: digest}}
+	told.Inputs = []codalab.InputDigest{digest("open", "a"), digest("closed", "b"), digest("none", "c")}
 	end.Platform = &told
 	w.checkIn(end)
-	if diff := cmp.Diff(&told, s.bundle("alice", uuid).Platform); diff != "" {
-		t.Errorf("at its end (-want +got):\n%s", diff)
+	sees := func(user string, inputs ...codalab.InputDigest) {
+		t.Helper()
+		want := *run.Platform
+		want.Inputs = inputs
+		if diff := cmp.Diff(&want, s.bundle(user, uuid).Platform, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", user, diff)
+		}
 	}
-	s.share("alice", "bundle", uuid, "public", store.PermissionRead)
-	if diff := cmp.Diff(run.Platform, s.bundle("bob", uuid).Platform); diff != "" {
-		t.Errorf("a reader (-want +got):\n%s", diff)
+	sees("alice", told.Inputs[:2]...)
+	sees("root", told.Inputs...)
+	for _, permission := range []int{store.PermissionRead, store.PermissionAll} {
+		s.share("alice", "bundle", uuid, "public", permission)
+		sees("bob")
+		if a := s.get("bob", "/bundles?keywords=uuid="+uuid).ok(); strings.Contains(a.body, codalab.FileDigest) || !strings.Contains(a.body, "570.1") {
+			t.Errorf("bob finds %s", a.body)
+		}
 	}
-	if a := s.get("bob", "/bundles?keywords=uuid="+uuid).ok(); strings.Contains(a.body, digest) || !strings.Contains(a.body, "570.1") {
-		t.Errorf("a reader finds %s", a.body)
-	}
+	s.share("alice", "bundle", open, "public", store.PermissionRead)
+	sees("bob", told.Inputs[0])
+	s.call("alice", http.MethodDelete, "/bundles?force=1", map[string]any{"data": []any{map[string]string{"type": "bundles", "id": closed}}}).ok()
+	sees("alice", told.Inputs[0])
 }
 
 func TestPlatformOfAHostileWorkerStaysSmall(t *testing.T) {

@@ -5,12 +5,13 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
 // BundlesFor returns those of these bundles that exist, and the user's permissions on them, by
-// uuid. It hides offers that are not the user's, and the names and states of parents that the user may not read,
-// which CodaLab's own server shows (codalab/rest/schemas.py: BundleDependencySchema). If keys of metadata are named, the
+// uuid. It hides offers that are not the user's, and the names, states and digests of parents that the user may not read,
+// of which CodaLab's own server shows the first two (codalab/rest/schemas.py: BundleDependencySchema). If keys of metadata are named, the
 // bundles have no others.
 func (a Access) BundlesFor(ctx context.Context, u store.User, uuids []string, keys ...string) (map[string]store.Bundle, map[string]int, error) {
 	found, err := a.Store.Bundles(ctx, uuids, keys...)
@@ -31,8 +32,9 @@ func (a Access) BundlesFor(ctx context.Context, u store.User, uuids []string, ke
 	return found, have, err
 }
 
-// hideParents hides the names and states of the parents of bundles that the user may read, if the user may not read them,
-// and of those that do not exist: a bundle may name any uuid as its parent. have has the user's permissions on the bundles.
+// hideParents hides the names, states and digests of the parents of bundles that the user may read, if the user may not read them,
+// and of those that do not exist: a bundle may name any uuid as its parent. A digest confirms a guess of the contents, so
+// permissions on the run do not count. have has the user's permissions on the bundles.
 func (a Access) hideParents(ctx context.Context, u store.User, bundles []store.Bundle, have map[string]int) error {
 	var parents []string
 	for _, b := range bundles {
@@ -51,10 +53,16 @@ func (a Access) hideParents(ctx context.Context, u store.User, bundles []store.B
 		return err
 	}
 	for _, b := range bundles {
+		readable := map[string]bool{}
 		for i, d := range b.Dependencies {
 			if max(have[d.ParentUUID], may[d.ParentUUID]) < store.PermissionRead {
 				b.Dependencies[i].ParentName, b.Dependencies[i].ParentState = unseenName, ""
+			} else {
+				readable[d.ChildPath] = true
 			}
+		}
+		if b.Platform != nil {
+			b.Platform.Inputs = slices.DeleteFunc(b.Platform.Inputs, func(in codalab.InputDigest) bool { return !readable[in.ChildPath] })
 		}
 	}
 	return nil

@@ -49,19 +49,8 @@ func Bundle(b store.Bundle, permission int) codalab.Bundle {
 	if b.Offer.To != "" {
 		shown.OfferedTo, shown.OfferedUntil = b.Offer.To, OfferEnds(b.Offer)
 	}
-	shown.Cost, shown.Platform = b.Cost, platform(b, permission)
+	shown.Cost, shown.Platform = b.Cost, b.Platform
 	return shown
-}
-
-// platform is what a run's command ran on. Those who may only read the run may not learn what is in inputs that they may not read: a
-// digest confirms a guess.
-func platform(b store.Bundle, permission int) *codalab.Platform {
-	if b.Platform == nil || permission >= store.PermissionAll {
-		return b.Platform
-	}
-	p := *b.Platform
-	p.Inputs = nil
-	return &p
 }
 
 // OfferEnds is the Unix time at which an offer ends.
