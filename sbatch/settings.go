@@ -13,7 +13,7 @@ import (
 // Settings has the settings of slurm.conf that callers need (slurm.conf(5)).
 type Settings struct {
 	Cluster string `json:"cluster"`
-	// Version is the controller's (SLURM_VERSION).
+	// Version is the controller's (SLURM_VERSION); empty if the answer lacks it.
 	Version string `json:"version,omitempty"`
 	// Accounting is set if there is an accounting database (AccountingStorageType).
 	Accounting bool `json:"accounting"`
@@ -82,7 +82,8 @@ func (c *Client) Settings(ctx context.Context) (Settings, error) {
 }
 
 // parseSettings reads the answer of scontrol show config. The settings are in the order of their names, so an answer
-// with a whole line of the last one that parseSettings needs has the others.
+// with a whole line of SlurmctldParameters, the last one that parseSettings needs, has the others. SLURM_VERSION comes later,
+// but is for people alone.
 func parseSettings(out string) (Settings, error) {
 	values := map[string]string{}
 	for line := range strings.Lines(out) {
@@ -98,10 +99,10 @@ func parseSettings(out string) (Settings, error) {
 	s.RateLimit, errRate = parseRateLimit(values["SlurmctldParameters"])
 	s.PrivateJobs = slices.Contains(strings.Split(strings.ToLower(values["PrivateData"]), ","), "jobs")
 	storage, whole := values["AccountingStorageType"]
-	var last bool
-	if s.Version, last = values["SLURM_VERSION"]; !whole || !last {
-		return Settings{}, errors.New("AccountingStorageType or SLURM_VERSION is missing in the answer")
+	if _, last := values["SlurmctldParameters"]; !whole || !last {
+		return Settings{}, errors.New("AccountingStorageType or SlurmctldParameters is missing in the answer")
 	}
+	s.Version = values["SLURM_VERSION"]
 	s.Elastic = values["ResumeProgram"] != "" && values["ResumeProgram"] != "(null)"
 	s.Accounting = storage != "(null)" && storage != "" && storage != "accounting_storage/none"
 	s.Energy = s.Accounting && measuresEnergy(values["AcctGatherEnergyType"])

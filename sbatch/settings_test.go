@@ -44,6 +44,10 @@ func TestSettingsAreReadAsSlurmPrintsThem(t *testing.T) {
 			t.Errorf("%s: %v (-want +got):\n%s", c.is, err, d)
 		}
 	}
+	const version = "SLURM_VERSION           = 22.05.8\n" // a site's wrapper may leave it out
+	if got, err := parseSettings(strings.Replace(whole, version, "", 1)); got != with(func(s *Settings) { s.Version = "" }) || err != nil || !strings.Contains(whole, version) {
+		t.Errorf("without the version: %+v, %v", got, err)
+	}
 	for _, out := range []string{"", "This cluster has moved.\n", strings.Replace(whole, "300 sec", "300 parsecs", 1), strings.Replace(whole, "SlurmctldParameters     = (null)", "SlurmctldParameters=rl_enable,rl_refill_rate=0", 1)} {
 		if s, err := parseSettings(out); err == nil {
 			t.Errorf("%.40q was read as %+v", out, s)

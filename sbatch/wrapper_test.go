@@ -28,14 +28,18 @@ func TestCutAnswerIsNeverReadAsAnother(t *testing.T) {
 		whole string
 		parse func(string) (any, error)
 	}{
-		"squeue":               {recorded(t, "squeue.txt"), func(out string) (any, error) { return parseQueue(out, separator) }},
-		"sacct":                {recorded(t, "sacct.txt"), func(out string) (any, error) { return parseAccounting(out, "|") }},
-		"sinfo":                {recorded(t, "sinfo.txt"), func(out string) (any, error) { return parsePartitions(out) }},
-		"sacctmgr":             {recorded(t, "sacctmgr.txt"), func(out string) (any, error) { return parseAssociations(out) }},
-		"scontrol show config": {recorded(t, "scontrol-config.txt"), func(out string) (any, error) { return parseSettings(out) }},
-		"places":               {turns, func(out string) (any, error) { return parseTurns(out, separator, []JobID{7, 8}) }},
-		"one job":              {separator + strings.Join([]string{"1795169834", "p", "a", "q", "1-00:00:00", "name", "comment\n"}, separator), func(out string) (any, error) { return parseDetails(out, separator) }},
-		"costs":                {"7|COMPLETED|100|160|60|billing=4,cpu=4,gres/gpu=2,mem=8G,node=1|3600\n8|FAILED|100|160|60|cpu=4,node=1|\n", func(out string) (any, error) { return parseCharges(out) }},
+		"squeue":   {recorded(t, "squeue.txt"), func(out string) (any, error) { return parseQueue(out, separator) }},
+		"sacct":    {recorded(t, "sacct.txt"), func(out string) (any, error) { return parseAccounting(out, "|") }},
+		"sinfo":    {recorded(t, "sinfo.txt"), func(out string) (any, error) { return parsePartitions(out) }},
+		"sacctmgr": {recorded(t, "sacctmgr.txt"), func(out string) (any, error) { return parseAssociations(out) }},
+		"scontrol show config": {recorded(t, "scontrol-config.txt"), func(out string) (any, error) {
+			s, err := parseSettings(out)
+			s.Version = "" // which may be lost: it decides nothing
+			return s, err
+		}},
+		"places":  {turns, func(out string) (any, error) { return parseTurns(out, separator, []JobID{7, 8}) }},
+		"one job": {separator + strings.Join([]string{"1795169834", "p", "a", "q", "1-00:00:00", "name", "comment\n"}, separator), func(out string) (any, error) { return parseDetails(out, separator) }},
+		"costs":   {"7|COMPLETED|100|160|60|billing=4,cpu=4,gres/gpu=2,mem=8G,node=1|3600\n8|FAILED|100|160|60|cpu=4,node=1|\n", func(out string) (any, error) { return parseCharges(out) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
