@@ -44,8 +44,9 @@ func isNetcurl(r *http.Request) bool { return strings.Contains(r.URL.Path, "/net
 
 // unmark takes its mark from a browser that is signed in no longer, as after the end of its session, so that CodaLab's web page
 // offers to sign in (codalab/server/cookie.py: CookieAuthenticationPlugin). The other cookie proves nothing any more, and stays:
-// it may be that of a new session, if the answer comes late. A request for a run's own pages tells nothing, because the cookie
-// may not count there.
+// it may be that of a new session, if the answer comes late. The mark goes nevertheless: a request from before the sign-in has
+// the old mark, and a browser cannot be told to drop a cookie of one value alone. Then the page offers to sign in once more. A
+// request for a run's own pages tells nothing, because the cookie may not count there.
 func (s *SignIns) unmark(w http.ResponseWriter, r *http.Request) {
 	if _, err := r.Cookie(markCookie); err != nil || r.Header.Get("Authorization") != "" || isNetcurl(r) {
 		return
