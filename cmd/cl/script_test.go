@@ -20,6 +20,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
+	"github.com/cl-slurm/cl-slurm/server/plan"
 )
 
 func TestMain(m *testing.M) {
@@ -274,7 +275,7 @@ func staged(ts *testscript.TestScript, _ bool, args []string) {
 	if !testenv.Poll(func() bool {
 		ts.Check(ts.Exec("cl", "info", "-f", "state,staged_status", args[0]))
 		state, reason, _ := strings.Cut(ts.ReadFile("stdout"), "\t")
-		return state == "staged" && reason != "<none>\n"
+		return state == "staged" && reason != "<none>\n" && reason != plan.StagedStatus+"\n"
 	}) {
 		ts.Fatalf("%s is not staged", args[0])
 	}
