@@ -18,6 +18,9 @@
 // gets that time. At one gate a party has one appointment at most; a party is a network at a name's gate, and a name at
 // a network's gate. So the wait grows with the number of parties, and not with the number of their attempts.
 //
+// Requests for mails have gates of the same kind, one for the recipient and one for the sender's network. They are kept apart
+// from the guesses of passwords, in a Guesses of their own.
+//
 // # What this promises
 //
 //   - A device is let in at once, whatever others do (TestDeviceIsLetInAtOnceWhateverOthersDo).
@@ -28,6 +31,7 @@
 //   - Strangers together make at most 75 wrong guesses of a name in any hour. A familiar network, and a device, make
 //     at most 71 (TestGuessesOfANameAreBounded).
 //   - An appointment is at most an hour away. Beyond that, strangers get none.
+//   - Requests for mails send one recipient at most 6 in any hour, and one network 80 (TestMailsToAnAddressAreBounded).
 //
 // No rule can do more for a client that looks just like a guesser, with the same name on the same network and
 // without a device token: if it lets the first in after a number of attempts, it lets the second guess that often. Such a

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Attempt is one try of a password.
+// Attempt is one try of a password, or a request for a mail.
 type Attempt struct {
 	// Name is the user's name, which need not exist.
 	Name string
@@ -16,6 +16,8 @@ type Attempt struct {
 	Device string
 	// Familiar is set if the user has signed in from the network before.
 	Familiar bool
+	// Mail is set for a request that sends a mail: Name is its recipient. It is never given back.
+	Mail bool
 }
 
 // Known reports whether the client is no stranger.
@@ -61,6 +63,8 @@ type passage struct {
 func (a Attempt) way() []passage {
 	const minute = time.Minute
 	switch {
+	case a.Mail:
+		return []passage{{"mails from " + a.Network, rule{20, minute}, a.Name}, {"mails to " + a.Name, rule{3, 20 * minute}, a.Network}}
 	case a.Device != "":
 		return []passage{{"device " + a.Name + " " + a.Device, rule{10, minute}, ""}}
 	case a.Familiar:

@@ -223,3 +223,24 @@ func TestAppointmentsThatNobodyKeepsLockNobodyOut(t *testing.T) {
 		t.Errorf("a stranger, two hours later: %s", wait)
 	}
 }
+
+func TestMailsToAnAddressAreBounded(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		networks, recipients, most int
+	}{"one address": {40, 1, 6}, "one network": {1, 200, 80}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCrowd(7)
+			for network := range test.networks {
+				for recipient := range test.recipients {
+					c.attempts = append(c.attempts, guesses.Attempt{Mail: true, Name: strconv.Itoa(recipient), Network: strconv.Itoa(network)})
+				}
+			}
+			c.storm(start, 3*time.Hour)
+			if n := most(c.tried, time.Hour); n > test.most || n < 3 {
+				t.Errorf("%d mails in an hour", n)
+			}
+		})
+	}
+}

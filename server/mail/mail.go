@@ -91,6 +91,8 @@ func (o Options) here() bool {
 type Mail struct {
 	// To is the address of one person.
 	To, Subject, Text string
+	// ReplyTo is the address for answers; empty for the sender's.
+	ReplyTo string
 	// ID makes the mail's Message-ID. Two mails with one ID are one mail that came twice.
 	ID string
 	At time.Time
@@ -132,6 +134,11 @@ func (o Options) message(m Mail) (*gomail.Msg, error) {
 	}
 	if err := message.To(m.To); err != nil {
 		return nil, &permanentError{fmt.Errorf("%q is no address", m.To)}
+	}
+	if m.ReplyTo != "" {
+		if err := message.ReplyTo(m.ReplyTo); err != nil {
+			return nil, &permanentError{fmt.Errorf("%q is no address for answers", m.ReplyTo)}
+		}
 	}
 	sender, err := mail.ParseAddress(o.From)
 	if err != nil {

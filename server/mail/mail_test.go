@@ -135,6 +135,11 @@ func TestNobodyAddsHeadersOrRecipients(t *testing.T) {
 		if err := o.Send(t.Context(), m); !mail.Permanent(err) || len(s.Mails()) > 1 {
 			t.Errorf("%q: %v", to, err)
 		}
+		m = one()
+		m.ReplyTo = to
+		if err := o.Send(t.Context(), m); !mail.Permanent(err) || len(s.Mails()) > 1 {
+			t.Errorf("answers to %q: %v", to, err)
+		}
 	}
 }
 

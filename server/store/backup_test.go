@@ -95,6 +95,8 @@ func populate(t *testing.T, s *store.Store) store.Bundle {
 	}, now)
 	must(t, err)
 	must(t, s.AddReset(ctx, me, "code", now))
+	must(t, s.AddConfirmation(ctx, store.Confirmation{Code: "change", UserID: me, Email: "me@lab.example", Expires: store.Time{Time: now.Add(hour)}}, now))
+	must(t, s.AddConfirmation(ctx, store.Confirmation{Code: "sign-up", Name: "new", Email: "new@lab.example", Expires: store.Time{Time: now.Add(hour)}}, now))
 	must(t, s.AddProgramToken(ctx, store.ProgramToken{ID: "p", Token: "u", UserID: me, Workers: "w"}, 1))
 	must(t, s.Link(ctx, store.Identity{Issuer: "https://login.example", Subject: "1", UserID: me, Linked: store.Time{Time: now}}))
 	program := "p"

@@ -27,6 +27,7 @@ func references() []reference {
 		{"grants", "session_id", "sessions", "id", true},
 		{"known_clients", "user_id", "users", "id", true},
 		{"password_resets", "user_id", "users", "id", true},
+		{"confirmations", "user_id", "users", "id", true},
 		{"identities", "user_id", "users", "id", true},
 		{"program_tokens", "user_id", "users", "id", true},
 		{"worker_tokens", "user_id", "users", "id", true},

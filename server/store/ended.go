@@ -66,7 +66,7 @@ func setOf[T comparable](list []T) map[T]bool {
 }
 
 // TokenLives are the longest validities of tokens and codes from now on.
-type TokenLives struct{ Access, Refresh, Worker, Reset time.Duration }
+type TokenLives struct{ Access, Refresh, Worker, Reset, Confirmation time.Duration }
 
 // TidyTokens deletes tokens and codes that have expired, so that they do not come back with a clock that is set back. It
 // bounds the others: after a clock was set back, a token would else be valid for longer than it should.
@@ -87,10 +87,12 @@ func (s *Store) TidyTokens(ctx context.Context, now time.Time, l TokenLives) err
 			{`UPDATE program_tokens SET last_used = ? WHERE last_used > ?`, []any{at(0), at(0)}},
 			{`UPDATE program_tokens SET token = 'ended ' || id WHERE expires <> 0 AND expires < ?`, []any{at(0)}},
 			{`UPDATE password_resets SET expires = ? WHERE expires > ?`, []any{at(l.Reset), at(l.Reset)}},
+			{`UPDATE confirmations SET expires = ? WHERE expires > ?`, []any{at(l.Confirmation), at(l.Confirmation)}},
 			{`DELETE FROM grants WHERE access_expires < ? AND refresh_expires < ? AND used < ?`, []any{at(0), at(0), at(-rememberUsed)}},
 			{`DELETE FROM sessions WHERE NOT EXISTS (SELECT 1 FROM grants WHERE session_id = sessions.id)`, nil},
 			{`DELETE FROM worker_tokens WHERE expires < ?`, []any{at(0)}},
 			{`DELETE FROM password_resets WHERE expires < ?`, []any{at(0)}},
+			{`DELETE FROM confirmations WHERE expires < ?`, []any{at(0)}},
 		})
 	})
 }

@@ -83,9 +83,9 @@ func (s *Store) UserOfIdentity(ctx context.Context, issuer, subject string) (Use
 	return u, rowError(err, "get user of identity")
 }
 
-// UsersByEmail returns at most two users with an e-mail address, which is compared without regard to case.
+// UsersByEmail returns at most ten users with an e-mail address, which is compared without regard to case.
 func (s *Store) UsersByEmail(ctx context.Context, email string) ([]User, error) {
 	var found []User
-	err := s.db.SelectContext(ctx, &found, s.db.Rebind(`SELECT * FROM users WHERE email <> '' AND lower(email) = lower(?) LIMIT 2`), email)
+	err := s.db.SelectContext(ctx, &found, s.db.Rebind(`SELECT * FROM users WHERE email <> '' AND lower(email) = lower(?) ORDER BY id LIMIT 10`), email)
 	return found, rowError(err, "get users by e-mail address")
 }

@@ -20,7 +20,7 @@ type NewPassword struct {
 }
 
 // SetPassword changes a password. It ends the user's other sessions, whose number it returns, and the tokens that
-// logins of the user have made. It forgets the user's known clients, and ends the one-time code. It fails with ErrNotFound if the old password or the
+// logins of the user have made. It forgets the user's known clients, and ends the one-time code, and a change of the e-mail address that is not confirmed. It fails with ErrNotFound if the old password or the
 // code is not valid any more.
 func (s *Store) SetPassword(ctx context.Context, in NewPassword, now time.Time) (ended int, err error) {
 	err = s.db.InTx(ctx, func(tx *sqlx.Tx) error {
@@ -44,6 +44,7 @@ func (s *Store) SetPassword(ctx context.Context, in NewPassword, now time.Time) 
 			{`UPDATE users SET password = ? WHERE id = ?`, []any{in.Hashed, in.UserID}},
 			{`DELETE FROM known_clients WHERE user_id = ?`, []any{in.UserID}},
 			{`DELETE FROM password_resets WHERE user_id = ?`, []any{in.UserID}},
+			{`DELETE FROM confirmations WHERE user_id = ?`, []any{in.UserID}},
 		}, endSignIns(in.UserID, in.Session))
 	})
 	return ended, err

@@ -141,13 +141,14 @@ func TestClockThatWasSetBackMakesNoTokenLiveLonger(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, at place) {
 		s, ctx := open(t, at), t.Context()
-		lives := store.TokenLives{Access: hour, Refresh: 30 * 24 * hour, Worker: 35 * 24 * hour, Reset: hour}
+		lives := store.TokenLives{Access: hour, Refresh: 30 * 24 * hour, Worker: 35 * 24 * hour, Reset: hour, Confirmation: hour}
 		begin(t, s, "expired", now)
 		ahead := now.Add(365 * 24 * hour)
 		begin(t, s, "future", ahead)
 		token := store.WorkerToken{Token: "t", UserID: "0xme", WorkerID: "w", Seconds: 3600, Expires: store.Time{Time: ahead}, Latest: store.Time{Time: ahead}}
 		must(t, s.AddWorkerToken(ctx, token, ahead, 9))
 		must(t, s.AddReset(ctx, "0xme", "code", ahead))
+		must(t, s.AddConfirmation(ctx, store.Confirmation{Code: "code", UserID: "0xme", Expires: store.Time{Time: ahead}}, now))
 		if diff := cmp.Diff([]string{"future"}, ids(t, s, now)); diff != "" { // what had expired does not come back
 			t.Error(diff)
 		}
@@ -164,11 +165,14 @@ func TestClockThatWasSetBackMakesNoTokenLiveLonger(t *testing.T) {
 		if _, err := s.UserOfReset(ctx, "code", now.Add(hour)); !errors.Is(err, store.ErrNotFound) {
 			t.Errorf("the code is valid: %v", err)
 		}
+		if _, err := s.Confirmation(ctx, "code", now.Add(hour)); !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("the confirmation is valid: %v", err)
+		}
 		if _, err := s.RenewSession(ctx, renewal("future-refresh", "next", now), now.Add(hour)); err != nil {
 			t.Errorf("the session does not go on: %v", err)
 		}
 		must(t, s.TidyTokens(ctx, now.Add(60*24*hour), lives))
-		if got := dump(t, at); len(got["sessions"])+len(got["grants"])+len(got["worker_tokens"])+len(got["password_resets"]) > 0 {
+		if got := dump(t, at); len(got["sessions"])+len(got["grants"])+len(got["worker_tokens"])+len(got["password_resets"])+len(got["confirmations"]) > 0 {
 			t.Errorf("left: %v", got)
 		}
 	})

@@ -13,7 +13,7 @@ import (
 // table data_directory is not among them: a restored directory gets an id of its own.
 func tables() []string {
 	return []string{
-		"users", "sessions", "grants", "known_clients", "password_resets", "identities", "program_tokens", "worker_tokens", "secrets", "groups", "group_members", "worker_scopes", "worksheets", "worksheet_permissions", "worksheet_items",
+		"users", "sessions", "grants", "known_clients", "password_resets", "confirmations", "identities", "program_tokens", "worker_tokens", "secrets", "groups", "group_members", "worker_scopes", "worksheets", "worksheet_permissions", "worksheet_items",
 		"bundles", "bundle_permissions", "bundle_history", "bundle_values", "bundle_usage", "dependencies", "deleted_bundles", "imports", "settings", "former_names", "seen_queues", "notices", "notice_bundles",
 	}
 }

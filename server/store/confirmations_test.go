@@ -1,0 +1,85 @@
+package store_test
+
+import (
+	"errors"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+func TestAddressIsConfirmedOnceAndIsThatOfOneUser(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, at place) {
+		s, ctx := open(t, at), t.Context()
+		must(t, s.AddUser(ctx, store.User{ID: "0xother", Name: "other"}))
+		me, err := s.User(ctx, "me")
+		must(t, err)
+		for _, code := range []string{"first", "second"} {
+			must(t, s.AddConfirmation(ctx, store.Confirmation{Code: code, UserID: "0xme", Email: "me@lab.example", Expires: store.Time{Time: now.Add(hour)}}, now))
+		}
+		must(t, s.AddReset(ctx, "0xme", "reset", now.Add(hour)))
+		gone := func(code string, at time.Time) {
+			t.Helper()
+			if _, err := s.Confirmation(ctx, code, at); !errors.Is(err, store.ErrNotFound) {
+				t.Errorf("%s: %v", code, err)
+			}
+			if err := s.Confirm(ctx, store.Confirmation{Code: code, UserID: "0xme"}, me, at); !errors.Is(err, store.ErrNotFound) {
+				t.Errorf("%s: %v", code, err)
+			}
+		}
+		gone("first", now) // another one has replaced it
+		gone("second", now.Add(hour))
+		c, err := s.Confirmation(ctx, "second", now)
+		must(t, err)
+		must(t, s.Confirm(ctx, c, me, now))
+		gone("second", now)
+		if u, err := s.User(ctx, "me"); err != nil || u.Email != "me@lab.example" {
+			t.Errorf("%+v, %v", u, err)
+		}
+		if _, err := s.UserOfReset(ctx, "reset", now); !errors.Is(err, store.ErrNotFound) { // it went to the old address
+			t.Errorf("the code for a new password: %v", err)
+		}
+
+		taken := store.Confirmation{Code: "taken", UserID: "0xother", Email: "ME@lab.example", Expires: store.Time{Time: now.Add(hour)}}
+		must(t, s.AddConfirmation(ctx, taken, now))
+		if err := s.Confirm(ctx, taken, store.User{ID: "0xother"}, now); !errors.Is(err, store.ErrExists) {
+			t.Errorf("another user's address: %v", err)
+		}
+		must(t, s.AddConfirmation(ctx, store.Confirmation{Code: "third", UserID: "0xme", Email: "new@lab.example", Expires: store.Time{Time: now.Add(hour)}}, now))
+		_, err = s.SetPassword(ctx, store.NewPassword{UserID: "0xme", Hashed: "x"}, now)
+		must(t, err)
+		gone("third", now)
+	})
+}
+
+func TestSignUpMakesAUserWhoseNameIsFree(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, at place) {
+		s, ctx := open(t, at), t.Context()
+		must(t, s.AddUser(ctx, store.User{ID: "0xother", Name: "old"}))
+		_, err := s.ChangeUser(ctx, "0xother", func(u *store.User) error { u.Name, u.Email = "other", "other@lab.example"; return nil })
+		must(t, err)
+		for i, name := range []string{"me", "Other", "old", "new"} { // taken, by case, a former one
+			c := store.Confirmation{Code: strconv.Itoa(i), Name: name, Email: "ann@lab.example", Password: "p", Expires: store.Time{Time: now.Add(hour)}}
+			must(t, s.AddConfirmation(ctx, c, now))
+			u := store.User{ID: "0x" + strconv.Itoa(i), Name: name, Password: "p", FirstName: "Ann", DiskQuota: 7}
+			if err := s.Confirm(ctx, c, u, now); name != "new" && !errors.Is(err, store.ErrExists) || name == "new" && err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		u, err := s.User(ctx, "new")
+		if err != nil || u.Email != "ann@lab.example" || u.FirstName != "Ann" || u.DiskQuota != 7 || u.EntriesQuota != store.DefaultEntries {
+			t.Errorf("%+v, %v", u, err)
+		}
+		c := store.Confirmation{Code: "last", Name: "last", Email: "Ann@lab.example", Expires: store.Time{Time: now.Add(hour)}}
+		must(t, s.AddConfirmation(ctx, c, now))
+		if err := s.Confirm(ctx, c, store.User{ID: "0xlast", Name: "last"}, now); !errors.Is(err, store.ErrExists) {
+			t.Errorf("an address of another user: %v", err)
+		}
+		if _, err := s.User(ctx, "last"); !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("the user was made: %v", err)
+		}
+	})
+}
