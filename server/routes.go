@@ -28,7 +28,6 @@ func absent() map[string]string {
 	const stores = "there are no bundle stores beside the server's own"
 	return map[string]string{
 		"GET /worksheets/":                         "no page calls it any more",
-		"POST /help/":                              "no page calls it any more: it sends a mail to the administrators",
 		"GET /oauth2/authorize":                    "no program asks for an authorization code",
 		"GET /oauth2/errors":                       "no program asks for an authorization code",
 		"DELETE /bundle_stores":                    stores,
@@ -55,7 +54,7 @@ type Call struct {
 func Calls() []Call {
 	calls := []Call{
 		{"POST /oauth2/token", true, true, false, false, "differs", "failed sign-ins are slowed: 429 until a time that the answer names; a program that sends device_token gets one, by which it is known at its next sign-in"},
-		{"GET /account/reset", true, true, true, false, "differs", "the page asks for the operator's one-time code, and sends no mail"},
+		{"GET /account/reset", true, true, true, false, "differs", "the page asks for an e-mail address or the operator's one-time code, and itself sends no mail"},
 		{"POST /account/reset/finalize", true, true, true, false, "differs", "answers programs in plain text; ends all sessions of the user"},
 		{"POST /account/login", true, true, true, false, "differs", "the addresses to go on to are paths of this server; failed sign-ins are slowed; the cookie cannot be read by scripts, and is no proof in a request from another site's page"},
 		{"GET /account/logout", true, true, true, false, "differs", "it ends the session; the address to go on to is a path of this server"},
@@ -73,8 +72,8 @@ func Calls() []Call {
 		}
 		calls = append(calls, Call{one.Pattern, one.Public, one.Worker, one.WorkerToken, one.Manager, verdict, one.Differs})
 	}
-	for _, one := range signin.PageCalls() {
-		calls = append(calls, Call{one.Pattern, true, true, true, false, "differs", "sends the browser back to its page with a sentence: the operator adds users, and resets passwords and addresses"})
+	for _, one := range (&signin.SignIns{}).PageCalls() {
+		calls = append(calls, Call{one.Pattern, true, true, true, false, "differs", one.Differs})
 	}
 	for pattern, why := range absent() {
 		calls = append(calls, Call{Pattern: pattern, Verdict: "absent", Why: why})
@@ -100,7 +99,7 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET "+ResetPath, s.signIns.ResetPage)
 	mux.HandleFunc("POST "+ResetPath+"/finalize", s.signIns.Reset)
 	mux.HandleFunc("GET /rest/account/css", signin.PageStyle)
-	for _, one := range signin.PageCalls() {
+	for _, one := range s.signIns.PageCalls() {
 		method, path, _ := strings.Cut(one.Pattern, " ")
 		mux.HandleFunc(method+" /rest"+path, one.Answer)
 	}

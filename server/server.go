@@ -88,6 +88,13 @@ type Config struct {
 	SecretsKey string
 	// Mail is the SMTP server by which users are told that bundles have ended; the zero value for none.
 	Mail mail.Options
+	// PublicURL is the address of the server in links of mails. With it and Mail, users reset their passwords, and change their
+	// e-mail addresses, by mail.
+	PublicURL string
+	// HelpAddress receives messages of users to the operator; empty for the sender of mails.
+	HelpAddress string
+	// SignUp lets people make accounts for themselves by mail. It does nothing with SSO.
+	SignUp signin.SignUp
 }
 
 func (c Config) withDefaults() Config {
@@ -162,11 +169,7 @@ func New(c Config) *Server {
 		Log: c.Log, Now: c.Now, Store: c.Store, Access: permitted, Hub: h, LinkRoots: c.LinkRoots,
 		FetchPrivate: c.FetchPrivate, TransferTimeout: c.TransferTimeout, Changed: changed,
 	})
-	signIns := signin.Config{
-		Log: c.Log, Now: c.Now, Store: c.Store, Cost: c.PasswordCost, Address: address,
-		Encrypted: func(r *http.Request) bool { return rest.Encrypted(r, c.BehindProxy) },
-		Count:     func(outcome string) { s.metrics.signIns.WithLabelValues(outcome).Inc() },
-	}
+	signIns := s.signInConfig(address)
 	if s.sso = sso.New(sso.Config{Options: c.SSO, Log: c.Log, Now: c.Now, Store: c.Store, Address: address}); s.sso != nil {
 		signIns.Redeem = s.sso.Redeem
 	}
@@ -174,7 +177,7 @@ func New(c Config) *Server {
 	s.terminal = &terminal.Terminal{Log: c.Log}
 	s.pages = pages.New(pages.Config{
 		Log: c.Log, Now: c.Now, SignIn: s.signIns.SignInBrowser, SignOut: s.signIns.SignOutBrowser, Follow: s.signIns.Follow, StillSignedIn: s.signIns.StillSignedIn,
-		Address: address, Encrypted: signIns.Encrypted,
+		Address: address, Encrypted: signIns.Encrypted, Mails: s.signIns.Mails(), SignUp: s.signIns.SignsUp(),
 	})
 	keeper := usage.NewKeeper(c.Store, c.Log)
 	s.checkIns = checkin.New(checkin.Config{
@@ -202,6 +205,16 @@ func New(c Config) *Server {
 	return s
 }
 
+// signInConfig is that of the sign-ins, without a provider.
+func (s *Server) signInConfig(address func(*http.Request) string) signin.Config {
+	return signin.Config{
+		Log: s.Log, Now: s.Now, Store: s.Store, Cost: s.PasswordCost, Address: address,
+		Encrypted: func(r *http.Request) bool { return rest.Encrypted(r, s.BehindProxy) },
+		Count:     func(outcome string) { s.metrics.signIns.WithLabelValues(outcome).Inc() },
+		Mail:      s.Mail, PublicURL: s.PublicURL, HelpAddress: s.HelpAddress, SignUp: s.SignUp,
+	}
+}
+
 // Run acts on changed bundles until ctx ends. It returns ctx's error, or the reason for which it could not
 // begin. After Run the server holds no check-in and no websocket, so that the HTTP server can shut down.
 func (s *Server) Run(ctx context.Context) error {
@@ -213,6 +226,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.queues.Restore(ctx)
 	g, within := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.signIns.Run(within) })
+	g.Go(func() error { return s.signIns.RunMails(within) })
 	g.Go(func() error { return s.scheduler.Run(within) })
 	g.Go(func() error { return s.queues.Run(within) })
 	g.Go(func() error { return s.values.Run(within) })

@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -138,10 +140,59 @@ func TestBadFlagsOfMails(t *testing.T) {
 		"--mail-server smtp.example.org --mail-from a@example.org --mail-user u":    "a user and a password need each other",
 		"--mail-server smtp.example.org --mail-password-file " + data:               "no such file",
 		"--mail-server smtp.example.org --mail-user u --mail-password-file " + open: "may be read by others",
+		"--help-address a@example.org":                                              "--help-address needs --mail-server",
+		"--mail-server smtp.example.org --mail-from a@example.org --help-address x": `--help-address "x" is no address: want NAME@HOST`,
+		"--sign-up": "--sign-up needs --mail-server and --public-url",
+		"--sign-up --mail-server smtp.example.org --mail-from a@example.org": "--sign-up needs --mail-server and --public-url",
+		"--sign-up-domain example.org":                                       "--sign-up-domain needs --sign-up",
+		"--public-url http://codalab.example":                                `--public-url "http://codalab.example": want https`,
+		"--sign-up --sign-up-domain a@b --mail-server smtp.example.org --mail-from a@example.org --public-url https://h":                             `--sign-up-domain "a@b" is no domain`,
+		"--sign-up --mail-server smtp.example.org --mail-from a@example.org --public-url https://h --oidc-issuer https://l --oidc-client-id codalab": "--sign-up and --oidc-issuer exclude each other",
 	} {
 		_, stderr, code := start(t.Context(), "", append([]string{"run", "--data", data}, strings.Fields(flags)...)...)
 		if got := code(); got != program.ExitUsage || !strings.Contains(stderr.String(), says) {
 			t.Errorf("%s: exit code %d, %q; want %q", flags, got, stderr.String(), says)
 		}
+	}
+}
+
+// The flags reach the server: a person signs up by the mail, and has the quotas of "user add".
+func TestPersonSignsUpWhereTheFlagsSaySo(t *testing.T) {
+	t.Parallel()
+	post := smtptest.Start(t, smtptest.Options{})
+	dir := filepath.Join(t.TempDir(), "data")
+	p := startProcess(t, []string{
+		"--data", dir, "--mail-server", post.Address, "--mail-tls", "none", "--mail-from", "codalab@example.org",
+		"--public-url", "https://codalab.example/", "--sign-up", "--sign-up-domain", "example.org",
+	})
+	send := func(path string, form url.Values) string {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.address+"/rest/account/"+path, strings.NewReader(form.Encode()))
+		testenv.Must(t, err)
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		resp, err := http.DefaultClient.Do(r)
+		testenv.Must(t, err)
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		testenv.Must(t, err)
+		return string(text)
+	}
+	form := url.Values{"username": {"ann"}, "email": {"ann@example.com"}, "password": {"drei kleine Fische"}, "confirm_password": {"drei kleine Fische"}}
+	if text := send("signup", form); !strings.Contains(text, "Only addresses of example.org may sign up.") {
+		t.Errorf("another domain: %s", text)
+	}
+	form.Set("email", "ann@example.org")
+	send("signup", form)
+	_, rest, _ := strings.Cut(post.Await(1).Text, "\n  https://codalab.example/rest/account/verify/")
+	code, _, _ := strings.Cut(rest, "\n")
+	form.Set("code", code)
+	if text := send("verify", form); !strings.Contains(text, "The address is confirmed.") {
+		t.Fatalf("the code %q: %s", code, text)
+	}
+	if login(t, p.address, "ann", "drei kleine Fische") == "" {
+		t.Error("no token")
+	}
+	if quota := does(t, "", "user", "quota", "ann", "--data", dir); !strings.Contains(quota, "100000") {
+		t.Errorf("the quotas are %s", quota)
 	}
 }

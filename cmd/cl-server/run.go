@@ -26,6 +26,7 @@ type running struct {
 	web      web
 	provider provider
 	mail     mailFlags
+	accounts accountFlags
 	limits   limitFlags
 	audit    auditFlags
 	format   *program.LogFormat
@@ -53,7 +54,9 @@ With --oidc-issuer, users may sign in by a provider of OpenID Connect (cl login
 stay possible.
 
 With --mail-server, users may ask for a mail when their runs have ended (cl wait
---notify mail). "cl-server mail" checks the server and its password.`,
+--notify mail). "cl-server mail" checks the server and its password. With --public-url
+besides, users who have forgotten their password get a link to set another one, and
+change their e-mail address. With --sign-up people make accounts for themselves.`,
 		RunE: func(*cobra.Command, []string) error {
 			if err := r.check(p); err != nil {
 				return program.Usage(err)
@@ -74,6 +77,7 @@ With --mail-server, users may ask for a mail when their runs have ended (cl wait
 	r.limits.flags(cmd.Flags())
 	r.provider.flags(cmd)
 	r.mail.flags(cmd.Flags())
+	r.accounts.flags(cmd.Flags())
 	siteFlags(cmd.Flags(), &r.config)
 	f := cmd.Flags()
 	r.format = program.LogFormatFlag(f)
@@ -95,6 +99,9 @@ func (r *running) check(p program.Process) (err error) {
 	}
 	if err == nil {
 		r.config.Mail, err = r.mail.options()
+	}
+	if err == nil {
+		err = r.accounts.set(&r.config, r.provider.publicURL)
 	}
 	return err
 }

@@ -31,7 +31,7 @@
 //   - Strangers together make at most 75 wrong guesses of a name in any hour. A familiar network, and a device, make
 //     at most 71 (TestGuessesOfANameAreBounded).
 //   - An appointment is at most an hour away. Beyond that, strangers get none.
-//   - Requests for mails send one recipient at most 6 in any hour, and one network 80 (TestMailsToAnAddressAreBounded).
+//   - Requests for mails send one recipient at most 9 in any two hours, and one network 140 (TestMailsToAnAddressAreBounded).
 //
 // No rule can do more for a client that looks just like a guesser, with the same name on the same network and
 // without a device token: if it lets the first in after a number of attempts, it lets the second guess that often. Such a

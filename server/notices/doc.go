@@ -1,7 +1,7 @@
 // Package notices mails users when bundles have ended for which they asked, also if no program of theirs runs any more.
 //
 // A notice is a row of the store with its bundles: an outbox. A mail goes to the address that the server has of the user,
-// which users cannot change, and the server alone composes it. So nobody can send mails to others with it.
+// which the operator has set or the user has confirmed, and the server alone composes it. So nobody can send mails to others with it.
 //
 // # Once
 //

@@ -26,7 +26,7 @@ import (
 //go:embed html/*.html
 var htmlFiles embed.FS
 
-// Config has what Pages needs. All fields are required.
+// Config has what Pages needs. All fields but the last are required.
 type Config struct {
 	Log *slog.Logger
 	Now func() time.Time
@@ -42,6 +42,8 @@ type Config struct {
 	Address func(*http.Request) string
 	// Encrypted reports whether a client sent a request by TLS.
 	Encrypted func(*http.Request) bool
+	// Mails offers a link by mail for a new password, and SignUp a new account. They are not required.
+	Mails, SignUp bool
 }
 
 // Pages serves the web pages. It is safe for concurrent use.

@@ -19,7 +19,11 @@ func (p *Pages) home(v *visit) error {
 }
 
 // signInForm is the form of signin.html.
-type signInForm struct{ Name, Next, Problem string }
+type signInForm struct {
+	Name, Next, Problem string
+	// Mails and SignUp are those of Config.
+	Mails, SignUp bool
+}
 
 func (p *Pages) signInPage(v *visit) error {
 	next := rest.LocalPath(v.URL.Query().Get("next"))
@@ -27,7 +31,7 @@ func (p *Pages) signInPage(v *visit) error {
 		rest.Go(v.ResponseWriter, v.Request, next)
 		return nil
 	}
-	return p.show(v, http.StatusOK, "signin", "Sign in", signInForm{Next: next})
+	return p.show(v, http.StatusOK, "signin", "Sign in", signInForm{Next: next, Mails: p.config.Mails, SignUp: p.config.SignUp})
 }
 
 // signIn begins a browser's session.
@@ -36,7 +40,7 @@ func (p *Pages) signIn(v *visit) error {
 	if err != nil {
 		return err
 	}
-	f := signInForm{Name: form.Get("name"), Next: rest.LocalPath(form.Get("next"))}
+	f := signInForm{Name: form.Get("name"), Next: rest.LocalPath(form.Get("next")), Mails: p.config.Mails, SignUp: p.config.SignUp}
 	err = p.config.SignIn(v.ResponseWriter, v.Request, f.Name, form.Get("password"))
 	no, refused := errors.AsType[*rest.RefusalError](err)
 	switch {

@@ -8,4 +8,8 @@
 // Package guesses decides whether a password may be tried now; if not, the answer is status 429. Then the password is
 // hashed, which keeps a core busy. Known clients have places of their own for that, and strangers take turns by their
 // networks. An unknown name takes as long as a wrong password, so that nobody learns which names exist.
+//
+// Where the server can send mails, people set a forgotten password, change their e-mail address and sign up by links in them.
+// A link only shows a page, whose form acts: that for a password needs the code of the link, and that for an address the account's
+// password besides. Answers do not tell which addresses users have.
 package signin

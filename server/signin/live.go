@@ -163,7 +163,7 @@ func (s *SignIns) Run(ctx context.Context) error {
 
 func (s *SignIns) tidy(ctx context.Context) {
 	err := s.config.Store.TidyTokens(ctx, s.config.Now(), store.TokenLives{
-		Access: accessLife, Refresh: refreshLife, Worker: longestWorkerToken, Reset: ResetLife,
+		Access: accessLife, Refresh: refreshLife, Worker: longestWorkerToken, Reset: ResetLife, Confirmation: confirmLife,
 	})
 	failures.Log(ctx, s.config.Log, "remove expired tokens", err)
 }

@@ -8,31 +8,55 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/rest"
 )
 
-// PageCall is a call of CodaLab's web page about accounts that this server answers with a sentence: its operator adds users and
-// resets passwords, and it mails nobody about them.
+// PageCall is a call of CodaLab's web page about accounts (codalab/rest/account.py). It needs no token.
 type PageCall struct {
 	Pattern string
-	// path is the page that shows the sentence.
-	path, sentence string
+	// Differs is its difference to CodaLab's own server.
+	Differs string
+	Answer  http.HandlerFunc
 }
 
-// PageCalls returns these calls (codalab/rest/account.py).
-func PageCalls() []PageCall {
-	const signUp = "The operator of this server gives out accounts: ask there for one."
-	return []PageCall{
-		{"POST /account/signup", "/account/signup", signUp},
-		{"GET /account/resend", "/account/login", signUp},
-		{"GET /account/verify/{key}", "/account/login", signUp},
-		{"POST /account/reset", "/account/reset", "Ask the operator of this server for a one-time code, and enter it at " + ResetPath + "."},
-		{"GET /account/reset/verify/{code}", "/account/reset", "Enter the code at " + ResetPath + "."},
-		{"POST /account/changeemail", "/account/changeemail", "Ask the operator of this server to change your email address."},
+// PageCalls returns these calls. Where the server mails nobody about accounts, they answer with a sentence.
+func (s *SignIns) PageCalls() []PageCall {
+	const (
+		accounts = "The operator of this server gives out accounts: ask there for one."
+		address  = "Ask the operator of this server to change your email address."
+		code     = "Ask the operator of this server for a one-time code, and enter it at " + ResetPath + "."
+		ours     = "only this server has it: "
+	)
+	calls := []struct {
+		PageCall
+		// active calls are served; others lead to the page below path with a sentence.
+		active         bool
+		path, sentence string
+	}{
+		{PageCall{"GET /account/signup", ours + "the page for a new account", s.signUpPage}, s.SignsUp(), "/account/signup", accounts},
+		{PageCall{"POST /account/signup", "with --sign-up: the account is made when its address is confirmed; no reCAPTCHA", s.signUp}, s.SignsUp(), "/account/signup", accounts},
+		{PageCall{"GET /account/resend", "shows the page for an e-mail address, and sends no mail", s.emailPage}, s.Mails(), "/account/login", accounts},
+		{PageCall{"GET /account/verify/{key}", "shows the page that confirms an e-mail address by the password, and changes nothing", s.showConfirm}, s.Mails(), "/account/login", accounts},
+		{PageCall{"POST /account/verify", ours + "it confirms an e-mail address by the code in a mail and the password", s.confirm}, s.Mails(), "/account/login", accounts},
+		{PageCall{"POST /account/reset", "does not tell whether a user has the address; root, worker accounts and users without a password get no mail", s.askReset}, s.Mails(), "/account/reset", code},
+		{PageCall{"GET /account/reset/verify/{code}", "shows the page for a new password", s.showReset}, s.Mails(), "/account/reset", "Enter the code at " + ResetPath + "."},
+		{PageCall{"GET /account/changeemail", ours + "the page for another e-mail address", s.emailPage}, s.Mails(), "/account/changeemail", address},
+		{PageCall{"POST /account/changeemail", "the new address counts when it is confirmed, and the old one until then; a mail tells the old one", s.changeEmail}, s.Mails(), "/account/changeemail", address},
 	}
+	all := make([]PageCall, 0, len(calls))
+	for _, c := range calls {
+		if !c.active {
+			c.Answer = sayInstead(c.path, c.sentence)
+		}
+		c.Differs += "; without --mail-server and --public-url it sends the browser back to its page with a sentence"
+		all = append(all, c.PageCall)
+	}
+	return all
 }
 
-// Answer sends a browser back to its page with the sentence (codalab/rest/account.py: redirect_with_query).
-func (c PageCall) Answer(w http.ResponseWriter, r *http.Request) {
-	rest.Drain(w, r, false)
-	http.Redirect(w, r, c.path+"?"+url.Values{"error": {c.sentence}}.Encode(), http.StatusSeeOther)
+// sayInstead sends a browser back to its page with a sentence (codalab/rest/account.py: redirect_with_query).
+func sayInstead(path, sentence string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		rest.Drain(w, r, false)
+		http.Redirect(w, r, path+"?"+url.Values{"error": {sentence}}.Encode(), http.StatusSeeOther)
+	}
 }
 
 // PageStyle answers with the rules by which an older page of CodaLab hides parts of itself (codalab/rest/account.py: css). It

@@ -1,23 +1,25 @@
 package signin
 
 import (
+	"context"
 	"crypto/rand"
-	_ "embed"
 	"errors"
-	"html/template"
 	"log/slog"
 	"net/http"
 	"strings"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/turns"
+	"github.com/cl-slurm/cl-slurm/server/mail"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// ResetPath is that of the page on which a user sets a new password by a one-time code. The code is typed into the page
-// and sent in a form. It is in no address, because addresses are in the logs of servers and proxies, in the history of
-// browsers, and in the header Referer. (RFC 8628 does the same with its user codes.)
+// ResetPath is that of the page on which a user sets a new password by a one-time code. The operator's code is typed into the
+// page and sent in a form. It is in no address, because addresses are in the logs of servers and proxies, in the history of
+// browsers, and in the header Referer. (RFC 8628 does the same with its user codes.) The link in a mail has its code in the
+// address.
 const ResetPath = "/rest/account/reset"
 
 // ResetLife is the time for which a one-time code is valid.
@@ -45,65 +47,108 @@ func hashCode(code string) string {
 	}, strings.ToUpper(strings.TrimSpace(code))))
 }
 
-//go:embed reset.html
-var resetHTML string
+// resetTitle is that of the pages for a new password.
+const resetTitle = "New password"
 
-// resetPage has the values of the page.
-type resetPage struct {
-	Problem string // of the last try; empty for none
-	Done    bool
-}
-
-// ResetPage shows the page for a new password (codalab/rest/account.py: request_reset_get).
+// ResetPage shows the page for a new password (codalab/rest/account.py: request_reset_get). CodaLab's own server mails a link to a
+// user who opens it; this one waits for the form, because other sites can make a browser open an address.
 func (s *SignIns) ResetPage(w http.ResponseWriter, r *http.Request) {
-	rest.AnswerError(s.config.Log, w, r, writeResetPage(w, http.StatusOK, resetPage{}))
+	s.answer(w, r, s.resetForm(), nil)
 }
 
-// writeResetPage writes the page. It has no script, and loads nothing; no other page may frame it.
-func writeResetPage(w http.ResponseWriter, status int, page resetPage) error {
-	t, err := template.New("page").Parse(resetHTML)
-	if err != nil {
-		return err //nolint:wrapcheck // the template is ours
+func (s *SignIns) resetForm() accountPage {
+	return accountPage{Title: resetTitle, Form: "reset", Mails: s.Mails()}
+}
+
+// askReset mails a link for a new password to the users with an address (codalab/rest/account.py: request_reset_post). The answer
+// and its time are the same if there is no such user.
+func (s *SignIns) askReset(w http.ResponseWriter, r *http.Request) {
+	if err := s.postReset(w, r); err != nil {
+		s.answer(w, r, s.resetForm(), err)
+		return
 	}
-	for name, value := range map[string]string{
-		"Content-Type":            "text/html; charset=utf-8",
-		"Content-Security-Policy": "default-src 'none'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
-		"Referrer-Policy":         "no-referrer",
-		"X-Content-Type-Options":  "nosniff",
-		"Cache-Control":           "no-store",
-	} {
-		w.Header().Set(name, value)
+	s.answer(w, r, accountPage{Title: resetTitle, Done: "If a user has this address, a mail with a link is on its way. The link is valid for an hour."}, nil)
+}
+
+func (s *SignIns) postReset(w http.ResponseWriter, r *http.Request) error {
+	if err := readForm(w, r); err != nil {
+		return err
 	}
-	w.WriteHeader(status)
-	_ = t.Execute(w, page) // fails if the client has gone
-	return nil
+	email := strings.TrimSpace(r.PostForm.Get("email"))
+	if !isAddress(email) {
+		return rest.Refuse(http.StatusBadRequest, "This is no e-mail address.")
+	}
+	if err := s.mayMail(s.network(r), email); err != nil {
+		return err
+	}
+	from := s.config.Address(r)
+	return s.post(func(ctx context.Context) ([]mail.Mail, error) { return s.writeResets(ctx, email, from) })
+}
+
+// writeResets writes the mails for new passwords of the users with an address. root and worker accounts get none, and neither do
+// users without a password: they were locked, or sign in by a provider, which may end that.
+func (s *SignIns) writeResets(ctx context.Context, email, from string) (mails []mail.Mail, err error) {
+	users, err := s.config.Store.UsersByEmail(ctx, email)
+	for _, u := range users {
+		if u.Root() || u.IsWorker || CheckPasswordHash(u.Password) != nil || !isAddress(u.Email) {
+			continue
+		}
+		code, hash := NewResetCode()
+		now := s.config.Now()
+		if err := s.config.Store.AddReset(ctx, u.ID, hash, now.Add(ResetLife)); err != nil {
+			return mails, err
+		}
+		s.config.Log.LogAttrs(ctx, slog.LevelInfo, "mails a link for a new password", slog.String("user", u.Name), slog.String("address", from))
+		mails = append(mails, mail.Mail{To: u.Email, Subject: "CodaLab: a new password", ID: codalab.NewUUID(), At: now, Text: "Somebody has asked for a new password of the user " + u.Name + " of " + s.config.PublicURL +
+			".\nThis page takes it, once and within an hour:\n\n  " + s.link("/account/reset/verify/"+code) +
+			"\n\nAll sessions of " + u.Name + " end then. If you have not asked for it, do nothing: the password stays.\n"})
+	}
+	return mails, err
+}
+
+// showReset shows the form for a new password by the link in a mail (codalab/rest/account.py: verify_reset_code). It changes
+// nothing: programs that look at mails open links, too.
+func (s *SignIns) showReset(w http.ResponseWriter, r *http.Request) {
+	code := r.PathValue("code")
+	_, err := s.config.Store.UserOfReset(r.Context(), hashCode(code), s.config.Now())
+	if errors.Is(err, store.ErrNotFound) {
+		s.answer(w, r, s.resetForm(), s.invalidCode())
+		return
+	}
+	s.answer(w, r, accountPage{Title: resetTitle, Form: "password", Code: code}, err)
+}
+
+func (s *SignIns) invalidCode() error {
+	from := "Ask the server's operator for another one."
+	if s.Mails() {
+		from = "Ask for another one."
+	}
+	return rest.Refuse(http.StatusForbidden, "This code is not valid: it has been used, is older than an hour, or is mistyped. %s", from)
 }
 
 // Reset sets a new password by a one-time code (codalab/rest/account.py: reset_finalize). It answers browsers with the
 // page, and programs as all other routes do.
 func (s *SignIns) Reset(w http.ResponseWriter, r *http.Request) {
 	err := s.reset(w, r)
-	var no *rest.RefusalError
-	switch browser := r.Header.Get("X-Requested-With") == ""; {
-	case err == nil:
-		err = writeResetPage(w, http.StatusOK, resetPage{Done: true})
-	case browser && errors.As(err, &no):
-		err = writeResetPage(w, no.Status, resetPage{Problem: no.Message})
+	p := accountPage{Title: resetTitle, Done: "The password is changed. All sessions have ended: sign in again."}
+	if err != nil {
+		p = s.resetForm()
 	}
-	rest.AnswerError(s.config.Log, w, r, err)
+	if rest.HasStatus(err, http.StatusBadRequest) && r.PostForm.Has("code") { // the code goes on to be valid
+		p = accountPage{Title: resetTitle, Form: "password", Code: r.PostForm.Get("code")}
+	}
+	s.answer(w, r, p, err)
 }
 
 func (s *SignIns) reset(w http.ResponseWriter, r *http.Request) error {
-	r.Body = http.MaxBytesReader(w, r.Body, 64<<10)
-	if err := r.ParseForm(); err != nil {
-		return rest.Refuse(http.StatusBadRequest, "The form cannot be read.")
+	if err := readForm(w, r); err != nil {
+		return err
 	}
-	invalid := rest.Refuse(http.StatusForbidden, "This code is not valid: it has been used, is older than an hour, or is mistyped. Ask the server's operator for another one.")
 	code, password := hashCode(r.PostForm.Get("code")), r.PostForm.Get("password")
 	u, err := s.config.Store.UserOfReset(r.Context(), code, s.config.Now())
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return invalid
+		return s.invalidCode()
 	case err != nil:
 		return err
 	case password != r.PostForm.Get("confirm_password"):
@@ -120,7 +165,7 @@ func (s *SignIns) reset(w http.ResponseWriter, r *http.Request) error {
 	leave()
 	_, err = s.config.Store.SetPassword(r.Context(), store.NewPassword{UserID: u.ID, Hashed: hashed, Code: code}, s.config.Now())
 	if errors.Is(err, store.ErrNotFound) {
-		return invalid
+		return s.invalidCode()
 	}
 	if err == nil {
 		s.config.Log.LogAttrs(r.Context(), slog.LevelInfo, "password changed by a one-time code", slog.String("user", u.Name), slog.String("address", s.config.Address(r)))

@@ -12,11 +12,12 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/clientnet"
 	"github.com/cl-slurm/cl-slurm/internal/turns"
 	"github.com/cl-slurm/cl-slurm/server/guesses"
+	"github.com/cl-slurm/cl-slurm/server/mail"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// Config has what SignIns needs. All fields but Redeem are required.
+// Config has what SignIns needs. The fields up to Count are required.
 type Config struct {
 	Log   *slog.Logger
 	Now   func() time.Time
@@ -31,6 +32,22 @@ type Config struct {
 	// Redeem returns the id of the user who has signed in by a browser for the program with a device code (package sso).
 	// Its error is one of RFC 8628, section 3.5. It is nil without a provider of sign-ins.
 	Redeem func(deviceCode, client string) (userID string, err error)
+	// Mail is the SMTP server, and PublicURL the address of this server in mails. Without both, the operator alone adds users,
+	// and resets passwords and addresses.
+	Mail      mail.Options
+	PublicURL string
+	// HelpAddress receives messages of users to the operator; empty for the sender of mails.
+	HelpAddress string
+	SignUp      SignUp
+}
+
+// SignUp lets people make accounts for themselves. The zero value lets nobody.
+type SignUp struct {
+	Open bool
+	// Domains are those whose addresses may sign up; none means all.
+	Domains []string
+	// The quotas of new users.
+	TimeQuota, DiskQuota, ParallelRunQuota int64
 }
 
 // SignIns gives out tokens, and knows the users of tokens.
@@ -45,6 +62,9 @@ type SignIns struct {
 	// noting has the sessions whose use is being noted.
 	noting sync.Map
 	live   live
+	// mailed bounds the mails that people ask for, and letters are those that wait.
+	mailed  *guesses.Guesses
+	letters chan letter
 }
 
 // New returns SignIns.
@@ -52,6 +72,7 @@ func New(c Config) *SignIns {
 	return &SignIns{
 		config: c, guesses: guesses.New(), known: turns.New(2), strangers: turns.New(2),
 		unknown: HashPassword(rand.Text(), c.Cost), live: live{requests: map[*Live]bool{}},
+		mailed: guesses.New(), letters: make(chan letter, mostLetters),
 	}
 }
 
@@ -70,6 +91,7 @@ func (s *SignIns) Routes() []rest.Route {
 		{Pattern: "POST /program_tokens", Serve: s.addProgramToken, Worker: true, Audited: true, Differs: ours + "a program token for workers of the user (cl-bridge init)"},
 		{Pattern: "GET /program_tokens", Serve: s.listProgramTokens, Worker: true, Differs: ours + "the user's program tokens, without their secrets"},
 		{Pattern: "DELETE /program_tokens/{token}", Serve: s.endProgramToken, Worker: true, Audited: true, Differs: ours + "it ends a program token of the user, and the worker tokens that it made"},
+		{Pattern: "POST /help/{$}", Serve: s.help, Differs: "with --mail-server; a message has 10,000 bytes at most, and a user sends three, and then one in twenty minutes"},
 	}
 }
 

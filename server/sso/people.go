@@ -14,7 +14,7 @@ import (
 var errUnknown = errors.New("the person is no user here")
 
 // user returns the user that a person is. The first sign-in links the person: to the user with the verified e-mail
-// address, which only an operator or the user's CodaLab server has entered; to the user with the name in UsernameClaim, if the
+// address, which an operator or the user's CodaLab server has entered, or the user has confirmed by mail and password; to the user with the name in UsernameClaim, if the
 // operator wants that; or to a new user, if the operator wants that. root and worker accounts are linked by the operator
 // alone.
 func (s *SSO) user(ctx context.Context, who person) (store.User, error) {

@@ -1,0 +1,310 @@
+package server_test
+
+import (
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/internal/smtptest"
+	"github.com/cl-slurm/cl-slurm/server"
+	"github.com/cl-slurm/cl-slurm/server/signin"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+const publicURL = "https://codalab.example.org"
+
+// newAccountSite is a site that mails people about their accounts. later moves its clock.
+func newAccountSite(t *testing.T, change ...func(*server.Config)) (s *site, post *smtptest.Server, later func(time.Duration)) {
+	t.Helper()
+	var ahead atomic.Int64
+	s, post = newMailSite(t, append([]func(*server.Config){func(c *server.Config) {
+		c.PublicURL = publicURL
+		c.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+		c.SignUp = signin.SignUp{Open: true, TimeQuota: 1, DiskQuota: 2, ParallelRunQuota: 3}
+	}}, change...)...)
+	return s, post, func(d time.Duration) { ahead.Add(int64(d)) }
+}
+
+// linked is the path of the link in a mail. Links begin with the public address, whatever host a request names.
+func linked(t *testing.T, m smtptest.Mail) string {
+	t.Helper()
+	found := regexp.MustCompile(`\n  ` + regexp.QuoteMeta(publicURL) + `(/rest/account/(?:verify|reset/verify)/([A-Z0-9-]+))\n`).FindStringSubmatch(m.Text)
+	if found == nil || strings.Contains(m.Text, "evil") || len(m.To) != 1 {
+		t.Fatalf("the mail is %+v", m)
+	}
+	return found[1]
+}
+
+func codeOf(path string) string { return path[strings.LastIndex(path, "/")+1:] }
+
+// says fails unless the page has a status and a text, and tells its address to nobody.
+func (r browserReply) says(t *testing.T, status int, text string) {
+	t.Helper()
+	if r.status != status || !strings.Contains(r.body, text) {
+		t.Errorf("%d %s, want %d %q", r.status, r.body, status, text)
+	}
+	if strings.HasPrefix(r.header.Get("Content-Type"), "text/html") && (r.header.Get("Referrer-Policy") != "no-referrer" || r.header.Get("Cache-Control") != "no-store") {
+		t.Errorf("the headers are %v", r.header)
+	}
+}
+
+const phrase = "drei kleine Fische"
+
+func TestForgottenPasswordIsSetByALinkInAMail(t *testing.T) {
+	t.Parallel()
+	s, post, later := newAccountSite(t)
+	s.address("root", "root@example.org")
+	ask := func(email string) browserReply {
+		return s.form(server.ResetPath, url.Values{"email": {email}}, http.Header{"X-Forwarded-Host": {"evil.example"}})
+	}
+	same := ask("nobody@example.org")
+	for _, email := range []string{"root@example.org", "ALICE@example.org"} {
+		if r := ask(email); r.status != http.StatusOK || r.body != same.body {
+			t.Errorf("%s: %d %s", email, r.status, r.body)
+		}
+	}
+	ask("alice, bob@example.org").says(t, http.StatusBadRequest, "This is no e-mail address.")
+	m := post.Await(1)
+	if m.To[0] != "alice@example.org" { // the stored one; and nobody else gets a mail
+		t.Errorf("the mail is to %v", m.To)
+	}
+	path := linked(t, m)
+	for range 2 { // a look changes nothing
+		s.form(path, nil, nil).says(t, http.StatusOK, `value="`+codeOf(path)+`"`)
+	}
+	finalize := func(code, again string) browserReply {
+		return s.form(server.ResetPath+"/finalize", url.Values{"code": {code}, "password": {phrase}, "confirm_password": {again}}, nil)
+	}
+	finalize(codeOf(path), "x").says(t, http.StatusBadRequest, `value="`+codeOf(path)+`"`)
+	finalize(codeOf(path), phrase).says(t, http.StatusOK, "The password is changed.")
+	finalize(codeOf(path), phrase).says(t, http.StatusForbidden, "This code is not valid")
+	s.form(path, nil, nil).says(t, http.StatusForbidden, "Ask for another one.")
+	s.get("alice", "/user").is(http.StatusUnauthorized)
+	s.signIn(ourProgram, "192.0.2.1", passwordForm("alice", phrase)).ok()
+
+	ask("alice@example.org").says(t, http.StatusOK, "on its way")
+	path = linked(t, post.Await(2))
+	later(time.Hour)
+	finalize(codeOf(path), phrase).says(t, http.StatusForbidden, "is older than an hour")
+}
+
+// A user without a password was locked by an import, or signs in by a provider. Worker accounts are the operator's.
+func TestResetByMailOpensNoAccountWithoutAPassword(t *testing.T) {
+	t.Parallel()
+	s, post, _ := newAccountSite(t)
+	locked := store.User{ID: "0x" + strings.Repeat("d", 32), Name: "dora"}
+	must(t, s.store.AddUser(t.Context(), locked))
+	erin := userNamed("erin")
+	must(t, s.store.AddUser(t.Context(), erin))
+	must(t, s.store.SetScopes(t.Context(), erin.ID, []store.Scope{{}}))
+	s.address("dora", "dora@example.org")
+	s.address("erin", "erin@example.org")
+	for _, name := range []string{"dora", "erin", "bob"} {
+		s.form(server.ResetPath, url.Values{"email": {name + "@example.org"}}, nil).says(t, http.StatusOK, "on its way")
+	}
+	if m := post.Await(1); m.To[0] != "bob@example.org" {
+		t.Errorf("the first mail is %+v", m)
+	}
+}
+
+func TestMailsThatPeopleAskForAreBounded(t *testing.T) {
+	t.Parallel()
+	s, post, later := newAccountSite(t)
+	ask := func() browserReply {
+		return s.form(server.ResetPath, url.Values{"email": {"alice@example.org"}}, nil)
+	}
+	for range 3 {
+		ask().says(t, http.StatusOK, "on its way")
+	}
+	refused := ask()
+	refused.says(t, http.StatusTooManyRequests, "Too many mails. Try again in")
+	if refused.header.Get("Retry-After") == "" {
+		t.Error("no Retry-After")
+	}
+	later(20 * time.Minute)
+	ask().says(t, http.StatusOK, "on its way")
+	post.Await(4)
+}
+
+func TestOtherSitesSendNoFormsAboutAccounts(t *testing.T) {
+	t.Parallel()
+	s, _, _ := newAccountSite(t)
+	cookies := s.signInBrowser("alice").cookies
+	for _, path := range []string{"/reset", "/reset/finalize", "/signup", "/verify", "/changeemail"} {
+		r := s.form("/rest/account"+path, url.Values{"email": {"eve@example.org"}}, http.Header{"Sec-Fetch-Site": {"cross-site"}}, cookies...)
+		r.says(t, http.StatusForbidden, "Another site has sent this request.")
+	}
+}
+
+func TestAddressChangesWhenItIsConfirmedWithThePassword(t *testing.T) {
+	t.Parallel()
+	s, post, later := newAccountSite(t)
+	change := func(email string, cookies ...*http.Cookie) browserReply {
+		return s.form("/rest/account/changeemail", url.Values{"email": {email}}, http.Header{"X-Forwarded-Host": {"evil.example"}}, cookies...)
+	}
+	change("new@example.org").says(t, http.StatusUnauthorized, "Sign in first.")
+	cookies := s.signInBrowser("alice").cookies
+	for _, page := range []string{"changeemail", "resend"} {
+		s.form("/rest/account/"+page, nil, nil, cookies...).says(t, http.StatusOK, "The address of alice is alice@example.org.")
+	}
+	change("alice@example.org", cookies...).says(t, http.StatusBadRequest, "is alice@example.org already")
+	change("new", cookies...).says(t, http.StatusBadRequest, "This is no e-mail address.")
+	change("bob@example.org", cookies...).says(t, http.StatusOK, "on its way") // whether it is somebody's is told to its owner alone
+	taken := linked(t, post.Await(1))
+	confirm := func(path, password string) browserReply {
+		return s.form("/rest/account/verify", url.Values{"code": {codeOf(path)}, "password": {password}}, nil)
+	}
+	confirm(taken, "alice").says(t, http.StatusConflict, "Another user has this address")
+	post.Await(2)
+
+	change("new@example.org", cookies...).says(t, http.StatusOK, "on its way")
+	path := linked(t, post.Await(3))
+	told := post.Await(4)
+	if told.To[0] != "alice@example.org" || !strings.Contains(told.Text, "another e-mail address: new@example.org") {
+		t.Errorf("the old address is told %+v", told)
+	}
+	confirm(taken, "alice").says(t, http.StatusForbidden, "This link is not valid") // there was another one since
+	s.form(path, nil, nil).says(t, http.StatusOK, "new@example.org becomes the address of alice.")
+	confirm(path, "bob").says(t, http.StatusUnauthorized, "The password is wrong.")
+	if u, _ := s.store.User(t.Context(), "alice"); u.Email != "alice@example.org" {
+		t.Errorf("before it is confirmed, the address is %s", u.Email)
+	}
+	confirm(path, "alice").says(t, http.StatusOK, "The address is confirmed.")
+	confirm(path, "alice").says(t, http.StatusForbidden, "This link is not valid")
+	if u, _ := s.store.User(t.Context(), "alice"); u.Email != "new@example.org" {
+		t.Errorf("the address is %s", u.Email)
+	}
+
+	change("late@example.org", cookies...).says(t, http.StatusOK, "on its way")
+	path = linked(t, post.Await(5))
+	later(3 * 24 * time.Hour)
+	confirm(path, "alice").says(t, http.StatusForbidden, "is too old")
+}
+
+// signUp sends the form of CodaLab's page (frontend/src/components/SignUp.js), with fields changed.
+func (s *site) signUp(change map[string]string) browserReply {
+	s.t.Helper()
+	form := url.Values{
+		"username": {"ann"}, "email": {"ann@example.org"}, "first_name": {"Ann"}, "last_name": {"Lee"}, "affiliation": {"Lab"},
+		"password": {phrase}, "confirm_password": {phrase}, "token": {"captcha"},
+	}
+	for field, value := range change {
+		form.Set(field, value)
+	}
+	return s.form("/rest/account/signup", form, http.Header{"X-Forwarded-Host": {"evil.example"}})
+}
+
+func TestPeopleSignUpAndConfirmTheirAddress(t *testing.T) {
+	t.Parallel()
+	s, post, later := newAccountSite(t, func(c *server.Config) { c.SignUp.Domains = []string{"Example.org"} })
+	s.form("/rest/account/signup", nil, nil).says(t, http.StatusOK, "User name")
+	if r := s.form("/signin", nil, nil); !strings.Contains(r.body, `<a href="/rest/account/signup">`) || !strings.Contains(r.body, "Forgotten password?") {
+		t.Errorf("the page says %s", r.body)
+	}
+	for says, change := range map[string]map[string]string{
+		"is already taken":                   {"username": "ALICE"},
+		"User name characters must be":       {"username": "a b"},
+		"looks like the site":                {"username": "Admin"},
+		"at least 10 characters":             {"password": "x", "confirm_password": "x"},
+		"The two passwords differ":           {"confirm_password": "x"},
+		"This is no e-mail address":          {"email": "ann"},
+		"Only addresses of Example.org may":  {"email": "ann@sub.example.org"},
+		"longer than 255 bytes":              {"last_name": strings.Repeat("x", 300)},
+		"A name may have 255 bytes, not 300": {"username": strings.Repeat("x", 300)},
+	} {
+		if r := s.signUp(change); r.status < 400 || !strings.Contains(r.body, says) {
+			t.Errorf("%v: %d %s", change, r.status, r.body)
+		}
+	}
+	back := s.signUp(map[string]string{"username": "alice", "error_uri": "/account/signup", "success_uri": "/account/signup/success"})
+	if to := back.header.Get("Location"); back.status != http.StatusSeeOther || !strings.HasPrefix(to, "/account/signup?") || !strings.Contains(to, "first_name=Ann") || strings.Contains(to, "Fische") {
+		t.Errorf("%d to %q", back.status, to)
+	}
+	done := s.signUp(map[string]string{"success_uri": "/account/signup/success", "error_uri": "/account/signup"})
+	if to := done.header.Get("Location"); to != "/account/signup/success?email=ann%40example.org" {
+		t.Errorf("%d to %q", done.status, to)
+	}
+	path := linked(t, post.Await(1))
+	signIn := func() answer { return s.signIn(ourProgram, "192.0.2.1", passwordForm("ann", phrase)) }
+	signIn().is(http.StatusUnauthorized)
+	confirm := func(path, password string) browserReply {
+		return s.form("/rest/account/verify", url.Values{"code": {codeOf(path)}, "password": {password}}, nil)
+	}
+	s.form(path, nil, nil).says(t, http.StatusOK, "ann@example.org becomes the address of ann.")
+	confirm(path, "another phrase").says(t, http.StatusUnauthorized, "The password is wrong.") // who has only the mail
+	signIn().is(http.StatusUnauthorized)
+	confirm(path, phrase).says(t, http.StatusOK, "The address is confirmed.")
+	confirm(path, phrase).says(t, http.StatusForbidden, "This link is not valid")
+	s.tokens["ann"] = signIn().ok().text("access_token")
+	u, err := s.store.User(t.Context(), "ann")
+	must(t, err)
+	if u.Email != "ann@example.org" || u.LastName != "Lee" || u.Affiliation != "Lab" || u.TimeQuota != 1 || u.DiskQuota != 2 || u.ParallelRunQuota != 3 || u.Root() || u.IsWorker {
+		t.Errorf("%+v", u)
+	}
+
+	// A name that somebody else takes first, an address that a user has, and a link that is too old.
+	s.signUp(map[string]string{"username": "zoe", "email": "zoe@example.org"}).says(t, http.StatusOK, "on its way to zoe@example.org")
+	first := linked(t, post.Await(2))
+	s.signUp(map[string]string{"username": "zoe", "email": "eve@example.org"}).says(t, http.StatusOK, "on its way to eve@example.org")
+	second := linked(t, post.Await(3))
+	later(time.Hour) // tries of names count, too
+	s.signUp(map[string]string{"username": "ann2"}).says(t, http.StatusOK, "on its way to ann@example.org")
+	third := linked(t, post.Await(4))
+	s.signUp(map[string]string{"username": "late", "email": "late@example.org"}).says(t, http.StatusOK, "on its way")
+	late := linked(t, post.Await(5))
+	confirm(first, phrase).says(t, http.StatusOK, "The address is confirmed.")
+	confirm(second, phrase).says(t, http.StatusConflict, "Another user has this address or name.")
+	confirm(third, phrase).says(t, http.StatusConflict, "Another user has this address or name.")
+	later(3 * 24 * time.Hour)
+	confirm(late, phrase).says(t, http.StatusForbidden, "is too old")
+}
+
+func TestNobodySignsUpUnlessTheOperatorWantsThat(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*server.Config){
+		"by default": func(c *server.Config) { c.SignUp = signin.SignUp{} },
+		"no mail":    func(c *server.Config) { c.Mail.Server = "" },
+		"no address": func(c *server.Config) { c.PublicURL = "" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, func(c *server.Config) {
+				c.PublicURL, c.SignUp = publicURL, signin.SignUp{Open: true}
+				c.Mail.Server, c.Mail.From = "127.0.0.1:1", "c@example.org"
+				change(c)
+			})
+			if r := s.signUp(nil); r.status != http.StatusSeeOther || !strings.HasPrefix(r.header.Get("Location"), "/account/signup?error=The+operator") {
+				t.Errorf("%d %v", r.status, r.header)
+			}
+			if r := s.form("/signin", nil, nil); strings.Contains(r.body, "Sign up") {
+				t.Errorf("the page says %s", r.body)
+			}
+		})
+	}
+}
+
+func TestHelpReachesTheOperator(t *testing.T) {
+	t.Parallel()
+	s, post, _ := newAccountSite(t, func(c *server.Config) { c.HelpAddress = "help@example.org" })
+	ask := func(message string) answer {
+		return s.call("alice", "POST", "/help/", map[string]string{"message": message})
+	}
+	ask("My run waits.\r\nBcc: eve@example.org").is(http.StatusOK)
+	m := post.Await(1)
+	if m.To[0] != "help@example.org" || m.From != "codalab@example.org" || m.Header.Get("Reply-To") != "<alice@example.org>" || m.Header.Get("Bcc") != "" ||
+		m.Header.Get("Subject") != "CodaLab: a message of alice" || !strings.Contains(m.Text, "My run waits.") || !strings.Contains(m.Text, "alice (alice@example.org) has sent this message") {
+		t.Errorf("%+v", m)
+	}
+	ask(" ").is(http.StatusBadRequest)
+	ask(strings.Repeat("x", 10_001)).is(http.StatusRequestEntityTooLarge)
+	ask("2").is(http.StatusOK)
+	post.Stop()
+	ask("3").says(http.StatusServiceUnavailable, "Try again later.")
+	ask("4").says(http.StatusTooManyRequests, "Too many mails.")
+	without := newSite(t)
+	without.call("alice", "POST", "/help/", map[string]string{"message": "x"}).says(http.StatusForbidden, "sends no mails")
+}

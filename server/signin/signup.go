@@ -1,0 +1,152 @@
+package signin
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
+	"github.com/cl-slurm/cl-slurm/internal/turns"
+	"github.com/cl-slurm/cl-slurm/server/access"
+	"github.com/cl-slurm/cl-slurm/server/mail"
+	"github.com/cl-slurm/cl-slurm/server/rest"
+	"github.com/cl-slurm/cl-slurm/server/store"
+)
+
+const signUpTitle = "Sign up"
+
+// SignsUp reports whether people may make accounts for themselves. A provider of sign-ins decides that where there is one.
+func (s *SignIns) SignsUp() bool { return s.Mails() && s.config.SignUp.Open && s.config.Redeem == nil }
+
+func (s *SignIns) signUpPage(w http.ResponseWriter, r *http.Request) {
+	s.answer(w, r, accountPage{Title: signUpTitle, Form: "signup"}, nil)
+}
+
+// signUp mails a person a link that makes an account (codalab/rest/account.py: do_signup). Until it is used there is no user: the
+// name is free, and nobody can sign in. CodaLab's page names the addresses to go on to, and this server's own page none.
+func (s *SignIns) signUp(w http.ResponseWriter, r *http.Request) {
+	err := s.askSignUp(w, r)
+	no, refused := errors.AsType[*rest.RefusalError](err)
+	to, email := r.PostForm.Get("success_uri"), r.PostForm.Get("email")
+	switch {
+	case refused && r.PostForm.Has("error_uri"):
+		back := url.Values{"error": {no.Message}, "next": {to}}
+		for _, field := range []string{"email", "username", "first_name", "last_name", "affiliation"} {
+			back.Set(field, r.PostForm.Get(field))
+		}
+		path, _, _ := strings.Cut(rest.LocalPath(r.PostForm.Get("error_uri")), "?")
+		rest.Go(w, r, path+"?"+back.Encode())
+	case err != nil:
+		s.answer(w, r, accountPage{Title: signUpTitle, Form: "signup"}, err)
+	case to != "":
+		path, _, _ := strings.Cut(rest.LocalPath(to), "?")
+		rest.Go(w, r, path+"?"+url.Values{"email": {email}}.Encode())
+	default:
+		s.answer(w, r, accountPage{Title: signUpTitle, Done: "A mail with a link is on its way to " + email + ". The account is made when you have confirmed the address, within three days."}, nil)
+	}
+}
+
+// newAccount is an account that a person asks for.
+type newAccount struct {
+	store.Confirmation
+	password string
+}
+
+func (s *SignIns) askSignUp(w http.ResponseWriter, r *http.Request) error {
+	if err := readForm(w, r); err != nil {
+		return err
+	}
+	text := func(field string) string { return termtext.OneLine(strings.TrimSpace(r.PostForm.Get(field))) }
+	in := newAccount{store.Confirmation{
+		Email: strings.TrimSpace(r.PostForm.Get("email")), Name: r.PostForm.Get("username"),
+		FirstName: text("first_name"), LastName: text("last_name"), Affiliation: text("affiliation"),
+	}, r.PostForm.Get("password")}
+	if err := s.checkAccount(in); err != nil {
+		return err
+	}
+	if in.password != r.PostForm.Get("confirm_password") {
+		return rest.Refuse(http.StatusBadRequest, "The two passwords differ.")
+	}
+	if err := s.mayMail(s.network(r), in.Email); err != nil {
+		return err
+	}
+	if err := s.checkFree(r.Context(), in.Name); err != nil {
+		return err
+	}
+	leave, err := s.strangers.Take(r.Context(), turns.Party{Owner: s.network(r), Bundle: in.Name})
+	if err != nil {
+		return err
+	}
+	in.Password = HashPassword(in.password, s.config.Cost)
+	leave()
+	code, hash := NewResetCode()
+	now := s.config.Now()
+	in.Code, in.Expires = hash, store.Time{Time: now.Add(confirmLife)}
+	err = s.config.Store.AddConfirmation(r.Context(), in.Confirmation, now)
+	if errors.Is(err, store.ErrTooMany) {
+		return rest.Refuse(http.StatusServiceUnavailable, "Too many people sign up. Try again later, or ask the operator of this server.")
+	}
+	if err != nil {
+		return err
+	}
+	return s.post(func(context.Context) ([]mail.Mail, error) {
+		return []mail.Mail{s.confirmation(in.Name, in.Email, code)}, nil
+	})
+}
+
+// checkAccount refuses an account that nobody may have.
+func (s *SignIns) checkAccount(in newAccount) error {
+	if !codalab.IsName(in.Name) {
+		return rest.Refuse(http.StatusBadRequest, "User name characters must be alphanumeric, underscores, periods, or dashes.")
+	}
+	if err := errors.Join(access.CheckNameSize(in.Name), access.CheckSystemName(store.User{}, in.Name)); err != nil {
+		return err
+	}
+	for _, text := range []string{in.FirstName, in.LastName, in.Affiliation} {
+		const longest = 255
+		if len(text) > longest {
+			return rest.Refuse(http.StatusBadRequest, "A text of the account is longer than %d bytes", longest)
+		}
+	}
+	if !isAddress(in.Email) {
+		return rest.Refuse(http.StatusBadRequest, "This is no e-mail address.")
+	}
+	domain := in.Email[strings.LastIndex(in.Email, "@")+1:]
+	if all := s.config.SignUp.Domains; len(all) > 0 && !slices.ContainsFunc(all, func(one string) bool { return strings.EqualFold(one, domain) }) {
+		return rest.Refuse(http.StatusForbidden, "Only addresses of %s may sign up.", strings.Join(all, ", "))
+	}
+	if err := CheckNewPassword(in.password, in.Name); err != nil {
+		return rest.Refuse(http.StatusBadRequest, "%s", err)
+	}
+	return nil
+}
+
+// checkFree refuses a name that a user has or had. Whether a user has the address is told only to its owner.
+func (s *SignIns) checkFree(ctx context.Context, name string) error {
+	like, err := s.config.Store.UsersNamedLike(ctx, name)
+	if err != nil {
+		return err
+	}
+	_, err = s.config.Store.FormerHolder(ctx, name)
+	if errors.Is(err, store.ErrNotFound) && len(like) == 0 {
+		return nil
+	}
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return err
+	}
+	return rest.Refuse(http.StatusBadRequest, "User name %s is already taken.", name)
+}
+
+// newUser is the user that a sign-up makes.
+func (s *SignIns) newUser(c store.Confirmation) store.User {
+	up := s.config.SignUp
+	return store.User{
+		ID: codalab.NewUUID(), Name: c.Name, Password: c.Password, Joined: store.Time{Time: s.config.Now()},
+		FirstName: c.FirstName, LastName: c.LastName, Affiliation: c.Affiliation,
+		TimeQuota: up.TimeQuota, DiskQuota: up.DiskQuota, ParallelRunQuota: up.ParallelRunQuota,
+	}
+}
