@@ -181,6 +181,76 @@ func TestExportThatBreaksOffIsNoArchive(t *testing.T) {
 	}
 }
 
+// held is a reader that takes nothing before it is let go.
+type held struct {
+	*httptest.ResponseRecorder
+	begun   chan<- bool
+	release <-chan struct{}
+}
+
+func (h held) Write(text []byte) (int, error) {
+	select {
+	case <-h.release:
+	default:
+		h.begun <- true
+		<-h.release
+	}
+	return h.ResponseRecorder.Write(text)
+}
+
+// TestExportsAtATimeAreBounded: a user has some archives at a time, and others have theirs meanwhile. One that has ended makes
+// room, and HEAD needs none.
+func TestExportsAtATimeAreBounded(t *testing.T) {
+	t.Parallel()
+	const most = 4
+	s := newSite(t)
+	noise := make([]byte, 32<<10)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(noise) // never fails
+	data, home := s.upload("data", string(noise)), s.home("alice")
+	s.call("alice", "POST", "/worksheets/"+home+"/add-items", map[string]any{"items": []string{data}, "item_type": "bundle"}).ok()
+	s.share("alice", "worksheet", home, "public", store.PermissionRead)
+	export := func(method, user string, w http.ResponseWriter) {
+		r := httptest.NewRequest(method, "/worksheets/"+home+"/export.zip", nil)
+		for _, c := range s.browse(t, user).cookies {
+			r.AddCookie(c)
+		}
+		s.handler.ServeHTTP(w, r)
+	}
+	status := func(method, user string) int {
+		w := httptest.NewRecorder()
+		export(method, user, w)
+		return w.Code
+	}
+	for _, user := range []string{"alice", ""} {
+		begun, release, ended := make(chan bool), make(chan struct{}), make(chan int)
+		for range most {
+			go func() {
+				w := held{httptest.NewRecorder(), begun, release}
+				export(http.MethodGet, user, w)
+				ended <- w.Code
+			}()
+		}
+		for range most {
+			<-begun
+		}
+		if got := status(http.MethodGet, user); got != http.StatusTooManyRequests {
+			t.Errorf("%q: one export too many gets %d", user, got)
+		}
+		if others, head := status(http.MethodGet, "bob"), status(http.MethodHead, user); others != http.StatusOK || head != http.StatusOK {
+			t.Errorf("%q: meanwhile others get %d, and HEAD %d", user, others, head)
+		}
+		close(release)
+		for range most {
+			if got := <-ended; got != http.StatusOK {
+				t.Errorf("%q: an export ends with %d", user, got)
+			}
+		}
+		if got := status(http.MethodGet, user); got != http.StatusOK {
+			t.Errorf("%q: %d after the others have ended", user, got)
+		}
+	}
+}
+
 func entryOf(t *testing.T, z *zip.Reader, name string) string {
 	t.Helper()
 	f, err := z.Open(name)

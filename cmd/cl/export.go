@@ -143,7 +143,7 @@ func (c *cli) exportToOutput(ctx context.Context, at *workspace, sheet client.Wo
 
 // export writes the archive.
 func (c *cli) export(ctx context.Context, to io.Writer, at *workspace, sheet client.Worksheet, o exportOptions) (export.Summary, error) {
-	archive, err := export.Prepare(ctx, at.Client, sheet, export.Options{Server: at.Address(), NoContents: o.noContents})
+	archive, err := export.Prepare(at.Client, sheet, export.Options{Server: at.Address(), NoContents: o.noContents})
 	if err != nil {
 		return export.Summary{}, err
 	}

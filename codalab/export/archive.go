@@ -2,6 +2,7 @@ package export
 
 import (
 	"archive/zip"
+	"bufio"
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
@@ -153,6 +154,24 @@ func (a *archive) close(at time.Time) error {
 // text adds a file with a text.
 func (a *archive) text(name string, text []byte, at time.Time) error {
 	return a.file(name, 0o644, at, bytes.NewReader(text))
+}
+
+// written adds a file that is made while it is written.
+func (a *archive) written(name string, at time.Time, write func(w io.Writer) error) error {
+	w, err := a.create(name, 0o644, at)
+	if err != nil {
+		return err
+	}
+	sum := sha256.New()
+	buf := bufio.NewWriterSize(io.MultiWriter(w, sum), len(a.buf))
+	if err = write(buf); err == nil {
+		err = buf.Flush()
+	}
+	if err != nil {
+		return fmt.Errorf("write %q: %w", name, err)
+	}
+	a.names, a.digests = append(a.names, name), append(a.digests, digest(sum.Sum(nil)))
+	return nil
 }
 
 // escapes are those of sha256sum in names; a line with any begins with a backslash.

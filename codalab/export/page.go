@@ -1,16 +1,18 @@
 package export
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"html/template"
 	"io"
+	"iter"
 	"math"
+	"net/http"
 	"net/url"
 	"path"
 	"slices"
@@ -41,7 +43,7 @@ type pageView struct {
 	Description
 	// Address is that of the worksheet's own page.
 	Address string
-	Blocks  []blockView
+	Blocks  iter.Seq[blockView]
 	// Uses are the bundles that use a bundle, by its uuid.
 	Uses map[string][]Bundle
 	// Script shows formulas, and ScriptDigest lets it run and no other; both are empty without formulas.
@@ -56,8 +58,8 @@ type blockView struct {
 	Mistake string
 	// Header and Rows are those of a table, and Record has the keys and values of a record.
 	Header []string
-	Rows   [][]cellView
-	Record [][]cellView
+	Rows   iter.Seq[[]cellView]
+	Record iter.Seq[[]cellView]
 	// Title names a file, and Address leads to it or to its bundle. Image is the address of a picture.
 	Title, Address, Image, Text string
 	// Links leads to other worksheets, and Elsewhere names what only the server shows.
@@ -68,43 +70,129 @@ type blockView struct {
 // cellView is a text, which is a link unless Address is empty.
 type cellView struct{ Text, Address string }
 
-// block is a block of the worksheet, and the table that it shows if it shows one.
-type block struct {
-	client.Block
-	table *blockView
+// mostRows bounds the bytes of a table's rows that are filled in at a time, and mostCalls the requests for the rows of all tables
+// beyond which none is divided: the server bounds what it reads for each request, so that these bound the sum.
+const (
+	mostRows  = 1 << 20
+	mostCalls = 200
+)
+
+// rows are those of all tables of the worksheet, in their order. They are read while they are written, a part at a time.
+type rows struct {
+	from    *client.Client
+	waiting []json.RawMessage
+	// read has the rows of the part that was read last.
+	read []filled
+	// atOnce is the number of rows that the server may read for one request, after it has refused to read more; else 0.
+	atOnce int
+	// calls counts requests.
+	calls int
 }
 
-// readBlocks reads the blocks of the worksheet, and the cells of their tables.
-func (e *Exporter) readBlocks(ctx context.Context) error {
-	shown, err := e.from.InterpretWorksheet(ctx, e.Worksheet.UUID)
-	for i := 0; err == nil && i < len(shown.Blocks); i++ {
-		one := block{Block: shown.Blocks[i]}
-		if one.Mode == "table_block" || one.Mode == "record_block" {
-			var table blockView
-			table, err = e.table(ctx, one.Block)
-			one.table, one.Rows = &table, nil
+// filled is a row with its cells, or the sentence with which the server refuses to read them.
+type filled struct {
+	cells   map[string]any
+	refusal string
+}
+
+// next returns the next row.
+func (r *rows) next(ctx context.Context) (filled, error) {
+	if len(r.read) == 0 {
+		if err := r.readPart(ctx); err != nil {
+			return filled{}, fmt.Errorf("read table: %w", err)
 		}
-		e.blocks = append(e.blocks, one)
 	}
-	if errors.Is(err, client.ErrTooLarge) {
-		return &TooLargeError{"the server's answer with what its page shows does not fit into memory"}
-	}
-	if err != nil {
-		return fmt.Errorf("interpret worksheet: %w", err)
-	}
-	return nil
+	row := r.read[0]
+	r.read = r.read[1:]
+	return row, nil
 }
 
-// page returns index.html.
-func (e *Exporter) page(ctx context.Context) ([]byte, error) {
-	v := pageView{Style: template.CSS(pageStyle), Heading: e.heading(), Description: e.Description, Address: e.Server + "/worksheets/" + e.Worksheet.UUID} //nolint:gosec // it is ours
-	r := renderer{Exporter: e, markup: markup.New().Page()}
-	for _, b := range e.blocks {
-		shown, err := r.block(ctx, b)
+// readPart reads some rows. If they are too much for one request, it reads fewer.
+func (r *rows) readPart(ctx context.Context) error {
+	most := len(r.waiting)
+	if r.atOnce > 0 && r.calls < mostCalls {
+		most = min(most, r.atOnce)
+	}
+	n, size := 0, 0
+	for n < most && (n == 0 || size+len(r.waiting[n]) <= mostRows) {
+		size += len(r.waiting[n])
+		n++
+	}
+	for {
+		r.calls++
+		cells, err := r.from.TableContents(ctx, r.waiting[:n])
+		if n > 1 && r.calls < mostCalls && codalab.IsStatus(err, http.StatusBadRequest) {
+			n /= 2
+			r.atOnce = n
+			continue
+		}
+		refusal, err := refusalOf(err)
+		if err == nil && refusal == "" && len(cells) != n {
+			err = fmt.Errorf("the server has sent %d rows instead of %d", len(cells), n)
+		}
 		if err != nil {
-			return nil, err
+			return err
 		}
-		v.Blocks = append(v.Blocks, shown)
+		r.read = make([]filled, n)
+		for i := range r.read {
+			if refusal != "" {
+				r.read[i].refusal = refusal
+			} else {
+				r.read[i].cells = cells[i]
+			}
+		}
+		clear(r.waiting[:n])
+		r.waiting = r.waiting[n:]
+		return nil
+	}
+}
+
+// refusalOf returns the sentence about what is too much for the server or for the client; other errors stay errors.
+func refusalOf(err error) (refusal string, other error) {
+	refused, ok := errors.AsType[*codalab.Error](err)
+	switch {
+	case errors.Is(err, client.ErrTooLarge):
+		return "the server's answer does not fit into memory", nil
+	case ok && refused.Status == http.StatusBadRequest:
+		return refused.Message, nil
+	}
+	return "", err
+}
+
+// blocks reads the blocks of the worksheet. One that shows too much is a mistake on the page, which is not the worksheet itself.
+func (e *Exporter) blocks(ctx context.Context) ([]client.Block, error) {
+	shown, err := e.from.InterpretWorksheet(ctx, e.Worksheet.UUID)
+	refusal, err := refusalOf(err)
+	if err != nil {
+		return nil, fmt.Errorf("interpret worksheet: %w", err)
+	}
+	if refusal != "" {
+		return []client.Block{{Mode: "markup_block", Error: true, Text: "What the worksheet shows is not here: " + refusal}}, nil
+	}
+	return shown.Blocks, nil
+}
+
+// page writes index.html. Its tables take most of the memory if they are large, so that they are never there as a whole.
+func (e *Exporter) page(ctx context.Context, w io.Writer) error {
+	blocks, err := e.blocks(ctx)
+	if err != nil {
+		return err
+	}
+	v := pageView{Style: template.CSS(pageStyle), Heading: e.heading(), Description: e.Description, Address: e.Server + "/worksheets/" + e.Worksheet.UUID} //nolint:gosec // it is ours
+	r := renderer{Exporter: e, markup: markup.New().Page(), rows: rows{from: e.from}}
+	views := make([]blockView, len(blocks))
+	for i := range blocks { // the head of the page tells whether there are formulas
+		if err := r.begin(&blocks[i], &views[i]); err != nil {
+			return err
+		}
+	}
+	v.Blocks = func(yield func(blockView) bool) {
+		for i, b := range blocks {
+			if r.failure != nil || !yield(r.block(ctx, b, views[i])) {
+				return
+			}
+			views[i] = blockView{}
+		}
 	}
 	v.Uses = e.uses()
 	if r.formulas {
@@ -118,13 +206,12 @@ func (e *Exporter) page(ctx context.Context) ([]byte, error) {
 	}
 	t, err := template.New("page").Funcs(functions).Parse(pageTemplate)
 	if err != nil {
-		return nil, fmt.Errorf("read the page's template: %w", err)
+		return fmt.Errorf("read the page's template: %w", err)
 	}
-	var text bytes.Buffer
-	if err := t.Execute(&text, v); err != nil {
-		return nil, fmt.Errorf("write the page: %w", err)
+	if err := t.Execute(w, v); err != nil {
+		return fmt.Errorf("write the page: %w", err)
 	}
-	return text.Bytes(), nil
+	return r.failure
 }
 
 // uses returns the bundles of the worksheet that use a bundle, by its uuid.
@@ -164,23 +251,38 @@ type renderer struct {
 	levels markup.Headings
 	// formulas is set if there are any.
 	formulas bool
+	rows     rows
+	// failure is the first error of a part that is made while the page is written.
+	failure error
 }
 
-func (r *renderer) block(ctx context.Context, b block) (v blockView, err error) {
-	if b.table != nil {
-		return *b.table, nil
-	}
-	switch b.Mode {
-	case "markup_block":
-		if b.Error {
-			v.Mistake = b.Text
-			return v, nil
-		}
+// begin makes a block of markup, and notes the rows of a table.
+func (r *renderer) begin(b *client.Block, v *blockView) error {
+	switch {
+	case b.Mode == "markup_block" && b.Error:
+		v.Mistake = b.Text
+	case b.Mode == "markup_block":
 		text, err := r.relink(string(r.levels.Below(r.markup.HTML(b.Text))))
-		v.HTML = template.HTML(text) //nolint:gosec // it is cleaned
-		return v, err
+		v.HTML, b.Text = template.HTML(text), "" //nolint:gosec // it is cleaned
+		return err
+	case (b.Mode == "table_block" || b.Mode == "record_block") && len(b.Header) > 0:
+		r.rows.waiting = append(r.rows.waiting, b.Rows...)
+		clear(b.Rows)
+	default:
+		b.Rows = nil
+	}
+	return nil
+}
+
+// block makes what is left of a block.
+func (r *renderer) block(ctx context.Context, b client.Block, v blockView) blockView {
+	switch b.Mode {
+	case "table_block":
+		v.Header, v.Rows = b.Header, r.table(ctx, b)
+	case "record_block":
+		v.Record = r.table(ctx, b)
 	case "contents_block", "image_block":
-		return r.file(ctx, b.Block)
+		v, r.failure = r.file(ctx, b)
 	case "subworksheets_block":
 		for _, w := range b.Worksheets {
 			v.Links = append(v.Links, cellView{w.Name, r.Server + "/worksheets/" + w.UUID})
@@ -190,36 +292,44 @@ func (r *renderer) block(ctx context.Context, b block) (v blockView, err error) 
 	case "placeholder_block":
 		v.Elsewhere = b.Directive
 	}
-	return v, nil
+	return v
 }
 
-// table shows a table or a record.
-func (e *Exporter) table(ctx context.Context, b client.Block) (v blockView, err error) {
-	contents, err := e.from.TableContents(ctx, b.Rows)
-	if err != nil {
-		return v, fmt.Errorf("read table: %w", err)
-	}
-	var rows [][]cellView
-	for i, cells := range contents {
-		var row []cellView
-		for column, name := range b.Header {
-			text := ""
-			if value := cells[name]; value != nil {
-				text = shortened(codalab.PythonStr(value))
+// table returns the rows of a table or a record, once.
+func (r *renderer) table(ctx context.Context, b client.Block) iter.Seq[[]cellView] {
+	return func(yield func([]cellView) bool) {
+		for i := range b.Rows {
+			row, err := r.rows.next(ctx)
+			if err != nil {
+				r.failure = err
+				return
 			}
-			cell := cellView{Text: text}
-			leads := name == "name" || column == 0 && !slices.Contains(b.Header, "name")
-			if leads && b.Mode == "table_block" && i < len(b.BundlesSpec.Bundles) {
-				cell.Address = "#" + b.BundlesSpec.Bundles[i].UUID
+			if !yield(rowView(b, i, row)) {
+				return
 			}
-			row = append(row, cell)
 		}
-		rows = append(rows, row)
 	}
-	if b.Mode == "record_block" {
-		return blockView{Record: rows}, nil
+}
+
+// rowView shows a row.
+func rowView(b client.Block, i int, row filled) []cellView {
+	view := make([]cellView, 0, len(b.Header))
+	for column, name := range b.Header {
+		text := ""
+		if value := row.cells[name]; value != nil {
+			text = shortened(codalab.PythonStr(value))
+		}
+		if column == 0 && row.refusal != "" {
+			text = "Not here: " + row.refusal
+		}
+		cell := cellView{Text: text}
+		leads := name == "name" || column == 0 && !slices.Contains(b.Header, "name")
+		if leads && b.Mode == "table_block" && i < len(b.BundlesSpec.Bundles) {
+			cell.Address = "#" + b.BundlesSpec.Bundles[i].UUID
+		}
+		view = append(view, cell)
 	}
-	return blockView{Header: b.Header, Rows: rows}, nil
+	return view
 }
 
 // mostCell and mostText bound the bytes of a cell and of the beginning of a file.

@@ -48,14 +48,11 @@ func (d Description) LeftOut() []Bundle {
 // notWanted is the reason for Options.NoContents.
 const notWanted = "the archive was made without contents"
 
-// Prepare reads what an archive of a worksheet needs besides contents. The worksheet has been read with its items. A worksheet
-// over a bound is a *TooLargeError. Hours of contents come only after that, and what an HTTP server sends with them.
-func Prepare(ctx context.Context, from *client.Client, sheet client.Worksheet, o Options) (*Exporter, error) {
+// Prepare begins an archive of a worksheet that has been read with its items. One over a bound of worksheet.json is a
+// *TooLargeError. It reads nothing more: what the page shows may take long, and Write reads it after the contents.
+func Prepare(from *client.Client, sheet client.Worksheet, o Options) (*Exporter, error) {
 	e := newExporter(from, sheet, o)
 	if err := e.checkRoom(); err != nil {
-		return nil, fmt.Errorf("export worksheet: %w", err)
-	}
-	if err := e.readBlocks(ctx); err != nil {
 		return nil, fmt.Errorf("export worksheet: %w", err)
 	}
 	return e, nil
@@ -89,8 +86,6 @@ type Exporter struct {
 	from    *client.Client
 	options Options
 	sheet   client.Worksheet
-	// blocks are those of the page.
-	blocks []block
 	progress
 	// places are those of the bundles in the description, by uuid.
 	places map[string]int
@@ -120,31 +115,28 @@ func lastChange(w client.Worksheet) time.Time {
 
 // documents adds all files but those of bundles.
 func (e *Exporter) documents(ctx context.Context) error {
-	var lines bytes.Buffer
-	for _, line := range client.ItemLines(e.sheet.Items) {
-		lines.WriteString(line + "\n")
-	}
-	crate, err := e.provenance(ctx)
-	if err != nil {
-		return err
-	}
-	page, err := e.page(ctx)
-	if err != nil {
+	if err := e.archive.written(pageName, e.at, func(w io.Writer) error { return e.page(ctx, w) }); err != nil {
 		return err
 	}
 	description, err := e.encode()
 	if err != nil {
 		return err
 	}
-	for _, file := range []struct {
-		name string
-		text []byte
-	}{{pageName, page}, {descriptionName, description}, {linesName, lines.Bytes()}, {provenance.FileName, crate}} {
-		if err := e.archive.text(file.name, file.text, e.at); err != nil {
-			return err
-		}
+	if err := e.archive.text(descriptionName, description, e.at); err != nil {
+		return err
 	}
-	return nil
+	var lines bytes.Buffer
+	for _, line := range client.ItemLines(e.sheet.Items) {
+		lines.WriteString(line + "\n")
+	}
+	if err := e.archive.text(linesName, lines.Bytes(), e.at); err != nil {
+		return err
+	}
+	crate, err := e.provenance(ctx)
+	if err != nil {
+		return err
+	}
+	return e.archive.text(provenance.FileName, crate, e.at)
 }
 
 // mostRemark bounds the bytes of LeftOut and Note of a bundle in JSON.

@@ -96,11 +96,7 @@ type look func(s *stream) (again time.Duration, done bool, err error)
 // look is done or fails, when the browser has gone, and when the sign-in has ended. An error ends the stream; the browser asks
 // again.
 func (p *Pages) follow(v *visit, topic string, look look) error {
-	user := v.user.ID
-	if user == "" {
-		user = "network " + clientnet.Of(p.config.Address(v.Request))
-	}
-	w := p.feed.watch(user, topic)
+	w := p.feed.watch(p.counted(v), topic)
 	if w == nil {
 		return rest.Refuse(http.StatusTooManyRequests, "You follow %d pages: close some.", mostStreams)
 	}
@@ -130,6 +126,14 @@ func (p *Pages) follow(v *visit, topic string, look look) error {
 			return p.ended(v, err)
 		}
 	}
+}
+
+// counted names the user for whom a visit counts, or the network of one who has not signed in.
+func (p *Pages) counted(v *visit) string {
+	if v.user.ID == "" {
+		return "network " + clientnet.Of(p.config.Address(v.Request))
+	}
+	return v.user.ID
 }
 
 // signedOut reports whether the sign-in of a stream that failed has ended. The server may have answered its last question as one

@@ -4,23 +4,76 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 	"github.com/cl-slurm/cl-slurm/codalab/export"
 	"github.com/cl-slurm/cl-slurm/server/failures"
+	"github.com/cl-slurm/cl-slurm/server/rest"
 )
 
 // mostExported bounds the files of an archive, for each of which the server needs up to 3 kB while it writes the archive.
 const mostExported = 20_000
 
-// export sends a worksheet with its bundles as one archive, as far as its reader may read them. A worksheet over a bound is
-// refused before the first byte.
+// mostExports bounds the exports at a time of one user, or of one network of those who have not signed in, and mostExportsOfAll
+// those of all: that of a large worksheet takes some twenty megabytes, also while its reader does not read on.
+const (
+	mostExports      = 4
+	mostExportsOfAll = 32
+)
+
+// exports counts those under way. It is safe for concurrent use.
+type exports struct {
+	mu  sync.Mutex
+	all int
+	of  map[string]int
+}
+
+// begin counts one more of a user, or refuses it.
+func (e *exports) begin(user string) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.of[user] >= mostExports {
+		return rest.Refuse(http.StatusTooManyRequests, "You download %d archives already: try again when one of them has ended, or use cl export.", mostExports)
+	}
+	if e.all >= mostExportsOfAll {
+		return rest.Refuse(http.StatusTooManyRequests, "%d archives are being downloaded: try again later, or use cl export.", mostExportsOfAll)
+	}
+	e.of[user]++
+	e.all++
+	return nil
+}
+
+func (e *exports) end(user string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.all--
+	if e.of[user]--; e.of[user] == 0 {
+		delete(e.of, user)
+	}
+}
+
+// export sends a worksheet with its bundles as one archive, as far as its reader may read them. A worksheet of which the
+// description is over a bound is refused before the first byte.
 func (p *Pages) export(v *visit) error {
-	if !codalab.IsUUID(v.PathValue("uuid")) {
+	uuid := v.PathValue("uuid")
+	if !codalab.IsUUID(uuid) {
 		return &codalab.Error{Status: http.StatusNotFound, Message: "There is no such worksheet."}
 	}
-	sheet, err := v.api.WorksheetItems(v.Context(), v.PathValue("uuid"))
+	if v.Method == http.MethodHead {
+		sheet, err := v.api.Worksheet(v.Context(), uuid)
+		if err == nil {
+			v.sendArchive(sheet.Name)
+		}
+		return err
+	}
+	user := p.counted(v)
+	if err := p.exports.begin(user); err != nil {
+		return err
+	}
+	defer p.exports.end(user)
+	sheet, err := v.api.WorksheetItems(v.Context(), uuid)
 	if err != nil {
 		return tooLarge(fmt.Errorf("export worksheet: %w", err))
 	}
@@ -28,22 +81,11 @@ func (p *Pages) export(v *visit) error {
 	if p.config.Encrypted(v.Request) {
 		address = "https://" + v.Host
 	}
-	archive, err := export.Prepare(v.Context(), v.api, sheet, export.Options{Server: address, MostEntries: mostExported})
+	archive, err := export.Prepare(v.api, sheet, export.Options{Server: address, MostEntries: mostExported})
 	if err != nil {
 		return tooLarge(err)
 	}
-	name := "worksheet"
-	if codalab.IsName(sheet.Name) {
-		name = sheet.Name
-	}
-	v.Header().Set("Content-Type", "application/zip")
-	v.Header().Set("Content-Disposition", `attachment; filename="`+name+`.zip"`)
-	v.Header().Set("Cache-Control", "no-store")
-	v.Header().Add("Vary", "Cookie")
-	v.WriteHeader(http.StatusOK)
-	if v.Method == http.MethodHead {
-		return nil
-	}
+	v.sendArchive(sheet.Name)
 	if _, err := archive.Write(v.Context(), v.ResponseWriter, nil); err != nil {
 		if v.Context().Err() == nil {
 			failures.Log(v.Context(), p.config.Log, "GET "+v.URL.Path, err)
@@ -51,6 +93,18 @@ func (p *Pages) export(v *visit) error {
 		panic(http.ErrAbortHandler) // so that nobody takes a part for the whole
 	}
 	return nil
+}
+
+// sendArchive begins an answer with the archive of a worksheet.
+func (v *visit) sendArchive(name string) {
+	if !codalab.IsName(name) {
+		name = "worksheet"
+	}
+	v.Header().Set("Content-Type", "application/zip")
+	v.Header().Set("Content-Disposition", `attachment; filename="`+name+`.zip"`)
+	v.Header().Set("Cache-Control", "no-store")
+	v.Header().Add("Vary", "Cookie")
+	v.WriteHeader(http.StatusOK)
 }
 
 // tooLarge makes the error of a worksheet over a bound one that its reader sees.

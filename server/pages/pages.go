@@ -53,13 +53,14 @@ type Pages struct {
 	templates map[string]*template.Template
 	markup    markup.Markup
 	feed      *feed
+	exports   exports
 	sent      sentForms
 	static    digests
 }
 
 // New returns Pages. It panics if a template has a mistake.
 func New(c Config) *Pages {
-	p := &Pages{config: c, templates: map[string]*template.Template{}, markup: markup.New(), feed: newFeed(), static: newDigests()}
+	p := &Pages{config: c, templates: map[string]*template.Template{}, markup: markup.New(), feed: newFeed(), exports: exports{of: map[string]int{}}, static: newDigests()}
 	base := template.Must(template.New("base.html").Funcs(functions()).Funcs(template.FuncMap{"static": p.static.address}).
 		ParseFS(htmlFiles, "html/base.html", "html/parts.html", "html/blocks.html", "html/plots.html", "html/usage.html", "html/lineage.html"))
 	for _, name := range []string{"signin", "runs", "compare", "sweeps", "sweep", "partly", "remove", "newrun", "bundle", "files", "worksheet", "worksheets", "edit", "settings", "people", "queues", "problem"} {
