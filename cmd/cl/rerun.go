@@ -125,8 +125,11 @@ func (c *cli) needs(ctx context.Context, at *workspace, old codalab.Bundle) (run
 		n.Notes = append(n.Notes, "the digest of its image is not known: the image may be another one by now")
 	}
 	changes, err := platformChanges(ctx, at, old)
+	if err != nil && ctx.Err() == nil { // they are only notes
+		changes = []string{"what your newest run ran on is not known: " + explain(err).Error()}
+	}
 	n.Notes = append(n.Notes, changes...)
-	return n, err
+	return n, ctx.Err()
 }
 
 // platformChanges has a sentence about each thing that a run ran on and that was another one, or of another version, for the
