@@ -47,6 +47,13 @@ func IsStatus(err error, statuses ...int) bool {
 	return ok && slices.Contains(statuses, call.Status)
 }
 
+// IsTaken reports whether a server refused a new bundle because there is one of its uuid, or was. An older cl-server says so with
+// status 400.
+func IsTaken(err error) bool {
+	call, ok := errors.AsType[*Error](err)
+	return ok && (call.Status == 409 || call.Status == 400 && strings.HasSuffix(strings.TrimRight(call.Message, ".\n"), " exists already"))
+}
+
 // UnknownRoute reports whether the server does not know the call. Both servers answer so in words alone, because a missing object
 // has the same status (codalab/server/rest_server.py: error_handler).
 func (e *Error) UnknownRoute() bool {

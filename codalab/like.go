@@ -8,13 +8,13 @@ import (
 )
 
 // MetadataLike returns the metadata for a new bundle like b, with the given values in place of b's own. A run gets the very
-// image of the old run, and is no member of its sweep.
+// image of the old run, is no member of its sweep, and no copy of what it is a copy of.
 func (b Bundle) MetadataLike(given Metadata) Metadata {
 	m := maps.Clone(b.Metadata)
 	if m == nil {
 		m = Metadata{}
 	}
-	m["tags"] = m.TagsOutsideSweep()
+	m["tags"] = slices.DeleteFunc(m.TagsOutsideSweep(), func(tag string) bool { return strings.HasPrefix(tag, CopyTag) })
 	if image := m.String("docker_image"); b.Type == TypeRun && image != "" {
 		m["request_docker_image"] = image
 	}

@@ -12,7 +12,7 @@ func TestRunLikeAnotherHasItsImageAndNotItsSweep(t *testing.T) {
 	sweep := codalab.NewUUID()
 	old := codalab.Bundle{Type: codalab.TypeRun, Metadata: codalab.Metadata{
 		"name": "a", "request_cpus": 2, "docker_image": "python@sha256:1", "exitcode": 1,
-		"tags": append([]string{"mine"}, codalab.SweepTags(sweep, []codalab.Setting{{Name: "lr", Value: "0.1"}})...),
+		"tags": append([]string{"mine", codalab.CopyTag + sweep}, codalab.SweepTags(sweep, []codalab.Setting{{Name: "lr", Value: "0.1"}})...),
 	}}
 	m := old.MetadataLike(codalab.Metadata{"name": "b"})
 	if m.String("name") != "b" || m.Int("request_cpus") != 2 || m.String("request_docker_image") != "python@sha256:1" || m.Has("exitcode") || m.Has("docker_image") {

@@ -22,6 +22,15 @@ const (
 	parallelTag = "max-parallel="
 )
 
+// The beginnings of other tags that are no settings.
+const (
+	// CopyTag begins the tag that cl import gives a copy with a uuid of its own. The uuid of the original bundle follows.
+	CopyTag = "copy-of="
+	// CommitTag and BranchTag begin the tags that cl run --upload gives a run.
+	CommitTag = "git-commit="
+	BranchTag = "git-branch="
+)
+
 // MaxSetting bounds the value of a setting, in bytes. A longer one belongs in a file.
 const MaxSetting = 4096
 
@@ -38,7 +47,7 @@ func CheckSettingName(name string) error {
 	switch {
 	case !settingName.MatchString(name) || len(name) > 100:
 		return fmt.Errorf("%q cannot name a setting: a name has a letter, then letters, digits and _ . -", name)
-	case slices.Contains([]string{sweepTag, resumeTag, parallelTag}, name+"="):
+	case slices.Contains([]string{sweepTag, resumeTag, parallelTag, CopyTag, CommitTag, BranchTag}, name+"="):
 		return fmt.Errorf("a setting cannot be called %s: the tag %s= means something else", name, name)
 	}
 	return nil
@@ -65,6 +74,15 @@ func SweepTags(sweep string, settings []Setting) []string {
 		tags = append(tags, s.Tag())
 	}
 	return tags
+}
+
+// MoveSweep makes a run of one sweep a run of another one, with the same settings, if it is of that sweep.
+func (m Metadata) MoveSweep(from, to string) {
+	tags := slices.Clone(m.Strings("tags"))
+	if i := slices.Index(tags, sweepTag+from); i >= 0 {
+		tags[i] = sweepTag + to
+		m["tags"] = tags
+	}
 }
 
 // Sweep returns the uuid of the sweep that a run belongs to; empty if it belongs to none.

@@ -41,7 +41,7 @@ func TestBundleWithoutSweepHasNoSettings(t *testing.T) {
 
 func TestSettingCannotTakeATagThatMeansSomethingElse(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"sweep", "resume", "max-parallel", "", "1", "a b", "a=b", "{x}"} {
+	for _, name := range []string{"sweep", "resume", "max-parallel", "copy-of", "git-commit", "git-branch", "", "1", "a b", "a=b", "{x}"} {
 		if codalab.CheckSettingName(name) == nil {
 			t.Errorf("%q may name a setting", name)
 		}

@@ -73,10 +73,7 @@ func (c *cli) copyUnlessPresent(ctx context.Context, from copySource, uuid strin
 		return true, c.printUnlessJSON("Unable to read bundle %s", uuid)
 	}
 	if failed && !begun {
-		if brokenUpload(there.Bundle, b.Bundle) {
-			c.warn("An earlier upload of %s has failed at %s: the bundle there has no contents. cl rm %s removes it there.", bundleText(b.Bundle), to.Address(), uuid)
-		}
-		return false, nil
+		return false, c.warnBroken(ctx, there.Bundle, b.Bundle, to)
 	}
 	if begun {
 		me, err := to.User(ctx)
@@ -91,7 +88,33 @@ func (c *cli) copyUnlessPresent(ctx context.Context, from copySource, uuid strin
 	return c.copyMissing(ctx, from, b, to, worksheet, o, begun)
 }
 
-// brokenUpload reports whether a server has no contents of a bundle, as an upload of it broke off. CodaLab's own makes such a
+// warnBroken says so if a server has no contents of a bundle, as an upload of it broke off.
+func (c *cli) warnBroken(ctx context.Context, there, b codalab.Bundle, to *workspace) error {
+	if !brokenUpload(there, b) {
+		return nil
+	}
+	keeps, err := keepsUUIDs(ctx, to)
+	if err != nil {
+		return err
+	}
+	advice := "cl rm " + b.UUID + " removes it there, and the same command copies it again."
+	if keeps {
+		advice = "cl-server gives no uuid out twice: cl export and cl import --new-uuids make copies."
+	}
+	c.warn("An earlier upload of %s has failed at %s: the bundle there has no contents. %s", bundleText(b), to.Address(), advice)
+	return nil
+}
+
+// keepsUUIDs reports whether a server is a cl-server, which never reuses a uuid. CodaLab's own does.
+func keepsUUIDs(ctx context.Context, at *workspace) (bool, error) {
+	_, err := at.Queues(ctx)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// brokenUpload reports whether a server has no contents of a bundle, as an upload of it broke off. A server makes such a
 // bundle failed, and takes no other contents (codalab/rest/bundles.py: _update_bundle_contents_blob).
 func brokenUpload(there, b codalab.Bundle) bool {
 	return there.State == codalab.StateFailed && there.UploadFailure() != "" && b.UploadFailure() == ""

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/http"
 	"os"
 	"slices"
 
@@ -25,9 +24,9 @@ servers: one that the server has already is kept, and only shown. So the same
 command goes on after an interruption. Bundles and worksheet become yours, and are
 shared as a new worksheet is.
 
-A server gives no uuid out twice: a bundle that was deleted there stays deleted.
+cl-server gives no uuid out twice: a bundle that was deleted there stays deleted.
 It is left out, as is one that others have not shared with you, or are uploading,
-and one whose upload has failed, which CodaLab's own server then keeps.
+and one whose upload has failed, which the server then keeps.
 cl import names each, brings all others, and ends with exit code 1.
 
 With --new-uuids all bundles are copies with uuids of their own, also on the server
@@ -78,6 +77,9 @@ func (c *cli) importFile(ctx context.Context, file string, o importOptions) erro
 	if err != nil {
 		return refusef("%s: %v", file, err)
 	}
+	if o.newUUIDs && slices.ContainsFunc(a.Bundles, export.Bundle.Bare) {
+		return refusef("The archive was exported with --no-contents, so that --new-uuids can make no copies of its bundles: import one that has their contents.")
+	}
 	if o.name == "" {
 		o.name = a.Worksheet.Name
 	}
@@ -108,9 +110,7 @@ func (c *cli) importFile(ctx context.Context, file string, o importOptions) erro
 		if sheet, err = at.CreateWorksheet(ctx, o.name); err != nil {
 			return err
 		}
-		if o.newUUIDs {
-			a.Rename(sheet.UUID)
-		}
+		moveTo(a, sheet, o)
 	}
 	return c.importSheet(ctx, at, a, sheet)
 }
@@ -198,10 +198,16 @@ func (c *cli) earlierImport(ctx context.Context, at *workspace, a *export.Archiv
 	if sheet.Permission == nil || *sheet.Permission < codalab.PermissionAll || sheet.Frozen != nil {
 		return sheet, refusef("There is a worksheet %s already, which you may not change: choose another name with -w.", o.name)
 	}
+	moveTo(a, sheet, o)
+	return sheet, checkItems(sheet, a)
+}
+
+// moveTo fits what an archive has to the worksheet that is made of it.
+func moveTo(a *export.Archive, sheet client.Worksheet, o importOptions) {
+	a.MoveSweep(sheet.UUID)
 	if o.newUUIDs {
 		a.Rename(sheet.UUID)
 	}
-	return sheet, checkItems(sheet, a)
 }
 
 // checkItems refuses a worksheet with other items than an earlier import of the archive has made. That may have left some out.
@@ -247,7 +253,11 @@ func (c *cli) importBundle(ctx context.Context, at *workspace, a *export.Archive
 	case err != nil && !isNotFound(err):
 		return "", err
 	case err == nil && brokenUpload(there.Bundle, codalab.Bundle{State: b.State, Metadata: b.Metadata}):
-		return "an earlier upload of it has failed there; cl rm " + b.UUID + " removes it, and the same command goes on", nil
+		keeps, err := keepsUUIDs(ctx, at)
+		if keeps {
+			return "an earlier upload of it has failed there, and cl-server gives no uuid out twice: --new-uuids with another worksheet (-w) makes copies", err
+		}
+		return "an earlier upload of it has failed there; cl rm " + b.UUID + " removes it, and the same command goes on", err
 	case err == nil && !begun:
 		return "", nil
 	case b.LeftOut != "":
@@ -263,7 +273,7 @@ func (c *cli) importBundle(ctx context.Context, at *workspace, a *export.Archive
 		return "another upload of it is under way", nil
 	}
 	_, err = c.copyMissing(ctx, a, archived, at, sheet, copyOptions{killed: true}, begun)
-	if codalab.IsStatus(err, http.StatusConflict) {
+	if codalab.IsTaken(err) {
 		return "the server has its uuid already: the bundle was deleted there, or is not shared with you", nil
 	}
 	return "", err

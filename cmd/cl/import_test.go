@@ -64,11 +64,14 @@ func TestTakenUUIDsAreLeftOut(t *testing.T) {
 	for name, test := range map[string]struct {
 		method, path string
 		handle       func(w http.ResponseWriter, r *http.Request, next http.Handler)
+		stock        bool
 		want         string
 	}{
-		"deleted":    {http.MethodPost, "/rest/bundles", answer(http.StatusConflict, "in other words"), "deleted there, or is not shared with you"},
-		"broken":     {http.MethodGet, "/rest/bundles/0x", broken, "an earlier upload of it has failed there; cl rm 0x"},
-		"not shared": {http.MethodGet, "/rest/bundles/0x", private, "it is on the server, and not shared with you"},
+		"deleted":                   {http.MethodPost, "/rest/bundles", answer(http.StatusConflict, "in other words"), false, "deleted there, or is not shared with you"},
+		"deleted, at an old server": {http.MethodPost, "/rest/bundles", answer(http.StatusBadRequest, "Bundle 0x1 exists already"), false, "deleted there, or is not shared with you"},
+		"broken":                    {http.MethodGet, "/rest/bundles/0x", broken, false, "an earlier upload of it has failed there, and cl-server gives no uuid out twice: --new-uuids"},
+		"broken, at CodaLab's own":  {http.MethodGet, "/rest/bundles/0x", broken, true, "an earlier upload of it has failed there; cl rm 0x"},
+		"not shared":                {http.MethodGet, "/rest/bundles/0x", private, false, "it is on the server, and not shared with you"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -79,6 +82,9 @@ func TestTakenUUIDsAreLeftOut(t *testing.T) {
 			archive := filepath.Join(from.dir, "w.zip")
 			from.mustRun(t, "export", "-o", archive)
 			to.on(test.method, test.path, test.handle)
+			if test.stock {
+				to.on(http.MethodGet, "/rest/queues", answer(http.StatusNotFound, "Not found: '/rest/queues'"))
+			}
 			r := to.ends(t, 1, "import", archive)
 			wantText(t, "the warning", r.stderr, "is left out: ")
 			wantText(t, "the warning", r.stderr, test.want)
@@ -119,7 +125,7 @@ func TestNewUUIDsMakeCopiesThatBelongTogether(t *testing.T) {
 	if text := sheet.Items[2].Value; text != "[m](/bundles/"+m.UUID+")" {
 		t.Errorf("the text is %q", text)
 	}
-	if got := strings.Join(a.Metadata.Strings("tags"), " "); got != "t copy-of="+input || a.State != codalab.StateReady {
+	if got := strings.Join(a.Metadata.Strings("tags"), " "); got != "copy-of="+input+" t" || a.State != codalab.StateReady {
 		t.Errorf("the copy has tags %q and is %s", got, a.State)
 	}
 	wantText(t, "the provenance", s.mustRun(t, "info", "--provenance", a.UUID), `"isBasedOn": "`+input+`"`)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -164,7 +163,7 @@ func (m *memberMaker) note(b client.BundleInfo) {
 
 // taken reports whether a request was refused because a run of it exists already, or did.
 func (m *memberMaker) taken(err error) bool {
-	m.refused = codalab.IsStatus(err, http.StatusConflict)
+	m.refused = codalab.IsTaken(err)
 	return m.refused
 }
 

@@ -3,15 +3,20 @@ package export
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"slices"
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/codalab/provenance"
 )
 
+// MoveSweep makes the runs of an archived sweep those of the worksheet that is made of it, if it is a sweep.
+func (a *Archive) MoveSweep(worksheet string) {
+	for _, b := range a.Bundles {
+		b.Metadata.MoveSweep(a.Worksheet.UUID, worksheet)
+	}
+}
+
 // Rename gives the bundles that can be made of the archive other uuids, for a copy on one worksheet: where they are inputs of
-// each other, on the worksheet, and in its texts. A tag of the copy has the old uuid (provenance.CopyTag). The uuids follow from
+// each other, on the worksheet, and in its texts. A tag of the copy has the old uuid (codalab.CopyTag). The uuids follow from
 // the worksheet's and the old ones, so that a second call for the worksheet, with the archive opened again, gives the same.
 func (a *Archive) Rename(worksheet string) {
 	names, pairs := map[string]string{}, []string{}
@@ -33,7 +38,8 @@ func (a *Archive) Rename(worksheet string) {
 			if b.Metadata == nil {
 				b.Metadata = codalab.Metadata{}
 			}
-			b.Metadata["tags"] = append(slices.Clone(b.Metadata.Strings("tags")), provenance.CopyTag+b.UUID)
+			// Tags behind that of a sweep are settings.
+			b.Metadata["tags"] = append([]string{codalab.CopyTag + b.UUID}, b.Metadata.Strings("tags")...)
 			a.entries[to] = a.entries[b.UUID]
 			delete(a.entries, b.UUID)
 		}

@@ -115,7 +115,7 @@ func sources(m codalab.Metadata) (list []string) {
 		list = append(list, source)
 	}
 	for _, tag := range m.Strings("tags") {
-		if uuid, ok := strings.CutPrefix(tag, CopyTag); ok {
+		if uuid, ok := strings.CutPrefix(tag, codalab.CopyTag); ok && codalab.IsUUID(uuid) {
 			list = append(list, uuid)
 		}
 	}

@@ -1,17 +1,18 @@
 package provenance
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+)
 
 // The tags that cl run --upload gives a run and the bundle of its directory.
 const (
 	UploadTag = "upload=" // and the digest of the directory, of the bundle alone
-	CommitTag = "git-commit="
-	BranchTag = "git-branch="
+	CommitTag = codalab.CommitTag
+	BranchTag = codalab.BranchTag
 	DirtyTag  = "git-dirty"
 )
-
-// CopyTag begins the tag that cl import gives a copy with a uuid of its own. The uuid of the original bundle follows.
-const CopyTag = "copy-of="
 
 // DifferenceName names the file with the uncommitted difference in the bundle of a directory.
 const DifferenceName = ".cl-difference.patch"
