@@ -135,7 +135,8 @@ func TestSettingsOfTheControllerAreAsked(t *testing.T) {
 	t.Parallel()
 	onReal(t, func(t *testing.T, s *slurm) {
 		got, err := s.real.Settings(t.Context())
-		want := sbatch.Settings{Cluster: "clslurm", Accounting: true, Limits: true, MinJobAge: 300 * time.Second, KillWait: s.killWait}
+		version := strings.Fields(s.command(t, "sinfo", "--version").Out)[1]
+		want := sbatch.Settings{Cluster: "clslurm", Version: version, Accounting: true, Limits: true, MinJobAge: 300 * time.Second, KillWait: s.killWait}
 		if d := cmp.Diff(want, got); d != "" || err != nil {
 			t.Errorf("%v (-want +got):\n%s", err, d)
 		}

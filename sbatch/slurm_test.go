@@ -415,6 +415,7 @@ func (s *slurm) unreachable(t *testing.T) commands {
 	silent.SubmitTimeout, silent.QueryTimeout = 30*time.Second, 500*time.Millisecond
 	silent.Conf = filepath.Join(s.dir, "slurm.conf")
 	elsewhere := regexp.MustCompile(`(?m)^SlurmctldPort=.*$`).ReplaceAll(conf, []byte("SlurmctldPort=1"))
+	elsewhere = regexp.MustCompile(`(?m)^MessageTimeout=.*$`).ReplaceAll(elsewhere, []byte("MessageTimeout=10")) // Slurm's own
 	if err := os.WriteFile(silent.Conf, elsewhere, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -202,7 +202,7 @@ func (h held) Write(text []byte) (int, error) {
 // room, and HEAD needs none.
 func TestExportsAtATimeAreBounded(t *testing.T) {
 	t.Parallel()
-	const most = 4
+	const most = 2
 	s := newSite(t)
 	noise := make([]byte, 32<<10)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(noise) // never fails

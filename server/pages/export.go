@@ -17,10 +17,11 @@ import (
 const mostExported = 20_000
 
 // mostExports bounds the exports at a time of one user, or of one network of those who have not signed in, and mostExportsOfAll
-// those of all: that of a large worksheet takes some twenty megabytes, also while its reader does not read on.
+// those of all. That of a large worksheet takes some twenty megabytes while its reader does not read on, and hundreds for a moment at
+// its end.
 const (
-	mostExports      = 4
-	mostExportsOfAll = 32
+	mostExports      = 2
+	mostExportsOfAll = 8
 )
 
 // exports counts those under way. It is safe for concurrent use.
