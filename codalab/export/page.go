@@ -5,20 +5,12 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"html/template"
 	"io"
 	"iter"
 	"math"
-	"net/http"
-	"net/url"
-	"path"
-	"slices"
 	"strings"
-
-	"golang.org/x/net/html"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
@@ -69,95 +61,6 @@ type blockView struct {
 
 // cellView is a text, which is a link unless Address is empty.
 type cellView struct{ Text, Address string }
-
-// mostRows bounds the bytes of a table's rows that are filled in at a time, and mostCalls the requests for the rows of all tables
-// beyond which none is divided: the server bounds what it reads for each request, so that these bound the sum.
-const (
-	mostRows  = 1 << 20
-	mostCalls = 200
-)
-
-// rows are those of all tables of the worksheet, in their order. They are read while they are written, a part at a time.
-type rows struct {
-	from    *client.Client
-	waiting []json.RawMessage
-	// read has the rows of the part that was read last.
-	read []filled
-	// atOnce is the number of rows that the server may read for one request, after it has refused to read more; else 0.
-	atOnce int
-	// calls counts requests.
-	calls int
-}
-
-// filled is a row with its cells, or the sentence with which the server refuses to read them.
-type filled struct {
-	cells   map[string]any
-	refusal string
-}
-
-// next returns the next row.
-func (r *rows) next(ctx context.Context) (filled, error) {
-	if len(r.read) == 0 {
-		if err := r.readPart(ctx); err != nil {
-			return filled{}, fmt.Errorf("read table: %w", err)
-		}
-	}
-	row := r.read[0]
-	r.read = r.read[1:]
-	return row, nil
-}
-
-// readPart reads some rows. If they are too much for one request, it reads fewer.
-func (r *rows) readPart(ctx context.Context) error {
-	most := len(r.waiting)
-	if r.atOnce > 0 && r.calls < mostCalls {
-		most = min(most, r.atOnce)
-	}
-	n, size := 0, 0
-	for n < most && (n == 0 || size+len(r.waiting[n]) <= mostRows) {
-		size += len(r.waiting[n])
-		n++
-	}
-	for {
-		r.calls++
-		cells, err := r.from.TableContents(ctx, r.waiting[:n])
-		if n > 1 && r.calls < mostCalls && codalab.IsStatus(err, http.StatusBadRequest) {
-			n /= 2
-			r.atOnce = n
-			continue
-		}
-		refusal, err := refusalOf(err)
-		if err == nil && refusal == "" && len(cells) != n {
-			err = fmt.Errorf("the server has sent %d rows instead of %d", len(cells), n)
-		}
-		if err != nil {
-			return err
-		}
-		r.read = make([]filled, n)
-		for i := range r.read {
-			if refusal != "" {
-				r.read[i].refusal = refusal
-			} else {
-				r.read[i].cells = cells[i]
-			}
-		}
-		clear(r.waiting[:n])
-		r.waiting = r.waiting[n:]
-		return nil
-	}
-}
-
-// refusalOf returns the sentence about what is too much for the server or for the client; other errors stay errors.
-func refusalOf(err error) (refusal string, other error) {
-	refused, ok := errors.AsType[*codalab.Error](err)
-	switch {
-	case errors.Is(err, client.ErrTooLarge):
-		return "the server's answer does not fit into memory", nil
-	case ok && refused.Status == http.StatusBadRequest:
-		return refused.Message, nil
-	}
-	return "", err
-}
 
 // blocks reads the blocks of the worksheet. One that shows too much is a mistake on the page, which is not the worksheet itself.
 func (e *Exporter) blocks(ctx context.Context) ([]client.Block, error) {
@@ -295,56 +198,8 @@ func (r *renderer) block(ctx context.Context, b client.Block, v blockView) block
 	return v
 }
 
-// table returns the rows of a table or a record, once.
-func (r *renderer) table(ctx context.Context, b client.Block) iter.Seq[[]cellView] {
-	return func(yield func([]cellView) bool) {
-		for i := range b.Rows {
-			row, err := r.rows.next(ctx)
-			if err != nil {
-				r.failure = err
-				return
-			}
-			if !yield(rowView(b, i, row)) {
-				return
-			}
-		}
-	}
-}
-
-// rowView shows a row.
-func rowView(b client.Block, i int, row filled) []cellView {
-	view := make([]cellView, 0, len(b.Header))
-	for column, name := range b.Header {
-		text := ""
-		if value := row.cells[name]; value != nil {
-			text = shortened(codalab.PythonStr(value))
-		}
-		if column == 0 && row.refusal != "" {
-			text = "Not here: " + row.refusal
-		}
-		cell := cellView{Text: text}
-		leads := name == "name" || column == 0 && !slices.Contains(b.Header, "name")
-		if leads && b.Mode == "table_block" && i < len(b.BundlesSpec.Bundles) {
-			cell.Address = "#" + b.BundlesSpec.Bundles[i].UUID
-		}
-		view = append(view, cell)
-	}
-	return view
-}
-
-// mostCell and mostText bound the bytes of a cell and of the beginning of a file.
-const (
-	mostCell = 500
-	mostText = 64 << 10
-)
-
-// shortened is a text for a cell.
-func shortened(text string) string {
-	if len(text) <= mostCell {
-		return text
-	}
-	return strings.ToValidUTF8(text[:mostCell], "") + "…"
-}
+// mostText bounds the bytes of the beginning of a file.
+const mostText = 64 << 10
 
 // file shows the beginning of a file, or a picture.
 func (r *renderer) file(ctx context.Context, b client.Block) (v blockView, err error) {
@@ -388,81 +243,4 @@ func (r *renderer) file(ctx context.Context, b client.Block) (v blockView, err e
 	}
 	v.Text = termtext.Screen(strings.ToValidUTF8(string(text), "�"))
 	return v, nil
-}
-
-// relink makes the addresses in cleaned HTML those of the archive, or else those of the server.
-func (r *renderer) relink(text string) (string, error) {
-	var out strings.Builder
-	tokens := html.NewTokenizer(strings.NewReader(text))
-	for {
-		switch tokens.Next() {
-		case html.ErrorToken:
-			if err := tokens.Err(); err != io.EOF { //nolint:errorlint // as package html returns it
-				return "", fmt.Errorf("read markup: %w", err)
-			}
-			return out.String(), nil
-		case html.StartTagToken, html.SelfClosingTagToken:
-			out.WriteString(r.relinkTag(tokens.Token()))
-		default:
-			out.Write(tokens.Raw())
-		}
-	}
-}
-
-func (r *renderer) relinkTag(tag html.Token) string {
-	r.formulas = r.formulas || slices.Contains(tag.Attr, html.Attribute{Key: "class", Val: "math"})
-	kept := tag.Attr[:0]
-	for _, a := range tag.Attr {
-		switch {
-		case tag.Data == "img" && a.Key == "src":
-			local, ok := r.local(a.Val)
-			if !ok {
-				continue // a page from the disk loads nothing from elsewhere
-			}
-			a.Val = local
-		case a.Key == "href":
-			if local, ok := r.local(a.Val); ok {
-				a.Val = local
-			} else {
-				a.Val = r.onServer(a.Val)
-			}
-		}
-		kept = append(kept, a)
-	}
-	tag.Attr = kept
-	return tag.String()
-}
-
-// local returns the address in the archive of a file of a bundle with this address on the server.
-func (r *renderer) local(href string) (string, bool) {
-	u, err := url.Parse(href)
-	if err != nil || u.Host != "" || u.Scheme != "" {
-		return "", false
-	}
-	rest, ok := strings.CutPrefix(u.Path, "/rest/bundles/")
-	uuid, subpath, found := strings.Cut(rest, "/contents/blob")
-	if !ok || !found {
-		return "", false
-	}
-	c := r.contentsOf(uuid)
-	if c == nil {
-		return "", false
-	}
-	return address(joined(*c, inside(subpath))), true
-}
-
-// inside is a path in a bundle without what would lead out of it.
-func inside(subpath string) string { return strings.TrimPrefix(path.Clean("/"+subpath), "/") }
-
-// onServer returns the address on the server of one that is written on the worksheet.
-func (r *renderer) onServer(href string) string {
-	base, err := url.Parse(r.Server + "/worksheets/" + r.Worksheet.UUID)
-	if err != nil {
-		return href
-	}
-	to, err := base.Parse(href)
-	if err != nil || strings.HasPrefix(href, "#") {
-		return href
-	}
-	return to.String()
 }
