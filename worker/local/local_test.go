@@ -92,7 +92,8 @@ func newSite(t *testing.T, c Config) *site {
 	return openSite(t, filepath.Join(t.TempDir(), "jobs"), c)
 }
 
-// openSite runs a scheduler on a directory until the test ends, or stop is called.
+// openSite runs a scheduler on a directory until the test ends, or stop is called. The end of the test kills the jobs
+// that are left.
 func openSite(t *testing.T, dir string, c Config) *site {
 	t.Helper()
 	s, err := Open(dir, c)
@@ -109,8 +110,19 @@ func openSite(t *testing.T, dir string, c Config) *site {
 			must(t, errors.Join(<-ran, s.Close()))
 		}
 	}
-	t.Cleanup(found.stop)
+	t.Cleanup(func() {
+		found.stop()
+		found.killJobs()
+	})
 	return found
+}
+
+// killJobs kills the processes of the jobs that a stopped scheduler has left, and waits until they are gone.
+func (s *site) killJobs() {
+	for _, j := range s.running() {
+		must(s.t, j.Process.signal(syscall.SIGKILL))
+		s.killOthers(context.Background(), j.record, j.marker, true)
+	}
 }
 
 // request is a job of one CPU with a script, in the directory for files.
@@ -118,7 +130,7 @@ func (s *site) request(name, script string) sbatch.Request {
 	return sbatch.Request{Name: name, Script: "#!/bin/sh\n" + script + "\n", Dir: s.files, Output: filepath.Join(s.files, name+".out")}
 }
 
-// submit makes a job, which is cancelled when the test ends.
+// submit makes a job, which the end of the test kills.
 func (s *site) submit(r sbatch.Request) sbatch.JobID {
 	s.t.Helper()
 	id, err := s.Submit(s.t.Context(), r)
@@ -178,8 +190,7 @@ func (s *site) process(word string) process {
 	return process(found.ID)
 }
 
-// door is a pipe at which jobs wait with "read line <door". A test lets them continue one by one,
-// and its end lets all continue.
+// door is a pipe at which jobs wait with "read line <door". A test lets them continue one by one.
 type door struct{ *os.File }
 
 func (s *site) door(name string) door {
