@@ -80,20 +80,24 @@ func TestProcessesOfALostNodeRunOn(t *testing.T) {
 func TestClusterEndsItsJobsWithTheTest(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
+	const child = `sh -c 'trap "" TERM; echo $$ >$0.pid; mv $0.pid $0; exec sleep 600' `
 	t.Run("a test", func(t *testing.T) {
 		k := slurmtest.NewCluster(t, quick())
-		r := script("sh -c 'trap \"\" TERM; echo $$ >pid; mv pid begun; exec sleep 600' & wait")
+		r := script(child + "begun & setsid " + child + "elsewhere & wait")
 		r.Dir = dir
 		submit(t, k, r)
 		testenv.AwaitFile(t, filepath.Join(dir, "begun"))
+		testenv.AwaitFile(t, filepath.Join(dir, "elsewhere"))
 	})
-	pid, err := os.ReadFile(filepath.Join(dir, "begun"))
-	if err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"begun", "elsewhere"} {
+		pid, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var stat []byte
+		testenv.Await(t, "the kernel has ended the process of its job", func() bool {
+			stat, err = os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/stat")
+			return err != nil || strings.Contains(string(stat), ") Z ")
+		}, &stat)
 	}
-	var stat []byte
-	testenv.Await(t, "the kernel has ended the process of its job", func() bool {
-		stat, err = os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/stat")
-		return err != nil || strings.Contains(string(stat), ") Z ")
-	}, &stat)
 }

@@ -50,10 +50,12 @@ func (k *Cluster) carryOut(o Order) {
 
 func (p *process) kill() { p.signalAll(syscall.SIGKILL) }
 
-// signalAll sends a signal to a job's processes: the session of its batch script, and all descendants.
+// signalAll sends a signal to a job's processes: the session of its batch script, and all descendants. It looks for those of
+// other sessions first, because they are no descendants any more once their parent has ended.
 func (p *process) signalAll(signal syscall.Signal) {
+	all := descendants(p.cmd.Process.Pid)
 	_ = syscall.Kill(-p.cmd.Process.Pid, signal) // it may have ended
-	for _, pid := range descendants(p.cmd.Process.Pid) {
+	for _, pid := range append(all, descendants(p.cmd.Process.Pid)...) {
 		_ = syscall.Kill(pid, signal) // it may have ended
 	}
 }
