@@ -91,6 +91,8 @@ type person struct {
 	site *site
 	// profile has the person's cookies.
 	profile cdp.BrowserContextID
+	// leave closes the profile with its pages. The end of the test calls it, too.
+	leave   func()
 	ctx     context.Context
 	mu      sync.Mutex
 	errors  []string
@@ -107,7 +109,8 @@ func (s *site) visit(on screen) *person {
 	profile, err := target.CreateBrowserContext().WithDisposeOnDetach(true).Do(browsers)
 	testenv.Must(s.t, err)
 	p := &person{t: s.t, site: s, profile: profile, downloads: s.t.TempDir(), fetched: make(chan string, 9)}
-	s.t.Cleanup(func() { testenv.Must(s.t, target.DisposeBrowserContext(profile).Do(browsers)) })
+	p.leave = sync.OnceFunc(func() { testenv.Must(s.t, target.DisposeBrowserContext(profile).Do(browsers)) })
+	s.t.Cleanup(p.leave)
 	p.open(on)
 	return p
 }
