@@ -66,7 +66,7 @@ func (p *Pages) partly(v *visit, form url.Values, page partlyPage) (answer, erro
 const (
 	// mostOfAForm is the number of bundles on which one form acts: the rows of the longest page that has such a form.
 	mostOfAForm = 1000
-	// mostNamed is the number of bundles that one search reads.
+	// mostNamed is the number of bundles that one search reads, and that a page names before it removes them.
 	mostNamed = 100
 	// mostCalls is the number of requests of one form after which no refused one is tried again in parts.
 	mostCalls = 200
@@ -98,7 +98,7 @@ func (p *Pages) eachOf(v *visit, form url.Values, uuids []string, act func([]str
 	return p.partly(v, form, page)
 }
 
-// named returns bundles with their names and dependencies. Those that the user may not read have their UUIDs alone.
+// named returns bundles with their names, states, sizes and dependencies. Those that the user may not read have their UUIDs alone.
 func (p *Pages) named(v *visit, uuids []string) ([]codalab.Bundle, error) {
 	bundles, place := make([]codalab.Bundle, len(uuids)), map[string]int{}
 	var asked []string
@@ -110,7 +110,7 @@ func (p *Pages) named(v *visit, uuids []string) ([]codalab.Bundle, error) {
 	}
 	for some := range slices.Chunk(asked, mostNamed) {
 		words := []string{"uuid=" + strings.Join(some, ","), ".limit=" + strconv.Itoa(mostNamed)}
-		found, _, err := v.api.FindBundles(v.Context(), "", words, nil, []string{"name"})
+		found, _, err := v.api.FindBundles(v.Context(), "", words, nil, []string{"name", "data_size"})
 		if err != nil {
 			return nil, fmt.Errorf("read the names of bundles: %w", err)
 		}

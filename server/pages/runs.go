@@ -239,8 +239,8 @@ func (p *Pages) actOn(v *visit, form url.Values) (answer, error) {
 // removal has the contents of remove.html.
 type removal struct {
 	UUIDs []string
-	// Bundles are the first mostNamed of them that can be read. Size is that of their contents.
-	Bundles []row
+	// Bundles are the first mostNamed of them that can be read. Size is that of the contents of all.
+	Bundles []codalab.Bundle
 	Size    int64
 	// Next is the address of the page that has sent the form.
 	Next string
@@ -254,16 +254,15 @@ func (r removal) Others() int { return len(r.UUIDs) - len(r.Bundles) }
 
 // askToRemove asks whether to remove bundles.
 func (p *Pages) askToRemove(v *visit, form url.Values, uuids []string) error {
+	bundles, err := p.named(v, uuids)
+	if err != nil {
+		return err
+	}
 	r := removal{UUIDs: uuids, Next: rest.LocalPath(form.Get("next"))}
-	for _, uuid := range uuids[:min(len(uuids), mostNamed)] {
-		b, err := v.api.Bundle(v.Context(), uuid)
-		switch {
-		case isUnreadable(err):
-		case err != nil:
-			return fmt.Errorf("ask to remove bundles: %w", err)
-		default:
-			r.Bundles = append(r.Bundles, row{b, why(b.Bundle)})
-			r.Size += b.Metadata.Int("data_size")
+	for _, b := range bundles {
+		r.Size += b.Metadata.Int("data_size")
+		if b.State != "" && len(r.Bundles) < mostNamed {
+			r.Bundles = append(r.Bundles, b)
 		}
 	}
 	return p.show(v, http.StatusOK, "remove", "Remove", r)
