@@ -59,9 +59,6 @@ func (e *exports) end(user string) {
 // description is over a bound is refused before the first byte.
 func (p *Pages) export(v *visit) error {
 	uuid := v.PathValue("uuid")
-	if !codalab.IsUUID(uuid) {
-		return &codalab.Error{Status: http.StatusNotFound, Message: "There is no such worksheet."}
-	}
 	if v.Method == http.MethodHead {
 		sheet, err := v.api.Worksheet(v.Context(), uuid)
 		if err == nil {

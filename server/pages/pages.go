@@ -108,6 +108,9 @@ func (p *Pages) Handle(mux *http.ServeMux) {
 		"GET /people":                         p.people,
 		"POST /people":                        p.changePeople,
 	} {
+		if strings.HasPrefix(pattern, "GET /worksheets/{uuid}") || strings.HasPrefix(pattern, "GET /sweeps/{uuid}") {
+			serve = byUUID(serve)
+		}
 		handler := p.visited(serve)
 		if !isStream(pattern) {
 			handler = compress(handler)
@@ -155,11 +158,8 @@ func (p *Pages) visited(serve func(*visit) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		guard(w)
 		v := &visit{ResponseWriter: w, Request: r}
-		err, led := p.begin(r.Context(), v), false
+		err := p.begin(r.Context(), v)
 		if err == nil {
-			led, err = v.leadByName(r.Context())
-		}
-		if err == nil && !led {
 			err = serve(v)
 		}
 		if err != nil {
