@@ -31,8 +31,9 @@ files so. Files of one size are read and compared up to 16 MiB each and 256 MiB
 in all; cl diff names the others, and --whole compares them, too.
 
 Times, use of resources, and the GPUs and the versions of the programs that runs
-ran on are shown, and make no difference. The exit codes are those of diff: 0 the same, 1 different, 2 trouble: an error, or files that were
-not compared while all others are the same; 3 if the server does not answer.`
+ran on are shown, and make no difference. The exit codes are those of diff: 0 the
+same, 1 different, 2 trouble: an error, or files that were not compared while all
+others are the same; 3 if the server does not answer.`
 
 // diffOptions are the flags of cl diff.
 type diffOptions struct {
@@ -205,7 +206,7 @@ type diffReport struct {
 	Equal bool    `json:"equal"`
 	// Fields are those that differ.
 	Fields []compare.Value `json:"fields"`
-	// Measured are times, uses of resources and what runs ran on, which make no difference.
+	// Measured are times, uses of resources and the platforms of runs, which make no difference.
 	Measured []compare.Value `json:"measured"`
 	Files    []fileDiff      `json:"files"`
 	// SameFiles is the number of files and links that are the same.
