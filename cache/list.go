@@ -119,8 +119,8 @@ func (r record) entry(e entryNames, path string) (Entry, bool) {
 	}, true
 }
 
-// DigestOf returns the digest of a content from its record, and whether the content is a directory. path is what Get returned. It
-// returns an empty digest if the content is out of use by now, or its record cannot be read.
+// DigestOf returns the digest of a content from its record, and whether the content is a directory. path is a path that Get has
+// returned. The digest is empty if the content is out of use, or its record cannot be read.
 func (c *Cache) DigestOf(path string) (digest string, isDir bool) {
 	fillDir := filepath.Dir(path)
 	hash, token, err := splitID(filepath.Base(fillDir))

@@ -5,7 +5,7 @@ import "strings"
 // PublicGroup is the name of the group that everybody belongs to.
 const PublicGroup = "public"
 
-// Audience is who may read and change a bundle or a worksheet.
+// Audience names the people with permissions on a bundle or a worksheet.
 type Audience struct {
 	// Me is the reader of the words.
 	Me User

@@ -8,7 +8,7 @@ import (
 )
 
 // MetadataLike returns the metadata for a new bundle like b, with the given values in place of b's own. A run gets the very
-// image of the old run, is no member of its sweep, and no copy of what it is a copy of.
+// image of the old run. It is no member of its sweep, and has no CopyTag.
 func (b Bundle) MetadataLike(given Metadata) Metadata {
 	m := maps.Clone(b.Metadata)
 	if m == nil {

@@ -8,7 +8,7 @@ import (
 )
 
 // Platform describes where, and by which programs, the last attempt of a run ran its command, as far as the run's worker
-// knows. A server shows it beside the metadata, in the attribute platform of a bundle, for the reason that Cost gives.
+// knows. A server shows it in the attribute platform of a bundle, and not in the metadata, for the reason that Cost gives.
 // CodaLab's own worker sends none, and CodaLab's own server ignores it.
 type Platform struct {
 	// Site is the name of the cluster.

@@ -120,7 +120,7 @@ type RunReport struct {
 	Attempts []string `json:"attempts,omitempty"`
 	// Cost is the run's cost so far; nil if the worker does not measure it.
 	Cost *Cost `json:"cost,omitempty"`
-	// Platform is what the command of the present attempt runs on; nil if it has not begun, or if the worker does not tell.
+	// Platform is that of the present attempt's command; nil if it has not begun, or if the worker does not tell.
 	Platform *Platform `json:"platform,omitempty"`
 	// Usage is the run's use at the moment; nil if the worker does not measure it.
 	Usage *UsageNow `json:"usage,omitempty"`

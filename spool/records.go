@@ -100,8 +100,8 @@ type Bind struct {
 	Target string `json:"target"`
 }
 
-// Ran names the runtime of a container, the reason for its choice, and what else its command ran on. The records of older
-// workers have the first two alone.
+// Ran describes the platform of a container's command: the runtime, the reason for its choice, the versions and the GPUs. The
+// records of older workers have the first two alone.
 type Ran struct {
 	Runtime runtimes.Name `json:"runtime"`
 	// Reason is a sentence for people.

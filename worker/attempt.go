@@ -134,8 +134,8 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 }
 
 // follow lets a container note its runtime, the unpacking of its image, and its start. The channel gets the process of each start, and
-// holds only the last one. beside starts a background task.
-func (r *attemptRun) follow(ctx context.Context, c *container.Container, beside func(task func(context.Context))) <-chan int {
+// holds only the last one. start starts a background task.
+func (r *attemptRun) follow(ctx context.Context, c *container.Container, start func(task func(context.Context))) <-chan int {
 	started := make(chan int, 1)
 	c.OnStart = func(running container.Running) {
 		r.private.commandBegan()
@@ -153,7 +153,7 @@ func (r *attemptRun) follow(ctx context.Context, c *container.Container, beside 
 	}
 	c.OnChoice = func(choice container.Choice) {
 		r.usage.setRuntime(r.ran(choice))
-		beside(func(ctx context.Context) { r.askVersion(ctx, choice) })
+		start(func(ctx context.Context) { r.askVersion(ctx, choice) })
 		r.Log.InfoContext(ctx, "container", slog.String("runtime", string(choice.Runtime)), slog.String("reason", choice.Reason))
 	}
 	return started

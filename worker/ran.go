@@ -16,7 +16,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// ran returns what the command runs on. Of GPUs it reads files of /proc and /sys, a small one for each, which touches no GPU.
+// ran returns the platform of the command. Of GPUs it reads files of /proc and /sys, a small one for each, which touches no GPU.
 // The version of the runtime comes later, from askVersion.
 func (r *attemptRun) ran(choice container.Choice) spool.Ran {
 	ran := spool.Ran{Runtime: choice.Runtime, Reason: choice.Reason, Worker: r.Version, Cluster: r.Cluster}

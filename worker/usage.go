@@ -79,7 +79,7 @@ func (u *usage) setRuntime(ran spool.Ran) {
 	u.status.Stage = spool.StageStarting // also of another runtime, after one that the host refused
 }
 
-// setVersion sets the version of a runtime, unless there is another runtime by now.
+// setVersion sets the version of a runtime, unless another runtime has been chosen since.
 func (u *usage) setVersion(of runtimes.Name, version string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -35,7 +35,7 @@ func (r Row) platform() *codalab.Platform {
 	return &p
 }
 
-// ran returns the newest record of what the attempt's command runs on.
+// ran returns the newest record of the platform of the attempt's command.
 func (r Row) ran() spool.Ran {
 	switch {
 	case r.Exit != nil:

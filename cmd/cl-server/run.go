@@ -143,7 +143,7 @@ func besideOwn(name string) string {
 	return filepath.Join(filepath.Dir(own), name)
 }
 
-// limitFlags are the limits of what runs may request; an empty text is none.
+// limitFlags are the limits of requests of runs; an empty text is none.
 type limitFlags struct{ disk, memory, time string }
 
 func (l *limitFlags) flags(f *pflag.FlagSet) {

@@ -20,7 +20,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab/client"
 )
 
-// onlyClServer replaces the error of a call that only cl-server has by a sentence. lack says what another server does.
+// onlyClServer replaces the error of a call that only cl-server has by a sentence. lack is a sentence about another server.
 func onlyClServer(err error, at *workspace, lack string) error {
 	if errors.Is(err, errors.ErrUnsupported) {
 		return refusef("%s is CodaLab's own server, or an old cl-server: %s", at.Address(), lack)
@@ -28,7 +28,7 @@ func onlyClServer(err error, at *workspace, lack string) error {
 	return err
 }
 
-// passwordsElsewhere says how users change their password where cl passwd cannot.
+// passwordsElsewhere is a sentence for servers at which cl passwd cannot change a password.
 const passwordsElsewhere = "passwords are changed on its web page"
 
 // passwdCommand has no equal in CodaLab's cl.

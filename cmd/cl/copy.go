@@ -139,8 +139,7 @@ func inputKeys(inputs []codalab.Dependency) []string {
 
 // copyMissing is copyUnlessPresent for a bundle that the other server does not have, or of which the same upload has begun there.
 func (c *cli) copyMissing(ctx context.Context, from copySource, b client.BundleInfo, to *workspace, worksheet string, o copyOptions, begun bool) (done bool, err error) {
-	switch {
-	case b.State != codalab.StateReady && b.State != codalab.StateFailed && (!o.killed || b.State != codalab.StateKilled):
+	if b.State != codalab.StateReady && b.State != codalab.StateFailed && (!o.killed || b.State != codalab.StateKilled) {
 		return true, c.printUnlessJSON("Not copying %s because it has non-final state %s", bundleText(b.Bundle), pythonState(b.State))
 	}
 	if err := c.printUnlessJSON("Copying %s...", bundleText(b.Bundle)); err != nil {

@@ -11,7 +11,7 @@ import (
 // settingPrefix begins the name of a setting of a sweep among the fields of a difference.
 const settingPrefix = "setting/"
 
-// diffFields returns the fields that differ in two bundles, and their times, their uses of resources and what they ran on.
+// diffFields returns the fields that differ in two bundles, and their times, uses of resources and platforms.
 func diffFields(a, b client.BundleInfo) (fields, measured []compare.Value) {
 	fields, measured = []compare.Value{}, []compare.Value{}
 	inA, inB := comparedFields(a), comparedFields(b)

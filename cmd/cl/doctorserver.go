@@ -15,7 +15,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/clocks"
 )
 
-// server checks the server and what the user has there.
+// server checks the server and the user's account there.
 func (x *examination) server(ctx context.Context) {
 	at, err := x.workspace("")
 	switch {

@@ -306,7 +306,7 @@ func share(part, whole int64) string {
 	return fmt.Sprintf("%.0f %%", 100*float64(part)/float64(whole))
 }
 
-// quotaLine says how much of a quota is used; nothing if the server does not tell it.
+// quotaLine compares the use of a quota with the quota; it has no line if the server does not tell it.
 func quotaLine(q *diskQuota) []string {
 	if q == nil {
 		return nil

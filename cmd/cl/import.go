@@ -181,8 +181,8 @@ func (c *cli) importSheet(ctx context.Context, at *workspace, a *export.Archive,
 	return err
 }
 
-// earlierImport returns the worksheet of this name, to which an interrupted import has given a part of what the archive has, or
-// nothing yet; none if it has to be made.
+// earlierImport returns the worksheet of this name, to which an interrupted import has given a part of the archive, or nothing
+// yet; none if it has to be made.
 func (c *cli) earlierImport(ctx context.Context, at *workspace, a *export.Archive, o importOptions) (client.Worksheet, error) {
 	found, err := at.FindWorksheet(ctx, "", o.name)
 	if isNotFound(err) {

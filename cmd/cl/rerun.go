@@ -104,7 +104,7 @@ type runNeeds struct {
 	Missing []string `json:"missing"`
 	// Notes has sentences about what may make the results different.
 	Notes []string `json:"notes"`
-	// Platform is what the run ran on; nil if that is not known.
+	// Platform is that of the run; nil if it is not known.
 	Platform *codalab.Platform `json:"platform,omitempty"`
 }
 

@@ -164,7 +164,7 @@ func (c *cli) listSecrets(ctx context.Context) error {
 
 func secretTime(seconds int64) string { return clockTime(time.Unix(seconds, 0)) }
 
-// withoutVault says what a server without secrets lacks.
+// withoutVault is the sentence about a server without secrets.
 const withoutVault = "it keeps no secrets"
 
 // explainSecrets replaces the refusal of a new run that names secrets if the server has none: CodaLab's own does not know

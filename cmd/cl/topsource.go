@@ -202,7 +202,7 @@ func sortKey(value any, text string) any {
 	return text
 }
 
-// briefDetails is stateDetails of a bundle in a list, in which it has few keys of metadata.
+// briefDetails is Details for a bundle in a list, in which it has few keys of metadata.
 func briefDetails(b codalab.Bundle) string {
 	if text := b.Details(); text != "" {
 		return text

@@ -6,10 +6,10 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// progress tells a caller how much of the contents has come. That of a bundle has its data_size, which is what the server says
-// beforehand: it has no exact bytes, since directories count, too, and names of one file.
+// progress tells a caller the bytes of contents that have come. Those of a bundle add up to its data_size, the only size that the
+// server tells beforehand: it is not exact, since directories count, too, and names of one file.
 type progress struct {
-	// tell is called with numbers of bytes; nil for nobody. Left is what it gets of the present bundle at most.
+	// tell is called with numbers of bytes; nil for nobody. Of the present bundle it gets at most left.
 	tell func(n int64)
 	left int64
 	// whole is set if the bundle's size is known.

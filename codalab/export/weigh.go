@@ -23,7 +23,7 @@ type TooLargeError struct {
 	Bound string
 }
 
-// Error says that the worksheet is too large, and why.
+// Error names the bound.
 func (e *TooLargeError) Error() string {
 	return "the worksheet is too large for an archive: " + e.Bound
 }

@@ -23,7 +23,7 @@ const (
 	dockerImage  = "https://w3id.org/ro/terms/workflow-run#DockerImage"
 )
 
-// Place is where a bundle, or a part of it, is.
+// Place is the place of a bundle, or of a part of it.
 type Place struct {
 	// ID is a URL, or a path in the crate, whose special characters are escaped as in a URL. That of a directory in the crate
 	// ends with a slash.
@@ -48,7 +48,7 @@ type entity map[string]any
 // ref refers to an entity.
 func ref(id string) entity { return entity{"@id": id} }
 
-// New returns an empty crate. locate tells where bundles are.
+// New returns an empty crate. locate returns the places of bundles.
 func New(name, description string, locate func(codalab.Target) Place) *Crate {
 	return &Crate{name: name, description: description, locate: locate, known: map[string]entity{}}
 }

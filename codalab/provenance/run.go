@@ -11,7 +11,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 )
 
-// Run is a run and what is known about its inputs.
+// Run is a run with the known facts about its inputs.
 type Run struct {
 	codalab.Bundle
 	// Owner is the owner's name; empty if the reader may not know it.

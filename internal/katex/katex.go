@@ -1,10 +1,7 @@
 // Package katex has KaTeX, which shows formulas in browsers, for the pages of the server and those of exported worksheets.
 package katex
 
-import (
-	"embed"
-	_ "embed" // the texts
-)
+import "embed"
 
 // Files has KaTeX with its fonts below static/katex.
 //

@@ -149,7 +149,7 @@ func (one *gate) enter(p passage, at, now time.Time) {
 	}
 }
 
-// tidy drops the party's appointment if it was not kept, and now and then those of all parties. A clock that was set
+// tidy drops the party's appointment if it was not kept, and at times those of all parties. A clock that was set
 // back would keep the gate closed for as long, so tidy moves times that are too far ahead.
 func (one *gate) tidy(p passage, now time.Time) {
 	if most := now.Add(p.rule.span() + horizon); one.fresh.After(most) {

@@ -35,7 +35,7 @@ type bundlePage struct {
 	row
 	// Facts are the metadata, by key.
 	Facts []fact
-	// Access is a sentence about who may read and change the bundle.
+	// Access is a sentence about the permissions on the bundle.
 	Access string
 	// Outputs are the ends of stdout and stderr, as far as there are any.
 	Outputs []output
@@ -96,7 +96,7 @@ func (b bundlePage) CL() string {
 	return codalab.JoinWords([]string{"cl", "cat", strings.TrimSuffix(b.UUID+"/"+subpath, "/")})
 }
 
-// Description is what its owner has written about the bundle.
+// Description is the owner's text about the bundle.
 func (b bundlePage) Description() string { return b.Metadata.String("description") }
 
 // Tags are the bundle's tags without those of its sweep.
@@ -281,7 +281,7 @@ func newDirectory(uuid, subpath string, info codalab.TargetInfo) *directory {
 	return d
 }
 
-// end is the end of a file of a run, or says why it cannot be read now.
+// end is the end of a file of a run, or the reason for which it cannot be read now.
 func (p *Pages) end(v *visit, name string) output {
 	o := output{Name: name, Size: -1}
 	text, err := p.lastLines(v, &o)

@@ -23,7 +23,7 @@ const (
 type graph struct {
 	Width, Height int
 	Curves        []curve
-	// Of says what is drawn, for those who do not see the picture.
+	// Of describes the curves, for those who do not see the picture.
 	Of             string
 	XLabel, YLabel string
 	XTicks, YTicks []place
@@ -45,7 +45,7 @@ type curve struct {
 // place is a labelled place of an axis, from its beginning or from the top, in percent.
 type place struct {
 	Label, At string
-	// Anchor is where the label has this place: at its start, middle or end.
+	// Anchor is the part of the label that has this place: its start, middle or end.
 	Anchor string
 }
 

@@ -11,7 +11,7 @@ import (
 // queueRow is a queue in the list of queues.
 type queueRow struct{ codalab.Queue }
 
-// Wait says how long a new run waits, or why the queue takes none.
+// Wait is the wait of a new run, or the reason for which the queue takes none.
 func (q queueRow) Wait() string {
 	switch {
 	case q.AwaySince > 0:

@@ -27,7 +27,7 @@ const (
 	Other    Kind = "other"
 )
 
-// File is what a page shows of a file. It has the fields that belong to its kind.
+// File is a view of a file for a page. It has the fields that belong to its kind.
 type File struct {
 	Kind Kind
 	// Text is that of Text, as a terminal shows it, and Code the coloured text of Code.

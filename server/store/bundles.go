@@ -44,7 +44,7 @@ type Bundle struct {
 
 	// Cost is a run's cost as its worker reported it; nil if no worker did.
 	Cost *codalab.Cost `db:"-"`
-	// Platform is what a run's command ran on, as its worker reported it; nil if no worker did, and in a Partial bundle.
+	// Platform is that of a run's command, as its worker reported it; nil if no worker did, and in a Partial bundle.
 	Platform *codalab.Platform `db:"-"`
 
 	// Usage is the series of a run's use over time that Change writes (Store.Usage); empty if it stays as it is, and always

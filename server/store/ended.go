@@ -7,7 +7,7 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// Holder is what a request was permitted by: a session, a worker token, or a program token, of a user. One of SessionID,
+// Holder permitted a request: a session, a worker token, or a program token, of a user. One of SessionID,
 // WorkerID and ProgramID is set.
 type Holder struct{ UserID, SessionID, WorkerID, ProgramID string }
 

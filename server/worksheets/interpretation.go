@@ -257,7 +257,7 @@ func (s *Worksheets) interpretWorksheetSearch(w http.ResponseWriter, r *http.Req
 	return writeResponse(w, append([]interpret.WorksheetInfo{}, found...))
 }
 
-// samples is the number of worksheets that a front page shows beside the home page.
+// samples is the number of worksheets that a front page shows after the home page.
 const samples = 3
 
 // sampleWorksheets returns worksheets for a front page: the home page, and the last changed of those with certain tags

@@ -267,7 +267,7 @@ func genpaths(words []string) []string {
 	return found
 }
 
-// plainFields are genpaths of what a bundle has without its metadata.
+// plainFields are genpaths of a bundle's fields outside its metadata.
 func plainFields() []string {
 	return []string{
 		"uuid", "bundle_type", "owner", "owner_id", "command", "state", "frozen", "is_anonymous", "permission", "dependencies", "summary", "id", "sort_key",

@@ -73,7 +73,7 @@ func adapt(c config.Slurm, p *plan.Policy, s sbatch.Settings) {
 // DownloadPace bounds all downloads together.
 func DownloadPace(c config.Config) *transfer.Pace { return transfer.NewPace(c.Staging.Bandwidth.Bytes) }
 
-// addStager makes the stagers of bundles and of images, and what they follow while the bridge runs.
+// addStager makes the stagers of bundles and of images, and the parts that they follow while the bridge runs.
 func (made *parts) addStager(p program.Process, c config.Config, cl *client.Client, bridge string, now func() time.Time, convert Convert) {
 	made.pace = DownloadPace(c)
 	var public func(context.Context, string) (bool, error)
