@@ -108,10 +108,8 @@ func (p *Pages) Handle(mux *http.ServeMux) {
 		"GET /people":                         p.people,
 		"POST /people":                        p.changePeople,
 	} {
-		if strings.HasPrefix(pattern, "GET /worksheets/{uuid}") || strings.HasPrefix(pattern, "GET /sweeps/{uuid}") {
-			serve = byUUID(serve)
-		}
-		handler := p.visited(serve)
+		named := strings.HasPrefix(pattern, "GET /worksheets/{uuid}") || strings.HasPrefix(pattern, "GET /sweeps/{uuid}")
+		handler := p.visited(serve, named)
 		if !isStream(pattern) {
 			handler = compress(handler)
 		}
@@ -122,7 +120,7 @@ func (p *Pages) Handle(mux *http.ServeMux) {
 
 // Missing answers a request for an address at which there is no page, with a status and a sentence.
 func (p *Pages) Missing(w http.ResponseWriter, r *http.Request, status int, message string) {
-	p.visited(func(v *visit) error { return p.show(v, status, "problem", http.StatusText(status), message) })(w, r)
+	p.visited(func(v *visit) error { return p.show(v, status, "problem", http.StatusText(status), message) }, false)(w, r)
 }
 
 // Stop ends all streams, so that the HTTP server can shut down. It is called once.
@@ -153,13 +151,16 @@ func guard(w http.ResponseWriter) {
 	}
 }
 
-// visited serves a page.
-func (p *Pages) visited(serve func(*visit) error) http.HandlerFunc {
+// visited serves a page. A page of a worksheet may be asked for by its name.
+func (p *Pages) visited(serve func(*visit) error, named bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		guard(w)
 		v := &visit{ResponseWriter: w, Request: r}
-		err := p.begin(r.Context(), v)
-		if err == nil {
+		err, led := p.begin(r.Context(), v), false
+		if err == nil && named {
+			led, err = v.leadByName(r.Context())
+		}
+		if err == nil && !led {
 			err = serve(v)
 		}
 		if err != nil {

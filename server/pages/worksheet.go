@@ -2,6 +2,7 @@ package pages
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"html/template"
@@ -116,25 +117,23 @@ type block struct {
 	Graph          *graph
 }
 
-// byUUID makes a page of a worksheet one that leads from an address with the worksheet's name, such as that of CodaLab's Gallery:
-// home, to the address with its uuid.
-func byUUID(serve func(*visit) error) func(*visit) error {
-	return func(v *visit) error {
-		spec := v.PathValue("uuid")
-		if codalab.IsUUID(spec) {
-			return serve(v)
-		}
-		w, err := v.api.FindWorksheet(v.Context(), "", spec)
-		if err != nil {
-			return fmt.Errorf("find worksheet: %w", err)
-		}
-		to := *v.URL
-		segments := strings.Split(to.EscapedPath(), "/") // of /worksheets/NAME, and what follows
-		segments[2] = w.UUID
-		to.Path, to.RawPath = strings.Join(segments, "/"), ""
-		rest.Go(v.ResponseWriter, v.Request, to.RequestURI())
-		return nil
+// leadByName leads from an address with a worksheet's name, such as that of CodaLab's Gallery: home, to the one with its uuid. It
+// reports whether it has answered.
+func (v *visit) leadByName(ctx context.Context) (led bool, err error) {
+	spec := v.PathValue("uuid")
+	if codalab.IsUUID(spec) {
+		return false, nil
 	}
+	w, err := v.api.FindWorksheet(ctx, "", spec)
+	if err != nil {
+		return false, fmt.Errorf("find worksheet: %w", err)
+	}
+	to := *v.URL
+	segments := strings.Split(to.EscapedPath(), "/") // of /worksheets/NAME, and what follows
+	segments[2] = w.UUID
+	to.Path, to.RawPath = strings.Join(segments, "/"), ""
+	rest.Go(v.ResponseWriter, v.Request, to.RequestURI())
+	return true, nil
 }
 
 // worksheet shows a worksheet.
