@@ -286,7 +286,7 @@ func TestPagesOfFiles(t *testing.T) {
 	const evil = "\"><script>\n\u202eexe.txt"
 	s := newSite(t)
 	uuid := s.tree(t, map[string]string{
-		"a.py": "import os # " + script, "a.html": script, "a.svg": "<svg xmlns='http://www.w3.org/2000/svg'>" + script + "</svg>", "a.pdf": "%PDF", "b.csv": "\x00\xff,\n",
+		"a.py": "import os # " + script, "a.html": script, "a.svg": "<svg xmlns='http://www.w3.org/2000/svg'>" + script + "</svg>", "a.pdf": "%PDF-1.4", "b.pdf": script, "b.csv": "\x00\xff,\n",
 		"a.csv": "a,b\n" + script + ",\"2,\n3\"\n", "wide.csv": strings.Repeat("a,", 150_000) + "a\n1,2\n", "long.txt": strings.Repeat("x", 270<<10), evil: "text " + script, "dir/x": "",
 		"metrics.jsonl": "{\"step\": 1, \"loss\": 3, \"</script><script>alert(1)\": 1}\n{\"step\": 2, \"loss\": 2, \"</script><script>alert(1)\": 2}\n",
 		"a.ipynb":       `{"cells": [{"cell_type": "markdown", "source": "*em* $x^2$ [x](javascript:alert(1)) ` + script + `<svg onload=x>"}, {"cell_type": "code", "source": "import os", "outputs": [{"data": {"text/html": "` + script + `"}}, {"data": {"image/png": "iVBORw0KGgo="}}]}]}`,
@@ -299,7 +299,8 @@ func TestPagesOfFiles(t *testing.T) {
 		"a.py":               {`<span class="code-keyword">import </span>`, "cl cat " + uuid + "/a.py"},
 		"a.html":             {"&lt;/"},
 		"a.svg":              {`<img src="/rest/bundles/` + uuid + `/contents/blob/a.svg"`},
-		"a.pdf":              {"A PDF."},
+		"a.pdf":              {`A PDF. <a href="/bundles/` + uuid + `/pdf/a.pdf"`},
+		"b.pdf":              {"&lt;script&gt;"},
 		"b.csv":              {"It is no text."},
 		"a.csv":              {`<th scope="col">b</th>`, "<td>2,\n3</td>", "&lt;script&gt;"},
 		"wide.csv":           {"Its first 0 rows and 64 of "},

@@ -264,7 +264,11 @@ func (p *Pages) open(v *visit, b *bundlePage, subpath string) error {
 		b.Files = newDirectory(v.PathValue("uuid"), subpath, info)
 		return nil
 	}
-	b.File, err = p.file(v, subpath, info.Size)
+	name := subpath
+	if name == "" { // the bundle is a single file, whose name it has
+		name = b.Name()
+	}
+	b.File, err = p.file(v, subpath, name, info.Size)
 	return err
 }
 

@@ -25,6 +25,8 @@ type file struct {
 	// Blob is the address of the file itself.
 	Blob string
 	Size int64
+	// PDF is the address at which the browser's own viewer shows a PDF.
+	PDF string
 	// Log has the file's curves; nil for none.
 	Log *logView
 }
@@ -44,21 +46,22 @@ const (
 	logPart = 256 << 10
 )
 
-// file reads the beginning of a file of a size.
-func (p *Pages) file(v *visit, subpath string, size int64) (*file, error) {
-	f := &file{Path: subpath, Shown: termtext.OneLine(subpath), Blob: blob(v.PathValue("uuid"), subpath), Size: size}
+// file reads the beginning of a file of a size. name tells its kind.
+func (p *Pages) file(v *visit, subpath, name string, size int64) (*file, error) {
+	uuid := v.PathValue("uuid")
+	f := &file{Path: subpath, Shown: termtext.OneLine(subpath), Blob: blob(uuid, subpath), PDF: pdfAddress(uuid, subpath), Size: size}
 	var begin []byte
-	if most := preview.Most(subpath); most > 0 {
+	if most := preview.Most(name); most > 0 {
 		var err error
 		if begin, err = p.section(v, subpath, 0, most); err != nil {
 			return nil, err
 		}
 	}
-	f.File = preview.Of(v.Context(), subpath, max(size, int64(len(begin))), begin, p.markup.Page().HTML)
-	if !logcurves.IsLog(subpath) || f.Kind == preview.Other {
+	f.File = preview.Of(v.Context(), name, max(size, int64(len(begin))), begin, p.markup.Page().HTML)
+	if !logcurves.IsLog(name) || f.Kind == preview.Other {
 		return f, nil
 	}
-	l := &follower{log: logcurves.New(subpath), bundle: v.PathValue("uuid"), path: subpath}
+	l := &follower{log: logcurves.New(name), bundle: uuid, path: subpath}
 	if err := l.log.Read(bytes.NewReader(begin), size <= int64(len(begin))); err != nil {
 		return nil, fmt.Errorf("show file: %w", err)
 	}

@@ -92,6 +92,7 @@ func (p *Pages) Handle(mux *http.ServeMux) {
 		"GET /bundles/{uuid}":                 p.bundle,
 		"GET /bundles/{uuid}/{$}":             p.bundle,
 		"GET /bundles/{uuid}/files/{path...}": p.files,
+		"GET /bundles/{uuid}/pdf/{path...}":   p.pdf,
 		"GET /bundles/{uuid}/events":          p.bundleEvents,
 		"GET /bundles/{uuid}/provenance.json": p.provenance,
 		"GET /worksheets":                     p.worksheets,

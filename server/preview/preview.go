@@ -51,13 +51,23 @@ const (
 // Most returns the number of bytes of a file's beginning that Of needs.
 func Most(name string) int64 {
 	switch kindOf(name) {
-	case Image, PDF:
+	case Image:
 		return 0
+	case PDF:
+		return pdfHead
 	case Notebook:
 		return mostNotebook
 	case Text, Code, Table, Other:
 	}
 	return mostBytes
+}
+
+// pdfHead is the number of bytes in which a PDF begins (ISO 32000-1, annex H, note 13).
+const pdfHead = 1024
+
+// IsPDF reports whether a file with this beginning is a PDF. It needs 1024 bytes, or all that there are.
+func IsPDF(begin []byte) bool {
+	return bytes.Contains(begin[:min(len(begin), pdfHead)], []byte("%PDF-"))
 }
 
 // Markup writes Markdown as HTML without anything that runs, loads or looks like a part of the page.
@@ -89,7 +99,7 @@ func Of(ctx context.Context, name string, size int64, begin []byte, markup Marku
 	ctx, cancel := context.WithTimeout(ctx, colourWithin)
 	defer cancel()
 	kind := kindOf(name)
-	if kind == Image || kind == PDF {
+	if kind == Image || kind == PDF && IsPDF(begin) {
 		return File{Kind: kind}
 	}
 	cut := size > int64(len(begin))

@@ -35,7 +35,7 @@ func TestPreviewFitsTheFile(t *testing.T) {
 		"zero bytes":             {"a.txt", "a\x00", 0, "other [] 0 "},
 		"no table, no text":      {"a.csv", "\x1f\x8b\x08\xff,\x00", 0, "other [] 0 "},
 		"picture":                {"a.PNG", "", 4, "image [] 0 "},
-		"PDF":                    {"a.pdf", "", 4, "pdf [] 0 "},
+		"PDF":                    {"a.pdf", "%PDF-1.4", 9000, "pdf [] 0 "},
 		"source":                 {"a.py", "import os\n", 0, "code [] 0 "},
 		"table":                  {"a.csv", "a,b\n1,2\n3,4\n", 0, "table [a b] 2 "},
 		"quotes":                 {"a.csv", "a,\"b,\nc\"\n\"x\"\"y\",2\n", 0, "table [a b,\nc] 1 "},

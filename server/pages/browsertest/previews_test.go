@@ -1,8 +1,14 @@
 package browsertest
 
 import (
+	"bytes"
+	"image/png"
 	"strings"
 	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 // A log of numbers is shown as curves and as a table, a notebook with its texts, and a table of values as one.
@@ -40,3 +46,54 @@ func TestFilesAreShownAsWhatTheyAre(t *testing.T) {
 		t.Errorf("a file of a bundle has run")
 	}
 }
+
+// A PDF is drawn by the browser's own viewer, under a policy that lets no script run: one that is a page, too, runs nothing.
+func TestPDFOpensInTheBrowsersViewer(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "ann")
+	s.write("out/red.pdf", redPDF)
+	s.write("out/page.pdf", "<!doctype html><script>document.title = 'taken'</script><h1>hello</h1>"+redPDF)
+	uuid := s.cl("ann", "upload", "out")
+	p := s.visit(desk)
+	p.signIn("ann")
+	p.goTo("/bundles/" + uuid + "/files/red.pdf")
+	if !evaluate[bool](p, `[...document.links].some((a) => a.target === "_blank" && a.rel === "noopener" && a.pathname === "/bundles/`+uuid+`/pdf/red.pdf")`) {
+		t.Errorf("the page has no link to the PDF: %s", p.shown())
+	}
+	for _, name := range []string{"red.pdf", "page.pdf"} {
+		p.goTo("/bundles/" + uuid + "/pdf/" + name)
+		p.await(name+" is drawn", func() bool { return p.redPixels() > 10_000 })
+		if got := evaluate[string](p, `document.contentType + " " + document.title`); !strings.HasPrefix(got, "application/pdf ") || strings.Contains(got, "taken") {
+			t.Errorf("%s is shown as %s", name, got)
+		}
+	}
+}
+
+// redPixels is the number of red pixels that the browser shows.
+func (p *person) redPixels() (n int) {
+	p.t.Helper()
+	var data []byte
+	p.do(chromedp.CaptureScreenshot(&data))
+	shown, err := png.Decode(bytes.NewReader(data))
+	testenv.Must(p.t, err)
+	for y := range shown.Bounds().Dy() {
+		for x := range shown.Bounds().Dx() {
+			if r, g, b, _ := shown.At(x, y).RGBA(); r > 0xf000 && g < 0x1000 && b < 0x1000 {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// redPDF is a page that is red. Viewers find its objects without a table of them.
+const redPDF = `%PDF-1.4
+1 0 obj <</Type /Catalog /Pages 2 0 R>> endobj
+2 0 obj <</Type /Pages /Kids [3 0 R] /Count 1>> endobj
+3 0 obj <</Type /Page /Parent 2 0 R /MediaBox [0 0 300 300] /Contents 4 0 R>> endobj
+4 0 obj <</Length 24>> stream
+1 0 0 rg 0 0 300 300 re f
+endstream endobj
+trailer <</Root 1 0 R>>
+%%EOF
+`
