@@ -198,3 +198,40 @@ func TestBestOfASweepIsAMember(t *testing.T) {
 		t.Errorf("the page shows %s", foreign)
 	}
 }
+
+// A list of runs has values of result files as columns, which it remembers and sorts by.
+func TestRunsAreShownWithValues(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	a := s.browse(t, "alice")
+	sweep := s.sweep("grid")
+	uuids := map[string]string{}
+	for name, acc := range map[string]string{"low": "0.5", "high": "0.95", "mid": "0.9"} {
+		uuids[name] = s.result(sweep, name, `{"acc": `+acc+`, "opt": "<b>adam</b>"}`)
+	}
+	s.upload("other", "1")
+	const list = "/runs?q=.mine+type%3Ddataset"
+	page := a.shows(t, list, http.StatusOK, `<a href="/runs?q=.mine&#43;type%3Ddataset&amp;choose=1">columns</a>`)
+	if strings.Contains(page, `name="columns"`) || strings.Contains(page, "/stats.json") {
+		t.Errorf("the page has a form that nobody wants: %s", page)
+	}
+	a.shows(t, list+"&choose=1", http.StatusOK, `action="/runs/columns?q=.mine&#43;type%3Ddataset&amp;choose=1"`, `name="column" value="/stats.json:acc">`, `name="column" value="/log.jsonl:-1:step">`)
+	bad := a.form("/runs/columns?q=.mine+type%3Ddataset&choose=1", url.Values{"columns": {"acc<"}}, nil, a.cookies...)
+	if bad.status != http.StatusBadRequest || !strings.Contains(bad.body, `id="columns-problem"`) || !strings.Contains(bad.body, `value="acc&lt;"`) || len(bad.cookies) > 0 {
+		t.Errorf("%d %s", bad.status, bad.body)
+	}
+	chosen := a.form("/runs/columns?q=.mine+type%3Ddataset&page=0&choose=1", url.Values{"column": {"/stats.json:acc"}, "columns": {"/stats.json:opt /stdout /later.json:a=b"}}, nil, a.cookies...)
+	if chosen.status != http.StatusSeeOther || chosen.header.Get("Location") != list || len(chosen.cookies) != 1 {
+		t.Fatalf("%d %v %s", chosen.status, chosen.header, chosen.body)
+	}
+	a.cookies = append(a.cookies, chosen.cookies...)
+	a.shows(t, list, http.StatusOK, `<th scope="col" class="number"><a href="/runs?q=.mine&#43;type%3Ddataset&#43;%2Fstats.json%3Aacc%3D.sort-">/stats.json:acc</a></th>`,
+		`<td class="number">0.95</td>`, "<td>&lt;b&gt;adam&lt;/b&gt;</td>", `<th scope="col">/stdout</th>`, `<th scope="col">/later.json:a=b</th>`, ">other</a>")
+	page = a.shows(t, list+"+%2Fstats.json%3Aacc%3D.sort-", http.StatusOK, `aria-sort="descending"><a href="/runs?q=.mine&#43;type%3Ddataset&#43;%2Fstats.json%3Aacc%3D.sort">`,
+		"Bundles without /stats.json:acc are left out.", "cl search .last .limit=50 .mine type=dataset /stats.json:acc=.sort-</code>")
+	if high, mid, low := strings.Index(page, uuids["high"]+`">high`), strings.Index(page, uuids["mid"]+`">mid`), strings.Index(page, uuids["low"]+`">low`); high < 0 || mid < high || low < mid || strings.Contains(page, ">other</a>") {
+		t.Errorf("the order is %d %d %d: %s", high, mid, low, page)
+	}
+	a.shows(t, "/sweeps/"+sweep, http.StatusOK, `value="/stats.json:acc" checked>`) // they are remembered for all tables
+	a.shows(t, "/runs?q=state%3Dnone", http.StatusOK, `There is no state &#34;none&#34;`)
+}

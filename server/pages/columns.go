@@ -21,7 +21,59 @@ const columnsCookie = "cl_columns"
 const (
 	mostColumns   = 8
 	longestColumn = 200
+	// mostOffered is the number of values to choose from.
+	mostOffered = 60
 )
+
+// valueColumns are the values of result files that a table of runs has, and a form that chooses them.
+type valueColumns struct {
+	// Chosen are the values that the reader has chosen, Known those to choose from, and Typed those of Chosen that are not in
+	// Known.
+	Chosen []string
+	Known  []choice
+	Typed  string
+	// Problem is a sentence about what the reader has typed.
+	Problem string
+}
+
+// choice is an entry of a list of columns.
+type choice struct {
+	Value, Label string
+	Chosen       bool
+}
+
+func newValueColumns(v *visit) valueColumns { return valueColumns{Chosen: columns(v.Request)} }
+
+// offer sets the values to choose from. It keeps the typed names that runs do not have yet.
+func (c *valueColumns) offer(known []codalab.ValuePath) {
+	var others []string
+	for _, k := range known {
+		if len(c.Known) < mostOffered || slices.Contains(c.Chosen, k.Path) {
+			c.Known = append(c.Known, choice{k.Path, k.Path, slices.Contains(c.Chosen, k.Path)})
+		}
+	}
+	for _, path := range c.Chosen {
+		if !slices.ContainsFunc(c.Known, func(one choice) bool { return one.Value == path }) {
+			others = append(others, path)
+		}
+	}
+	c.Typed = strings.Join(others, " ")
+}
+
+// rememberColumns remembers the values that a form chooses. If wrong is not nil, it is a sentence about the names that the reader
+// has typed.
+func (p *Pages) rememberColumns(v *visit) (typed string, wrong, err error) {
+	form, err := readForm(v)
+	if err != nil {
+		return "", nil, err
+	}
+	typed = form.Get("columns")
+	list, wrong := checkColumns(append(form["column"], splitColumns(typed)...))
+	if wrong == nil {
+		setColumns(v, p.config.Encrypted(v.Request), list)
+	}
+	return typed, wrong, nil
+}
 
 // splitColumns splits names of values, such as /stats.json:acc, at blanks and commas.
 func splitColumns(text string) []string {

@@ -81,6 +81,7 @@ func (p *Pages) Handle(mux *http.ServeMux) {
 		"POST /signout":                       p.signOut,
 		"GET /runs":                           p.runs,
 		"GET /runs/events":                    p.runEvents,
+		"POST /runs/columns":                  p.chooseRunColumns,
 		"POST /runs/actions":                  p.act,
 		"GET /runs/new":                       p.newRun,
 		"POST /runs/new":                      p.submit,

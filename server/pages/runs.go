@@ -27,7 +27,13 @@ const (
 type list struct {
 	// Query has the keywords, as cl search reads them.
 	Query string
-	Rows  []row
+	// Rows have a cell for each of the values that the reader has chosen.
+	Rows   []member
+	Values valueColumns
+	// Right reports for each of these values whether all are numbers.
+	Right []bool
+	// Choosing is set if the page has the form that chooses values.
+	Choosing bool
 	// Page begins at 0; Next is set if there may be another one.
 	Page int
 	Next bool
@@ -80,9 +86,14 @@ func (l list) Headings() []heading {
 		}
 	}
 	sorted := map[string]string{"": "descending", ".last": "descending"}[order]
-	all := []heading{{Label: "Name"}, {Label: "State"}, {Label: "Command"}, {Label: "Owner"}, {Label: "Ran", Number: true}, {Label: "Size", Number: true}, {Label: "Made"}}
+	all, keys := []heading{{Label: "Name"}, {Label: "State"}}, []string{"name", "state"}
+	for i, path := range l.Values.Chosen {
+		all, keys = append(all, heading{Label: path, Number: l.Right[i]}), append(keys, sortKey(path))
+	}
 	// An order by time would leave out the runs that have not run.
-	for i, key := range []string{"name", "state", "", "", "", "data_size", "created"} {
+	all = append(all, heading{Label: "Command"}, heading{Label: "Owner"}, heading{Label: "Ran", Number: true}, heading{Label: "Size", Number: true}, heading{Label: "Made"})
+	keys = append(keys, "", "", "", "data_size", "created")
+	for i, key := range keys {
 		if key == "" || err != nil {
 			continue
 		}
@@ -97,6 +108,32 @@ func (l list) Headings() []heading {
 	}
 	return all
 }
+
+// sortKey is the key by which a search sorts by a value; empty for a path of which the index has no values, as of a whole file.
+func sortKey(path string) string {
+	if c, ok := codalab.ParseComparison(path + "=.sort"); !ok || c.Key != path || !strings.Contains(path, ":") {
+		return ""
+	}
+	return path
+}
+
+// OnlyWith is the value by which the list is sorted, so that bundles without one are not in it; empty for none.
+func (l list) OnlyWith() string {
+	words, _ := codalab.SplitWords(l.Query)
+	for _, word := range slices.Backward(words) {
+		if ofOrder.MatchString(word) {
+			key, _, _ := strings.Cut(word, "=.sort")
+			if strings.HasPrefix(key, "/") {
+				return key
+			}
+			return ""
+		}
+	}
+	return ""
+}
+
+// Choose is the address of the page with the form that chooses values.
+func (l list) Choose() string { return l.Here("/runs", l.Page) + "&choose=1" }
 
 // CL is the command that shows the same.
 func (l list) CL() string {
@@ -161,7 +198,8 @@ func (p *Pages) runs(v *visit) error {
 
 func (p *Pages) listed(v *visit) (list, error) {
 	q := v.URL.Query()
-	l := list{Query: q.Get("q")}
+	l := list{Query: q.Get("q"), Values: newValueColumns(v), Choosing: q.Has("choose")}
+	l.Right = make([]bool, len(l.Values.Chosen))
 	if !q.Has("q") {
 		if v.user.UserName == "" {
 			return l, rest.Refuse(http.StatusUnauthorized, "Nobody has signed in.")
@@ -186,11 +224,50 @@ func (p *Pages) listed(v *visit) (list, error) {
 		l.Matches = string(number)
 		return l, nil
 	}
-	for _, b := range found {
-		l.Rows = append(l.Rows, row{b, why(b.Bundle)})
-	}
 	l.Next = len(found) == rowsOfAPage
-	return l, nil
+	return l, l.fill(v, found)
+}
+
+// fill makes the rows. Values are those of the server's index, so that no worker is asked.
+func (l *list) fill(v *visit, found []client.BundleInfo) error {
+	have := values{}
+	if chosen := l.Values.Chosen; len(chosen) > 0 || l.Choosing {
+		var known []codalab.ValuePath
+		var err error
+		if have, known, err = readIndex(v, found, chosen); err != nil {
+			return err
+		}
+		l.Values.offer(known)
+	}
+	for _, b := range found {
+		m := member{row: row{b, why(b.Bundle)}}
+		for _, path := range l.Values.Chosen {
+			m.Cells = append(m.Cells, valueCell(have.of(b.UUID, path)))
+		}
+		l.Rows = append(l.Rows, m)
+	}
+	for i, path := range l.Values.Chosen {
+		l.Right[i] = isNumeric(members{Columns: l.Values.Chosen, Rows: l.Rows}.cells(path))
+	}
+	return nil
+}
+
+// chooseRunColumns remembers the values that the list shows.
+func (p *Pages) chooseRunColumns(v *visit) error {
+	typed, wrong, err := p.rememberColumns(v)
+	if err != nil {
+		return err
+	}
+	l, err := p.listed(v)
+	if err != nil {
+		return err
+	}
+	if wrong == nil {
+		rest.Go(v.ResponseWriter, v.Request, l.Here("/runs", l.Page))
+		return nil
+	}
+	l.Choosing, l.Values.Typed, l.Values.Problem = true, typed, codalab.Sentence(wrong.Error())
+	return p.show(v, http.StatusBadRequest, "runs", "Runs", l)
 }
 
 func (p *Pages) find(v *visit, words []string) ([]client.BundleInfo, json.RawMessage, error) {

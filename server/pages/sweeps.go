@@ -19,8 +19,6 @@ const (
 	// sweepsOfAPage is the number of sweeps on one page, and membersOfAPage that of runs of a sweep.
 	sweepsOfAPage  = 10
 	membersOfAPage = 100
-	// mostOffered is the number of values to choose from.
-	mostOffered = 60
 )
 
 // memberKeys are the keys of metadata that a table of a sweep's runs needs.
@@ -121,15 +119,10 @@ type sweepPage struct {
 	Shown []member
 	// Right reports for each column of the table whether it has numbers only.
 	Right []bool
-	// Chosen are the values of files that the reader has chosen, Known those to choose from, and Typed those of Chosen that are
-	// not in Known.
-	Chosen []string
-	Known  []choice
-	Typed  string
-	// Problem is a sentence about what the reader has typed.
-	Problem string
-	Sort    sorting
-	Page    int
+	// Values are the values of files that the table has.
+	Values valueColumns
+	Sort   sorting
+	Page   int
 	// X and Y are the columns of the scatter plot.
 	X, Y     string
 	Scatter  *scatter
@@ -189,12 +182,6 @@ func (s sweepPage) Headings() []heading {
 	return append(list, s.Sort.heading(s.Path(), columnRan, "Ran", true), s.Sort.heading(s.Path(), columnMade, "Made", false))
 }
 
-// choice is an entry of a list of columns.
-type choice struct {
-	Value, Label string
-	Chosen       bool
-}
-
 // plotted are the columns that can be drawn: those of the table, and the time that runs took.
 func (s sweepPage) plotted() []string { return append(slices.Clone(s.Table.Columns), columnRan) }
 
@@ -219,8 +206,8 @@ func (s sweepPage) YChoices() []choice { return s.choices(s.Y) }
 // CL is the command that shows the same.
 func (s sweepPage) CL() string {
 	words := []string{"cl", "sweep", "show", s.UUID}
-	if len(s.Chosen) > 0 {
-		words = append(words, "-f", strings.Join(s.Chosen, ","))
+	if len(s.Values.Chosen) > 0 {
+		words = append(words, "-f", strings.Join(s.Values.Chosen, ","))
 	}
 	return codalab.JoinWords(words)
 }
@@ -230,22 +217,6 @@ func (s sweepPage) Again() string {
 	return codalab.JoinWords([]string{"cl", "sweep", "add", s.UUID, "--failed"})
 }
 
-// offer sets the values to choose from. It keeps the typed names that runs do not have yet.
-func (s *sweepPage) offer(known []codalab.ValuePath) {
-	var others []string
-	for _, k := range known {
-		if len(s.Known) < mostOffered || slices.Contains(s.Chosen, k.Path) {
-			s.Known = append(s.Known, choice{k.Path, k.Path, slices.Contains(s.Chosen, k.Path)})
-		}
-	}
-	for _, path := range s.Chosen {
-		if !slices.ContainsFunc(s.Known, func(c choice) bool { return c.Value == path }) {
-			others = append(others, path)
-		}
-	}
-	s.Typed = strings.Join(others, " ")
-}
-
 // openSweep reads a sweep with the values of files that the reader has chosen.
 func (p *Pages) openSweep(v *visit) (sweepPage, error) {
 	w, err := v.api.WorksheetBundles(v.Context(), v.PathValue("uuid"), memberKeys()...)
@@ -253,22 +224,22 @@ func (p *Pages) openSweep(v *visit) (sweepPage, error) {
 		return sweepPage{}, fmt.Errorf("show sweep: %w", err)
 	}
 	q := v.URL.Query()
-	s := sweepPage{Worksheet: w, Command: sweepCommand(w), Chosen: columns(v.Request), Sort: readSorting(q), Page: pageNumber(q), X: q.Get("x"), Y: q.Get("y")}
+	s := sweepPage{Worksheet: w, Command: sweepCommand(w), Values: newValueColumns(v), Sort: readSorting(q), Page: pageNumber(q), X: q.Get("x"), Y: q.Get("y")}
 	runs := newest(w.UUID, w.Bundles)
-	have, known, err := readValues(v, runs, s.Chosen)
+	have, known, err := readValues(v, runs, s.Values.Chosen)
 	if err != nil {
 		return s, err
 	}
-	s.offer(known)
-	s.Table = newMembers(runs, s.Chosen, have.of)
+	s.Values.offer(known)
+	s.Table = newMembers(runs, s.Values.Chosen, have.of)
 	for _, c := range s.Table.Columns {
 		s.Right = append(s.Right, isNumeric(s.Table.cells(c)))
 	}
 	s.Table.sort(s.Sort.Column, s.Sort.Descending)
 	s.Page = min(s.Page, max(0, len(runs)-1)/membersOfAPage)
 	s.Shown = s.Table.Rows[s.Page*membersOfAPage : min(len(runs), (s.Page+1)*membersOfAPage)]
-	if len(s.Chosen) > 0 {
-		if i := s.Table.best(s.Chosen[0]); i >= 0 {
+	if len(s.Values.Chosen) > 0 {
+		if i := s.Table.best(s.Values.Chosen[0]); i >= 0 {
 			s.Best = &s.Table.Rows[i]
 		}
 	}
@@ -282,17 +253,17 @@ func (s *sweepPage) draw() {
 		s.X = all[0]
 	}
 	if !slices.Contains(all, s.Y) {
-		if s.Y = columnRan; len(s.Chosen) > 0 {
-			s.Y = s.Chosen[0]
+		if s.Y = columnRan; len(s.Values.Chosen) > 0 {
+			s.Y = s.Values.Chosen[0]
 		}
 	}
 	s.Scatter = newScatter(s.Table, s.X, s.Y)
-	if len(s.Chosen) == 0 {
+	if len(s.Values.Chosen) == 0 {
 		s.Parallel = newParallel(s.Table, all)
 		return
 	}
-	axes := slices.DeleteFunc(slices.Clone(s.Table.Columns), func(c string) bool { return c == s.Chosen[0] })
-	s.Parallel = newParallel(s.Table, append(axes, s.Chosen[0]))
+	axes := slices.DeleteFunc(slices.Clone(s.Table.Columns), func(c string) bool { return c == s.Values.Chosen[0] })
+	s.Parallel = newParallel(s.Table, append(axes, s.Values.Chosen[0]))
 }
 
 // sweep shows a sweep.
@@ -312,22 +283,19 @@ func (p *Pages) showSweep(v *visit, status int, s sweepPage) error {
 
 // chooseColumns remembers the values that tables show.
 func (p *Pages) chooseColumns(v *visit) error {
-	form, err := readForm(v)
+	typed, wrong, err := p.rememberColumns(v)
+	if err == nil && wrong == nil {
+		rest.Go(v.ResponseWriter, v.Request, "/sweeps/"+v.PathValue("uuid"))
+	}
+	if err != nil || wrong == nil {
+		return err
+	}
+	s, err := p.openSweep(v)
 	if err != nil {
 		return err
 	}
-	list, wrong := checkColumns(append(form["column"], splitColumns(form.Get("columns"))...))
-	if wrong != nil {
-		s, err := p.openSweep(v)
-		if err != nil {
-			return err
-		}
-		s.Typed, s.Problem = form.Get("columns"), codalab.Sentence(wrong.Error())
-		return p.showSweep(v, http.StatusBadRequest, s)
-	}
-	setColumns(v, p.config.Encrypted(v.Request), list)
-	rest.Go(v.ResponseWriter, v.Request, "/sweeps/"+v.PathValue("uuid"))
-	return nil
+	s.Values.Typed, s.Values.Problem = typed, codalab.Sentence(wrong.Error())
+	return p.showSweep(v, http.StatusBadRequest, s)
 }
 
 // sweepEvents follows the members of a sweep. Changes of the reader's own runs are told; others' are read anew from time to time.

@@ -47,7 +47,7 @@ func newGallery(s *site) *gallery {
 // pages are the addresses of one page of each kind.
 func (g *gallery) pages() []string {
 	return []string{
-		"/runs", "/runs?q=.mine", "/runs?q=tag%3Dx", "/bundles/" + g.data, "/bundles/" + g.waiting, "/bundles/" + g.data + "/files/", "/bundles/" + g.data + "/files/scores.csv", "/bundles/" + g.data + "/files/log.jsonl",
+		"/runs", "/runs?q=.mine", "/runs?q=.mine&choose=1", "/runs?q=tag%3Dx", "/bundles/" + g.data, "/bundles/" + g.waiting, "/bundles/" + g.data + "/files/", "/bundles/" + g.data + "/files/scores.csv", "/bundles/" + g.data + "/files/log.jsonl",
 		"/bundles/" + g.data + "/files/analysis.ipynb", "/sweeps", "/sweeps/" + g.sweep, "/runs/new", "/runs/new?like=" + g.waiting,
 		"/bundles/" + g.data + "/files/log.txt", "/bundles/" + g.data + "/files/curve.png", "/worksheets", "/worksheets/" + g.worksheet, "/worksheets/" + g.worksheet + "/edit",
 		"/worksheets/" + g.worksheet + "/settings", "/queues", "/bundles/0x" + strings.Repeat("0", 32),
