@@ -34,6 +34,14 @@ func TestOutputIsShownAsOnATerminal(t *testing.T) {
 	if got := s.get("alice", "/bundles/"+uuid+"/contents/blob/stderr").ok().body; got != bar {
 		t.Errorf("the file is %.200q", got)
 	}
+	// So does a worksheet.
+	home := s.home("alice")
+	text := "% display contents /stdout\n[]{" + uuid + "}\n\n% display contents /stderr\n[]{" + uuid + "}\n"
+	a.saves(t, home, tagOf(t, a.shows(t, "/worksheets/"+home+"/edit", http.StatusOK)), text, "save", http.StatusSeeOther)
+	page := a.shows(t, "/worksheets/"+home, http.StatusOK, "begin\n10%</pre>", ">step 1000 of 1000</pre>")
+	if strings.Contains(page, " 5%") || strings.Contains(page, "step 0 of") {
+		t.Errorf("the worksheet shows all states: %s", page)
+	}
 }
 
 // The page of a run tells why there is no output. That of a file takes as long as the API, and has no status of a file that does

@@ -1,6 +1,7 @@
 package interpret
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"strings"
@@ -67,46 +68,106 @@ func (f *files) countBytes(n int64) error {
 // head returns the first lines of a file, each with its newline (codalab/rest/interpret.py: head_target;
 // codalab/worker/file_util.py: summarize_file).
 func (f *files) head(ctx context.Context, key fileKey, lines int) ([]string, error) {
-	if lines < 1 {
-		return nil, usage("the number of lines must be at least 1")
-	}
-	lines = min(lines, maxHeadLines)
-	limit := lines * maxLineBytes
-	data, err := f.load(ctx, key, int64(limit)+1)
+	data, lines, err := f.beginning(ctx, key, lines)
 	if err != nil {
 		return nil, err
 	}
-	return headLines(data, limit, lines), nil
+	return headLines(data, lines*maxLineBytes, lines), nil
 }
+
+// shownHead is head for people: of a progress bar, which a program writes over again and again, there is one line with its last
+// state. CodaLab's own server has a line for each state.
+func (f *files) shownHead(ctx context.Context, key fileKey, lines int) ([]string, error) {
+	data, lines, err := f.beginning(ctx, key, lines)
+	limit := lines * maxLineBytes
+	if err == nil && limit < mostOfABar && barGoesOn(data, lines) {
+		limit = mostOfABar
+		data, err = f.load(ctx, key, mostOfABar+1)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return shownLines(data, limit, lines), nil
+}
+
+// barGoesOn reports whether the last of a number of lines is one of many states, which may have no end yet.
+func barGoesOn(data []byte, lines int) bool {
+	last := data[bytes.LastIndexByte(data, '\n')+1:]
+	return bytes.IndexByte(last, '\r') >= 0 && bytes.Count(data, []byte("\n")) < lines
+}
+
+// beginning reads what the first lines of a file can have, and a byte more if the file goes on. It returns the number of lines,
+// which is bounded.
+func (f *files) beginning(ctx context.Context, key fileKey, lines int) ([]byte, int, error) {
+	if lines < 1 {
+		return nil, 0, usage("the number of lines must be at least 1")
+	}
+	lines = min(lines, maxHeadLines)
+	data, err := f.load(ctx, key, int64(lines*maxLineBytes)+1)
+	return data, lines, err
+}
+
+// The characters that end a line in Python, without the carriage return, which ends one for values, and begins it again on a
+// screen.
+const lineEnds = "\n\v\f\x1c\x1d\x1e\u0085\u2028\u2029"
 
 // headLines splits the beginning of a file, which is cut if it is longer than limit, into lines. Of a cut
 // file it drops the last line unless it is whole.
 func headLines(data []byte, limit, lines int) []string {
-	cut := len(data) > limit
+	text, cut, ok := headText(data, limit)
+	if !ok {
+		return []string{"<binary>"}
+	}
+	return endLast(splitLines(strings.ReplaceAll(text, "\r", "\n"), lineEnds, lines), cut)
+}
+
+// shownLines is headLines as a screen shows the lines. It keeps the last state of a progress bar that is cut.
+func shownLines(data []byte, limit, lines int) []string {
+	text, cut, ok := headText(data, limit)
+	if !ok {
+		return []string{"<binary>"}
+	}
+	found := splitLines(text, lineEnds, lines)
+	for i, line := range found {
+		if strings.Contains(line, "\r") {
+			found[i] = termtext.Screen(line)
+			cut = cut && i < len(found)-1
+		}
+	}
+	return endLast(found, cut)
+}
+
+// headText is the beginning of a file as text, up to limit bytes; ok is false if it is no text.
+func headText(data []byte, limit int) (text string, cut, ok bool) {
+	cut = len(data) > limit
 	if cut {
 		data = data[:limit-termtext.BegunRune(data[:limit])]
 	}
 	if !utf8.Valid(data) {
-		return []string{"<binary>"}
+		return "", cut, false
 	}
-	text := strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(string(data))
-	found := splitLines(text, lines)
-	if n := len(found); n > 0 && !strings.HasSuffix(found[n-1], "\n") {
-		if cut {
-			found = found[:n-1]
-		} else {
-			found[n-1] += "\n"
-		}
-	}
-	return found
+	return strings.ReplaceAll(string(data), "\r\n", "\n"), cut, true
 }
 
-// splitLines splits text behind each of the characters that end a line in Python. It returns the first
+// endLast ends the last line with a newline, or drops it if it is cut.
+func endLast(lines []string, cut bool) []string {
+	n := len(lines)
+	switch {
+	case n == 0 || strings.HasSuffix(lines[n-1], "\n"):
+	case cut:
+		lines = lines[:n-1]
+	default:
+		lines[n-1] += "\n"
+	}
+	return lines
+}
+
+// splitLines splits text behind each of the characters that end a line. It returns the first
 // lines only, at most most.
-func splitLines(text string, most int) []string {
+func splitLines(text, ends string, most int) []string {
 	var lines []string
 	for text != "" && len(lines) < most {
-		i := strings.IndexAny(text, "\n\v\f\r\x1c\x1d\x1e\u0085\u2028\u2029")
+		i := strings.IndexAny(text, ends)
 		if i < 0 {
 			return append(lines, text)
 		}

@@ -8,6 +8,8 @@ const (
 	// maxLineBytes times the number of lines bounds the bytes that are read of a file
 	// (codalab/rest/interpret.py: MAX_BYTES_PER_LINE).
 	maxLineBytes = 1024
+	// mostOfABar is the number of bytes that are read of a file whose first lines are a progress bar.
+	mostOfABar = 256 << 10
 	// maxImage is the largest image that a block shows.
 	maxImage = 16 << 20
 	// maxYAML is the largest file that is read as YAML; a larger one counts as plain text.

@@ -77,7 +77,7 @@ func (f *files) resolveTable(ctx context.Context, t *tableBlock, brief bool) err
 }
 
 func (f *files) resolveContents(ctx context.Context, c *contentsBlock) error {
-	lines, err := f.head(ctx, fileKey{c.uuid, c.TargetGenpath}, c.MaxLines)
+	lines, err := f.shownHead(ctx, fileKey{c.uuid, c.TargetGenpath}, c.MaxLines)
 	c.Status.Code = codeReady
 	switch {
 	case errors.Is(err, ErrDirectory):

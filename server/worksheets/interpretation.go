@@ -20,7 +20,7 @@ import (
 
 func (s *Worksheets) interpretRoutes() []rest.Route {
 	return []rest.Route{
-		{Pattern: "GET /interpret/worksheet/{uuid}", Serve: s.interpretWorksheet, Public: true, Differs: "a mistake in one item becomes a block that tells of it; regular expressions are RE2; files, tables and searches are bounded; blocks of contents, images and graphs have an empty list of rows; with items=N there are only the blocks of N items, from the one with the number first on, with bundles' uuids, types and states alone, and next is the number of the item behind them"},
+		{Pattern: "GET /interpret/worksheet/{uuid}", Serve: s.interpretWorksheet, Public: true, Differs: "a mistake in one item becomes a block that tells of it; regular expressions are RE2; files, tables and searches are bounded; blocks of contents, images and graphs have an empty list of rows; of a progress bar contents have its last state; with items=N there are only the blocks of N items, from the one with the number first on, with bundles' uuids, types and states alone, and next is the number of the item behind them"},
 		{Pattern: "POST /interpret/worksheet/{uuid}", Serve: search.Bounded(s.previewLines), Differs: "only this server has it: the first blocks of lines that would be the worksheet's items, as with items=N, and the mistakes in them; it saves nothing"},
 		{Pattern: "POST /interpret/genpath-table-contents", Serve: s.interpretTable, Public: true, Differs: "bounded, as above"},
 		{Pattern: "POST /interpret/search", Serve: search.Bounded(s.interpretSearch), Public: true, Differs: "searches as those of GET /bundles; bounded, as above"},
