@@ -58,6 +58,8 @@ type NewBundle struct {
 	Metadata Metadata `json:"metadata"`
 	// Dependencies need ChildPath, ParentUUID and ParentPath.
 	Dependencies []Dependency `json:"dependencies,omitzero"`
+	// Platform is that of a run that is copied from elsewhere, and waits for its contents. CodaLab's own server ignores it.
+	Platform *Platform `json:"platform,omitempty"`
 }
 
 // BundleEdit is a change of a bundle: the attributes of PATCH /bundles. Absent fields and keys of metadata

@@ -22,6 +22,22 @@ type Platform struct {
 	// Inputs has the digests of the contents of dependencies, in their order, of those whose digests the worker knows.
 	// A worker sends them with the end of the run.
 	Inputs []InputDigest `json:"inputs,omitempty"`
+	// Imported is set by a server that has this from a user who copied the run to it, and from none of its workers.
+	Imported bool `json:"imported,omitempty"`
+}
+
+// Copied returns what a copy of the run on another server may say of it: all but the inputs' digests, which nobody there can
+// compare with contents. It is nil if there is nothing to say.
+func (p *Platform) Copied() *Platform {
+	if p == nil {
+		return nil
+	}
+	copied := *p
+	copied.Inputs = nil
+	if copied.IsZero() {
+		return nil
+	}
+	return &copied
 }
 
 // Software is a program and its version.
@@ -55,7 +71,7 @@ const (
 )
 
 // Bounded returns the platform with a bounded number of short texts. clean makes a text one line without control
-// characters. Digests of another form, and those of dependencies with odd or very long names, are left out.
+// characters. Digests of another form, and those of dependencies with odd or very long names, are left out, and so is Imported.
 func (p Platform) Bounded(clean func(string) string) Platform {
 	short := func(text string) string {
 		text = clean(text[:min(len(text), mostPlatformText)]) // which may be longer

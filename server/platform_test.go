@@ -82,3 +82,57 @@ func TestPlatformOfAHostileWorkerStaysSmall(t *testing.T) {
 		t.Errorf("of a worker that knows nothing: %+v", got)
 	}
 }
+
+// A user may write what they want of a run that they copy, so that it says so, for good. Nobody but a worker tells what a run of
+// this server ran on.
+func TestPlatformOfACopyIsMarked(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	told := map[string]any{
+		"site": "<b>big\u202e" + strings.Repeat("x", 10_000), "gpu_driver": "570.1", "imported": false, "software": []any{map[string]string{"name": "Slurm"}},
+		"inputs": []any{map[string]string{"child_path": "d", "digest": codalab.FileDigest + strings.Repeat("a", 64)}},
+	}
+	create := func(query, kind string, platform any) *codalab.Platform {
+		t.Helper()
+		attributes := map[string]any{"bundle_type": kind, "metadata": metadata(kind, "copy", map[string]any{}), "platform": platform}
+		if kind == codalab.TypeRun {
+			attributes["command"], attributes["dependencies"] = "x", []any{}
+		}
+		uuid := s.call("alice", http.MethodPost, "/bundles?worksheet="+s.home("alice")+query, object("bundles", attributes)).ok().text("data", 0, "id")
+		return s.bundle("alice", uuid).Platform
+	}
+	got := create("&wait_for_upload=1", codalab.TypeRun, told)
+	if got == nil || !got.Imported || got.GPUDriver != "570.1" || len(got.Site) > 200 || strings.Contains(got.Site, "\u202e") || len(got.Inputs) > 0 || len(got.Software) != 1 {
+		t.Errorf("a copy has %+v", got)
+	}
+	for name, platform := range map[string]*codalab.Platform{
+		"a new run": create("", codalab.TypeRun, told), "a dataset": create("&wait_for_upload=1", codalab.TypeDataset, told),
+		"nothing": create("&wait_for_upload=1", codalab.TypeRun, map[string]any{"imported": true}), "null": create("&wait_for_upload=1", codalab.TypeRun, nil),
+	} {
+		if platform != nil {
+			t.Errorf("%s has %+v", name, platform)
+		}
+	}
+	attributes := map[string]any{"bundle_type": "run", "uuid": "0x" + strings.Repeat("ab", 16), "command": "x", "dependencies": []any{}, "metadata": metadata("run", "copy", map[string]any{}), "platform": told}
+	s.call("alice", http.MethodPost, "/bundles?wait_for_upload=1&worksheet="+s.home("alice"), object("bundles", attributes)).ok()
+	uuid := "0x" + strings.Repeat("ab", 16)
+	s.put(uuid, "filename=a&unpack=0&finalize_on_success=1&state_on_success=ready", "1").ok()
+	page := s.browse(t, "alice").shows(t, "/bundles/"+uuid, http.StatusOK, "What it ran on", "This is from the archive or the server from which the run was copied.", "<dt>Slurm</dt>")
+	checkHarmless(t, "page", page)
+	s.call("alice", http.MethodPatch, "/bundles", map[string]any{"data": []any{map[string]any{"type": "bundles", "id": uuid, "attributes": map[string]any{
+		"bundle_type": "run", "metadata": map[string]any{"description": "x"}, "platform": map[string]any{"site": "forged"},
+	}}}}).ok()
+	if got := s.bundle("alice", uuid).Platform; got == nil || !got.Imported || got.Site == "forged" {
+		t.Errorf("after a change the copy has %+v", got)
+	}
+	// A worker's own report cannot say that it is imported.
+	w := s.worker("alice", "w", "cpu")
+	run := s.run("x", cpuQueue)
+	w.takes()
+	report := reportOf(run, codalab.StateRunning)
+	report.Platform = &codalab.Platform{Site: "big", Imported: true}
+	w.checkIn(report)
+	if got := s.bundle("alice", run).Platform; got == nil || got.Imported {
+		t.Errorf("a run has %+v", got)
+	}
+}

@@ -150,7 +150,7 @@ func (c *cli) copyMissing(ctx context.Context, from copySource, b client.BundleI
 		delete(metadata, codalab.SecretsKey) // names of secrets on the other server
 		copied := client.NewBundle{
 			UUID: b.UUID, Worksheet: worksheet, Type: b.Type, Metadata: metadata, Dependencies: b.Dependencies,
-			WaitForUpload: true, Detached: !o.add, Command: b.CommandText(),
+			WaitForUpload: true, Detached: !o.add, Command: b.CommandText(), Platform: b.Platform.Copied(),
 		}
 		made, err := to.CreateBundle(ctx, copied)
 		if err != nil {

@@ -189,6 +189,22 @@ func missingInput(ctx context.Context, at *workspace, d codalab.Dependency, fail
 	return "", err
 }
 
+// ranOn says what a run ran on; empty if nothing is known.
+func ranOn(p *codalab.Platform) string {
+	var said []string
+	for _, f := range p.Facts() {
+		said = append(said, f.Name+" "+f.Text)
+	}
+	if said == nil {
+		return ""
+	}
+	text := "it ran on " + strings.Join(said, ", ")
+	if p.Imported {
+		text += ", as the archive or the server says from which it was copied"
+	}
+	return text
+}
+
 // printNeeds ends with the exit code 1 if something is missing.
 func (c *cli) printNeeds(n runNeeds) error {
 	var err error
@@ -196,12 +212,8 @@ func (c *cli) printNeeds(n runNeeds) error {
 		err = c.printJSON(n)
 	} else {
 		lines := slices.Concat(n.Missing, n.Notes)
-		if facts := n.Platform.Facts(); len(facts) > 0 {
-			var said []string
-			for _, f := range facts {
-				said = append(said, f.Name+" "+f.Text)
-			}
-			lines = append(lines, "it ran on "+strings.Join(said, ", "))
+		if text := ranOn(n.Platform); text != "" {
+			lines = append(lines, text)
 		}
 		for _, line := range lines {
 			if err == nil {

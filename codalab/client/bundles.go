@@ -212,6 +212,8 @@ type NewBundle struct {
 	Metadata codalab.Metadata
 	// Dependencies need ChildPath, ParentUUID and ParentPath.
 	Dependencies []codalab.Dependency
+	// Platform is that of a run that is copied from elsewhere, for which WaitForUpload is set; nil if it is not known.
+	Platform *codalab.Platform
 	// WaitForUpload keeps the bundle in state uploading until its contents have arrived.
 	WaitForUpload bool
 	// Detached leaves the bundle off the worksheet.
@@ -272,7 +274,7 @@ const manyWithin = 10 * time.Minute
 
 // attributes are the bundle's in a request.
 func (b NewBundle) attributes() codalab.NewBundle {
-	attributes := codalab.NewBundle{UUID: b.UUID, Type: b.Type, Metadata: b.Metadata}
+	attributes := codalab.NewBundle{UUID: b.UUID, Type: b.Type, Metadata: b.Metadata, Platform: b.Platform}
 	if b.Command != "" {
 		attributes.Command = &b.Command
 	}

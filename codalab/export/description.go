@@ -65,6 +65,8 @@ type Bundle struct {
 	Dependencies []codalab.Dependency `json:"dependencies,omitempty"`
 	// Metadata does not have the names of secrets.
 	Metadata codalab.Metadata `json:"metadata,omitempty"`
+	// Platform is that of a run, without the digests of its inputs; nil if the server did not know it.
+	Platform *codalab.Platform `json:"platform,omitempty"`
 	// Contents are in the archive; nil for none.
 	Contents *Contents `json:"contents,omitempty"`
 	// LeftOut is the reason for which the archive does not have the bundle's contents; empty if it has, or if there are none.
@@ -133,7 +135,7 @@ func describeBundle(b client.BundleInfo) Bundle {
 			metadata[key] = value
 		}
 	}
-	d := Bundle{UUID: b.UUID, Type: b.Type, State: b.State, Command: b.Command, Metadata: metadata}
+	d := Bundle{UUID: b.UUID, Type: b.Type, State: b.State, Command: b.Command, Metadata: metadata, Platform: b.Platform.Copied()}
 	if b.Owner != nil {
 		d.Owner = b.Owner.UserName
 	}

@@ -25,6 +25,7 @@ func (a *Archive) Bundle(_ context.Context, uuid string, _ ...string) (client.Bu
 		if b.UUID == uuid && b.Type != "" {
 			return client.BundleInfo{Bundle: codalab.Bundle{
 				UUID: b.UUID, Type: b.Type, State: b.State, Command: b.Command, Metadata: b.Metadata, Dependencies: b.Dependencies,
+				Platform: b.Platform,
 			}}, nil
 		}
 	}

@@ -1,6 +1,7 @@
 package provenance
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -44,8 +45,14 @@ func homepage(program string) string {
 	return ""
 }
 
+// copied is the description of what no worker of the server has reported.
+const copied = "as the archive or the server says from which the run was copied"
+
 // addPlatform adds the site, the GPUs and their driver to the place of a run's last attempt.
 func (c *Crate) addPlatform(r Run, place entity) {
+	if r.Platform.Imported {
+		place["description"] = fmt.Sprint(place["description"], ", ", copied)
+	}
 	if site := r.Platform.Site; site != "" {
 		place["containedInPlace"] = c.put("#site/"+escape(site), entity{"@type": "Place", "name": site})
 	}

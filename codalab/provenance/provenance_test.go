@@ -113,6 +113,20 @@ func TestRunIsDescribedWithItsInputsAndItsAttempts(t *testing.T) {
 	}
 }
 
+// What no worker of the server has reported says so.
+func TestPlatformOfACopySaysThatItIsImported(t *testing.T) {
+	t.Parallel()
+	from := site(codalab.StateReady)
+	whole := document(t, from)
+	from[runUUID].Platform.Imported = true
+	const says = "as the archive or the server says from which the run was copied"
+	for _, want := range []string{`"description": "Attempt 2 of 2, ` + says + `"`, `"description": "Of the git branch main. The software: ` + says + `"`} {
+		if !strings.Contains(string(document(t, from)), want) || strings.Contains(string(whole), want) {
+			t.Errorf("the document has no %s", want)
+		}
+	}
+}
+
 // TestEachReferenceLeadsSomewhere: each entity has one id, and each reference is an entity of the document or an address of a
 // specification.
 func TestEachReferenceLeadsSomewhere(t *testing.T) {

@@ -89,18 +89,24 @@ func (c *Crate) addOutcome(r Run, action entity) {
 // instrument is the command. Its version is the commit of its directory, if it has one.
 func (c *Crate) instrument(r Run) entity {
 	e := entity{"@type": "SoftwareApplication", "name": r.CommandText()}
-	tags := r.Metadata.Strings("tags")
+	tags, notes := r.Metadata.Strings("tags"), []string{}
 	if commit := tagged(tags, CommitTag); commit != "" {
 		e["softwareVersion"] = commit
 		if slices.Contains(tags, DirtyTag) {
 			e["softwareVersion"] = commit + " with uncommitted changes"
 		}
 		if branch := tagged(tags, BranchTag); branch != "" {
-			e["description"] = "Of the git branch " + branch
+			notes = append(notes, "Of the git branch "+branch)
 		}
 	}
 	if programs := c.software(r); len(programs) > 0 {
 		e["softwareRequirements"] = programs
+		if r.Platform.Imported {
+			notes = append(notes, "The software: "+copied)
+		}
+	}
+	if len(notes) > 0 {
+		e["description"] = strings.Join(notes, ". ")
 	}
 	return c.put("#command-"+r.UUID, e)
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/server/access"
 	"github.com/cl-slurm/cl-slurm/server/present"
 	"github.com/cl-slurm/cl-slurm/server/rest"
@@ -259,12 +260,29 @@ func (c *checker) checkNewRun(ctx context.Context, in codalab.NewBundle, b store
 		return b, err
 	}
 	b.Command = in.Command
+	if c.waits {
+		b.Platform = importedPlatform(in.Platform)
+	}
 	for _, key := range []string{"actions", "remote_history"} {
 		if !b.Metadata.Has(key) {
 			b.Metadata[key] = []string{}
 		}
 	}
 	return c.addDependencies(ctx, in, b)
+}
+
+// importedPlatform is the platform of a run that a user copies to this server. It says so, since the user may write what they want.
+func importedPlatform(told *codalab.Platform) *codalab.Platform {
+	copied := told.Copied()
+	if copied == nil {
+		return nil
+	}
+	p := copied.Bounded(termtext.OneLine)
+	if p.IsZero() {
+		return nil
+	}
+	p.Imported = true
+	return &p
 }
 
 // addDependencies adds the dependencies of a new run or make bundle. The user must be able to read the parents, unless the

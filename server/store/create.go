@@ -126,8 +126,8 @@ func insertBundles(ctx context.Context, tx *sqlx.Tx, bundles []Bundle, from inhe
 		}
 	}
 	err := insertRows(ctx, tx, `
-		INSERT INTO bundles (uuid, bundle_type, owner_id, command, state, frozen, is_anonymous, name, data_size, entries, metadata, created, tags, run_time, public)
-		VALUES (:uuid, :bundle_type, :owner_id, :command, :state, :frozen, CASE WHEN :is_anonymous THEN 1 ELSE 0 END, :name, :data_size, :entries, :metadata, :created, :tags, :run_time, :public)`, rows)
+		INSERT INTO bundles (uuid, bundle_type, owner_id, command, state, frozen, is_anonymous, name, data_size, entries, metadata, created, tags, run_time, platform, public)
+		VALUES (:uuid, :bundle_type, :owner_id, :command, :state, :frozen, CASE WHEN :is_anonymous THEN 1 ELSE 0 END, :name, :data_size, :entries, :metadata, :created, :tags, :run_time, :platform, :public)`, rows)
 	if err != nil {
 		return fmt.Errorf("create bundles: %w", err)
 	}
