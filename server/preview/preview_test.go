@@ -36,6 +36,7 @@ func TestPreviewFitsTheFile(t *testing.T) {
 		"no table, no text":      {"a.csv", "\x1f\x8b\x08\xff,\x00", 0, "other [] 0 "},
 		"picture":                {"a.PNG", "", 4, "image [] 0 "},
 		"PDF":                    {"a.pdf", "%PDF-1.4", 9000, "pdf [] 0 "},
+		"no PDF":                 {"a.pdf", strings.Repeat("x", 1020) + "%PDF-1.4", 0, "text [] 0 The first 1024 bytes of its text are shown."},
 		"source":                 {"a.py", "import os\n", 0, "code [] 0 "},
 		"table":                  {"a.csv", "a,b\n1,2\n3,4\n", 0, "table [a b] 2 "},
 		"quotes":                 {"a.csv", "a,\"b,\nc\"\n\"x\"\"y\",2\n", 0, "table [a b,\nc] 1 "},
@@ -63,6 +64,18 @@ func TestPreviewFitsTheFile(t *testing.T) {
 	long := of(t, "a.csv", "a,b\n1,"+strings.Repeat("é", 1000)+"\n", 0)
 	if cell := long.Rows[0][1]; len(cell) > 510 || !strings.HasSuffix(cell, "é…") {
 		t.Errorf("a cell has %d bytes", len(cell))
+	}
+}
+
+func TestPDFBeginsInItsFirstBytes(t *testing.T) {
+	t.Parallel()
+	for begin, want := range map[string]bool{
+		"%PDF-1.4": true, "\xef\xbb\xbf%PDF-": true, strings.Repeat("x", 1019) + "%PDF-1.4": true,
+		"": false, "%PDF": false, "%pdf-1.4": false, strings.Repeat("x", 1020) + "%PDF-1.4": false,
+	} {
+		if got := preview.IsPDF([]byte(begin)); got != want {
+			t.Errorf("%.20q, %d bytes: %v", begin, len(begin), got)
+		}
 	}
 }
 
