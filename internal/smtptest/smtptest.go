@@ -96,7 +96,7 @@ func (s *Server) Stop() {
 	_ = s.running.Close() // it may have ended
 }
 
-// Refuse lets f decide on recipients: nil takes them.
+// Refuse lets f decide on recipients: nil takes them. f may block.
 func (s *Server) Refuse(f func(to string) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,9 +164,10 @@ func (s *session) Mail(from string, _ *smtp.MailOptions) error {
 // Rcpt adds a recipient.
 func (s *session) Rcpt(to string, _ *smtp.RcptOptions) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.refuse != nil {
-		if err := s.refuse(to); err != nil {
+	refuse := s.refuse
+	s.mu.Unlock()
+	if refuse != nil {
+		if err := refuse(to); err != nil {
 			return err
 		}
 	}

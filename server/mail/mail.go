@@ -98,10 +98,11 @@ type Mail struct {
 	At time.Time
 }
 
-// Within bounds a connection.
+// within bounds a connection.
 const within = time.Minute
 
-// Send sends a mail. The error is Permanent if the server refuses the mail for good.
+// Send sends a mail. The error is Permanent if the server refuses the mail for good. Send ends with ctx, also if the server is
+// silent.
 func (o Options) Send(ctx context.Context, m Mail) error {
 	message, err := o.message(m)
 	if err != nil {
@@ -168,13 +169,21 @@ func (o Options) connected(ctx context.Context, do func(*gomail.Client) error) e
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel() // which closes the connection
+	encrypt := &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12, RootCAs: o.Roots}
 	use := []gomail.Option{
-		gomail.WithPort(port), gomail.WithTimeout(within),
-		gomail.WithTLSConfig(&tls.Config{ServerName: host, MinVersion: tls.VersionTLS12, RootCAs: o.Roots}),
+		gomail.WithPort(port), gomail.WithTimeout(within), gomail.WithTLSConfig(encrypt),
+		gomail.WithDialContextFunc(func(_ context.Context, network, address string) (net.Conn, error) {
+			if o.TLS == Implicit {
+				return dial(ctx, network, address, encrypt)
+			}
+			return dial(ctx, network, address, nil)
+		}),
 	}
 	switch o.TLS {
-	case Implicit:
-		use = append(use, gomail.WithSSL())
+	case Implicit: // dial has encrypted: the library sees that, and no server offers STARTTLS then (RFC 3207, section 4.2)
+		use = append(use, gomail.WithTLSPolicy(gomail.TLSOpportunistic))
 	case None:
 		use = append(use, gomail.WithTLSPolicy(gomail.NoTLS))
 	default:
@@ -192,20 +201,35 @@ func (o Options) connected(ctx context.Context, do func(*gomail.Client) error) e
 		use = append(use, gomail.WithSMTPAuth(kind), gomail.WithUsername(o.User), gomail.WithPassword(password))
 	}
 	client, err := gomail.NewClient(host, use...)
-	if err != nil {
-		return fmt.Errorf("mail by %s: %w", o.Server, err)
+	if err == nil {
+		err = client.DialWithContext(ctx)
 	}
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	if err := client.DialWithContext(ctx); err != nil {
-		return fmt.Errorf("mail by %s: %w", o.Server, err)
+	if err == nil {
+		err = do(client)
+		_ = client.Close() // the mail has been sent, or not
 	}
-	err = do(client)
-	_ = client.Close() // the mail has been sent, or not
 	if err != nil {
-		return fmt.Errorf("mail by %s: %w", o.Server, err)
+		// After the end of ctx the library's error is that of a closed connection.
+		return fmt.Errorf("mail by %s: %w", o.Server, cmp.Or(ctx.Err(), err))
 	}
 	return nil
+}
+
+// dial connects, and encrypts the connection unless encrypt is nil. The connection is closed when ctx ends: the library takes no
+// notice of a context once it is connected, and waits for a server that is silent.
+func dial(ctx context.Context, network, address string, encrypt *tls.Config) (net.Conn, error) {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	// It closes the TCP connection: Close of a TLS connection would wait for a writer.
+	context.AfterFunc(ctx, func() { _ = conn.Close() })
+	if encrypt == nil {
+		return conn, nil
+	}
+	encrypted := tls.Client(conn, encrypt)
+	return encrypted, encrypted.HandshakeContext(ctx) //nolint:wrapcheck // connected does
 }
 
 // permanentError is an error that another try would have again.

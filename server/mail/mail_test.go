@@ -1,14 +1,21 @@
 package mail_test
 
 import (
+	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/emersion/go-smtp"
 
+	"github.com/cl-slurm/cl-slurm/internal/background"
 	"github.com/cl-slurm/cl-slurm/internal/smtptest"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/server/mail"
@@ -82,6 +89,68 @@ func TestMailIsNeverSentUnencryptedOrToAServerThatNobodyCertifies(t *testing.T) 
 			t.Errorf("%s: %v, %d mails", test.name, err, len(s.Mails()))
 		}
 	}
+}
+
+// A server that says nothing more at some step, or none at all, holds nobody back: a mail ends with its context.
+func TestSilentServerIsLeftWhenTheContextEnds(t *testing.T) {
+	t.Parallel()
+	web := httptest.NewTLSServer(nil) // has a certificate
+	t.Cleanup(web.Close)
+	roots := x509.NewCertPool()
+	roots.AddCert(web.Certificate())
+	talks := []string{"", "220 mail.example\r\n", "250-mail.example\r\n250 STARTTLS\r\n"}
+	for _, how := range []mail.TLS{mail.None, mail.StartTLS, mail.Implicit} {
+		for said := range talks {
+			t.Run(fmt.Sprint(how, said), func(t *testing.T) {
+				t.Parallel()
+				var encrypt *tls.Config
+				if how == mail.Implicit && said > 0 { // else it is silent before the handshake
+					encrypt = web.TLS
+				}
+				address, silent := silentAfter(t, talks[:said+1], encrypt)
+				o := mail.Options{Server: address, TLS: how, From: "c@example.org", Roots: roots}
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := background.Go(func() {
+					if err := o.Send(ctx, one()); !errors.Is(err, context.Canceled) || mail.Permanent(err) {
+						t.Error(err)
+					}
+				})
+				testenv.Receive(t, "the server's silence", silent)
+				cancel()
+				testenv.Receive(t, "the end of the mail", ended)
+			})
+		}
+	}
+}
+
+// silentAfter is a server that says texts, and then waits for the end of the connection. It encrypts unless encrypt is nil.
+func silentAfter(t *testing.T, texts []string, encrypt *tls.Config) (address string, silent <-chan struct{}) {
+	t.Helper()
+	var network net.ListenConfig
+	listener, err := network.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	testenv.Must(t, err)
+	quiet := make(chan struct{})
+	ended := background.Go(func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		if encrypt != nil {
+			conn = tls.Server(conn, encrypt)
+		}
+		for i, text := range texts {
+			if i > 1 { // the client speaks after the greeting
+				_, _ = conn.Read(make([]byte, 1<<10))
+			}
+			_, _ = io.WriteString(conn, text)
+		}
+		close(quiet)
+		_, _ = io.Copy(io.Discard, conn)
+	})
+	t.Cleanup(func() { _ = listener.Close(); <-ended })
+	return listener.Addr().String(), quiet
 }
 
 func TestRefusalsForGoodArePermanentAndOthersAreNot(t *testing.T) {

@@ -2,10 +2,12 @@ package signin
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 	"net/http"
 	netmail "net/mail"
 	"strings"
+	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/server/mail"
@@ -44,7 +46,10 @@ func (s *SignIns) help(w http.ResponseWriter, r *http.Request, u store.User) err
 		m.ReplyTo, from = u.Email, from+" ("+u.Email+")"
 	}
 	m.Text += "\n" + from + " has sent this message by CodaLab.\n"
-	if err := s.config.Mail.Send(r.Context(), m); err != nil {
+	const patience = 15 * time.Second // the user waits
+	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	defer cancel()
+	if err := s.config.Mail.Send(ctx, m); err != nil {
 		s.config.Log.LogAttrs(r.Context(), slog.LevelWarn, "cannot send a user's message", slog.String("user", u.Name), slog.String("error", err.Error()))
 		return rest.Refuse(http.StatusServiceUnavailable, "The message cannot be sent now. Try again later.")
 	}

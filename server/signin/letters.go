@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/cl-slurm/cl-slurm/internal/clientnet"
 	"github.com/cl-slurm/cl-slurm/server/failures"
 	"github.com/cl-slurm/cl-slurm/server/guesses"
@@ -16,7 +18,7 @@ import (
 )
 
 const (
-	// mostLetters bounds the letters that wait, and those that are tried again.
+	// mostLetters bounds the new letters that wait, and those that are to be tried again.
 	mostLetters = 1000
 	// A letter that cannot be sent is tried again each againEvery, mostTries times in all.
 	againEvery = time.Minute
@@ -68,49 +70,74 @@ func (s *SignIns) post(write func(context.Context) ([]mail.Mail, error)) error {
 	}
 }
 
-// RunMails sends letters until ctx ends, and returns its error.
+// RunMails sends letters until ctx ends, and returns its error. New letters do not wait for those that are tried again.
 func (s *SignIns) RunMails(ctx context.Context) error {
-	again, due := []letter{}, time.NewTicker(againEvery)
+	due := time.NewTicker(againEvery)
 	defer due.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case l := <-s.letters:
-			again = append(again, s.deliver(ctx, l)...)
-		case <-due.C:
-			waiting := again
-			again = nil
-			for _, l := range waiting {
-				again = append(again, s.deliver(ctx, l)...)
-			}
-		}
-		again = again[max(0, len(again)-mostLetters):]
-	}
+	return s.runMails(ctx, due.C)
 }
 
-// deliver sends a letter. It returns what is to be tried again.
-func (s *SignIns) deliver(ctx context.Context, l letter) (again []letter) {
+// runMails is RunMails. due tells when letters are tried again.
+func (s *SignIns) runMails(ctx context.Context, due <-chan time.Time) error {
+	again := make(chan letter, mostLetters)
+	g, within := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		for {
+			select {
+			case <-within.Done():
+				return within.Err()
+			case l := <-s.letters:
+				s.deliver(within, l, again)
+			}
+		}
+	})
+	g.Go(func() error {
+		for {
+			select {
+			case <-within.Done():
+				return within.Err()
+			case <-due:
+				s.deliverAgain(within, again)
+			}
+		}
+	})
+	return g.Wait()
+}
+
+// deliver writes and sends the mails of a letter. What is to be tried again goes to again.
+func (s *SignIns) deliver(ctx context.Context, l letter, again chan<- letter) {
 	if l.write == nil {
-		return s.try(ctx, l)
+		s.try(ctx, l, again)
+		return
 	}
 	mails, err := l.write(ctx)
 	failures.Log(ctx, s.config.Log, "write mails about accounts", err)
 	for _, m := range mails {
-		again = append(again, s.try(ctx, letter{mail: m})...)
+		s.try(ctx, letter{mail: m}, again)
 	}
-	return again
 }
 
-func (s *SignIns) try(ctx context.Context, l letter) (again []letter) {
+// deliverAgain tries once what waits in again.
+func (s *SignIns) deliverAgain(ctx context.Context, again chan letter) {
+	for range len(again) {
+		s.deliver(ctx, <-again, again)
+	}
+}
+
+func (s *SignIns) try(ctx context.Context, l letter, again chan<- letter) {
 	err := s.config.Mail.Send(ctx, l.mail)
 	if err == nil || ctx.Err() != nil {
-		return nil
+		return
 	}
 	l.tries++
-	s.config.Log.LogAttrs(ctx, slog.LevelWarn, "cannot send a mail about an account", slog.Int("tries", l.tries), slog.String("error", err.Error()))
-	if mail.Permanent(err) || l.tries >= mostTries {
-		return nil
+	attributes := []slog.Attr{slog.Int("tries", l.tries), slog.String("error", err.Error())}
+	if !mail.Permanent(err) && l.tries < mostTries {
+		select {
+		case again <- l:
+			s.config.Log.LogAttrs(ctx, slog.LevelWarn, "cannot send a mail about an account, and try again", attributes...)
+			return
+		default: // too many wait
+		}
 	}
-	return []letter{l}
+	s.config.Log.LogAttrs(ctx, slog.LevelWarn, "gave up a mail about an account", attributes...)
 }

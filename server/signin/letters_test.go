@@ -9,7 +9,9 @@ import (
 
 	"github.com/emersion/go-smtp"
 
+	"github.com/cl-slurm/cl-slurm/internal/background"
 	"github.com/cl-slurm/cl-slurm/internal/smtptest"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/server/mail"
 )
 
@@ -28,25 +30,74 @@ func TestLetterIsTriedAgainUntilTheServerTakesOrRefusesIt(t *testing.T) {
 		}
 		return errors.New("later")
 	})
-	again := s.deliver(t.Context(), letter{write: write})
-	if len(again) != 1 || again[0].mail.To != "ann@example.org" {
-		t.Fatalf("%+v", again)
+	again := make(chan letter, 1)
+	s.deliver(t.Context(), letter{write: write}, again)
+	if len(again) != 1 {
+		t.Fatalf("%d letters are tried again", len(again))
 	}
+	ann := <-again
+	again <- ann
+	s.deliver(t.Context(), ann, again) // there is no room for it
 	post.Refuse(nil)
-	if more := s.deliver(t.Context(), again[0]); len(more) > 0 || written != 1 {
-		t.Errorf("%+v, written %d times", more, written)
+	s.deliverAgain(t.Context(), again)
+	if len(again) > 0 || ann.mail.To != "ann@example.org" || written != 1 {
+		t.Errorf("%+v, written %d times, %d letters are tried again", ann, written, len(again))
 	}
 	if m := post.Await(1); m.Header.Get("Message-Id") != "<1@example.org>" || len(post.Mails()) != 1 {
 		t.Errorf("%+v", post.Mails())
 	}
 	post.Stop()
 	tries := 0
-	for more := again; len(more) > 0; tries++ {
-		more = s.deliver(t.Context(), more[0])
+	for again <- ann; len(again) > 0; tries++ {
+		s.deliverAgain(t.Context(), again)
 	}
 	if tries != mostTries-1 {
 		t.Errorf("%d tries", tries+1)
 	}
+}
+
+// A server that is slow with a letter that is tried again holds no new one.
+func TestNewLetterDoesNotWaitForThoseThatAreTriedAgain(t *testing.T) {
+	t.Parallel()
+	post := smtptest.Start(t, smtptest.Options{})
+	s := New(Config{Log: slog.New(slog.DiscardHandler), Now: time.Now, Cost: PasswordCost{Passes: 1, KiB: 8}, Mail: mail.Options{Server: post.Address, TLS: mail.None, From: "c@example.org"}})
+	letterTo := func(name string) {
+		t.Helper()
+		m := mail.Mail{To: name + "@example.org", ID: name}
+		testenv.Must(t, s.post(func(context.Context) ([]mail.Mail, error) { return []mail.Mail{m}, nil }))
+	}
+	tries, free, due := make(chan string), make(chan struct{}), make(chan time.Time)
+	post.Refuse(func(to string) error {
+		tries <- to
+		return errors.New("later")
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := background.Go(func() {
+		if err := s.runMails(ctx, due); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+	letterTo("ann")
+	testenv.Receive(t, "the first try", tries)
+	letterTo("bob") // after its try ann's letter is one that is tried again
+	testenv.Receive(t, "the other letter's try", tries)
+	post.Refuse(func(to string) error {
+		if to == "ann@example.org" {
+			tries <- to
+			<-free
+		}
+		return nil
+	})
+	due <- time.Time{}
+	testenv.Receive(t, "the second try", tries)
+	letterTo("carl")
+	if m := post.Await(1); m.To[0] != "carl@example.org" {
+		t.Errorf("the first mail is %+v", m)
+	}
+	close(free)
+	post.Await(2)
+	cancel()
+	testenv.Receive(t, "the end", ended)
 }
 
 func TestLettersThatWaitAreBounded(t *testing.T) {
