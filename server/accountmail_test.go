@@ -92,7 +92,8 @@ func TestForgottenPasswordIsSetByALinkInAMail(t *testing.T) {
 	finalize(codeOf(path), phrase).says(t, http.StatusForbidden, "is older than an hour")
 }
 
-// A user without a password was locked by an import, or signs in by a provider. Worker accounts are the operator's.
+// A user without a password was locked by an import. One who signs in by a provider may have been locked out there. Worker accounts
+// are the operator's.
 func TestResetByMailOpensNoAccountWithoutAPassword(t *testing.T) {
 	t.Parallel()
 	s, post, _ := newAccountSite(t)
@@ -101,13 +102,33 @@ func TestResetByMailOpensNoAccountWithoutAPassword(t *testing.T) {
 	erin := userNamed("erin")
 	must(t, s.store.AddUser(t.Context(), erin))
 	must(t, s.store.SetScopes(t.Context(), erin.ID, []store.Scope{{}}))
+	must(t, s.store.Link(t.Context(), store.Identity{Issuer: "https://login.example.org", Subject: "1", UserID: userNamed("alice").ID}))
 	s.address("dora", "dora@example.org")
 	s.address("erin", "erin@example.org")
-	for _, name := range []string{"dora", "erin", "bob"} {
+	for _, name := range []string{"dora", "erin", "alice", "bob"} {
 		s.form(server.ResetPath, url.Values{"email": {name + "@example.org"}}, nil).says(t, http.StatusOK, "on its way")
 	}
 	if m := post.Await(1); m.To[0] != "bob@example.org" {
 		t.Errorf("the first mail is %+v", m)
+	}
+}
+
+// The operator's change of an address is the last word: what was mailed before it is good for nothing.
+func TestOperatorsChangeOfAnAddressEndsWhatWasMailed(t *testing.T) {
+	t.Parallel()
+	s, post, _ := newAccountSite(t)
+	cookies := s.signInBrowser("alice").cookies
+	s.form("/rest/account/changeemail", url.Values{"email": {"new@example.org"}}, nil, cookies...).says(t, http.StatusOK, "on its way")
+	change := linked(t, post.Await(1))
+	post.Await(2) // tells the old address
+	s.form(server.ResetPath, url.Values{"email": {"alice@example.org"}}, nil).says(t, http.StatusOK, "on its way")
+	reset := linked(t, post.Await(3))
+	edit := map[string]any{"type": "users", "id": userNamed("alice").ID, "attributes": map[string]any{"email": "moved@example.org"}}
+	s.call("root", http.MethodPatch, "/users", map[string]any{"data": []any{edit}}).ok()
+	s.form(server.ResetPath+"/finalize", url.Values{"code": {codeOf(reset)}, "password": {phrase}, "confirm_password": {phrase}}, nil).says(t, http.StatusForbidden, "This code is not valid")
+	s.form("/rest/account/verify", url.Values{"code": {codeOf(change)}, "password": {"alice"}}, nil).says(t, http.StatusForbidden, "This link is not valid")
+	if u, _ := s.store.User(t.Context(), "alice"); u.Email != "moved@example.org" {
+		t.Errorf("the address is %s", u.Email)
 	}
 }
 
@@ -205,8 +226,12 @@ func TestPeopleSignUpAndConfirmTheirAddress(t *testing.T) {
 	if r := s.form("/signin", nil, nil); !strings.Contains(r.body, `<a href="/rest/account/signup">`) || !strings.Contains(r.body, "Forgotten password?") {
 		t.Errorf("the page says %s", r.body)
 	}
+	must(t, s.store.AddUser(t.Context(), store.User{ID: "0x" + strings.Repeat("f", 32), Name: "fred"}))
+	_, err := s.store.DeleteUser(t.Context(), "0x"+strings.Repeat("f", 32))
+	must(t, err)
 	for says, change := range map[string]map[string]string{
-		"is already taken":                   {"username": "ALICE"},
+		"name ALICE is already taken":        {"username": "ALICE"},
+		"name fred is already taken":         {"username": "fred", "email": "fred@example.org"}, // a removed user's
 		"User name characters must be":       {"username": "a b"},
 		"looks like the site":                {"username": "Admin"},
 		"at least 10 characters":             {"password": "x", "confirm_password": "x"},

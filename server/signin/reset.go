@@ -85,8 +85,8 @@ func (s *SignIns) postReset(w http.ResponseWriter, r *http.Request) error {
 	return s.post(func(ctx context.Context) ([]mail.Mail, error) { return s.writeResets(ctx, email, from) })
 }
 
-// writeResets writes the mails for new passwords of the users with an address. root and worker accounts get none, and neither do
-// users without a password: they were locked, or sign in by a provider, which may end that.
+// writeResets writes the mails for new passwords of the users with an address. root and worker accounts get none. Users without a
+// password were locked by an import, and get none either. Nor do users who sign in by a provider: it may have ended that.
 func (s *SignIns) writeResets(ctx context.Context, email, from string) (mails []mail.Mail, err error) {
 	users, err := s.config.Store.UsersByEmail(ctx, email)
 	for _, u := range users {
@@ -95,7 +95,11 @@ func (s *SignIns) writeResets(ctx context.Context, email, from string) (mails []
 		}
 		code, hash := NewResetCode()
 		now := s.config.Now()
-		if err := s.config.Store.AddReset(ctx, u.ID, hash, now.Add(ResetLife)); err != nil {
+		err := s.config.Store.AddMailedReset(ctx, u, hash, now.Add(ResetLife))
+		if errors.Is(err, store.ErrNotFound) {
+			continue
+		}
+		if err != nil {
 			return mails, err
 		}
 		s.config.Log.LogAttrs(ctx, slog.LevelInfo, "mails a link for a new password", slog.String("user", u.Name), slog.String("address", from))

@@ -127,18 +127,11 @@ func (s *SignIns) checkAccount(in newAccount) error {
 
 // checkFree refuses a name that a user has or had. Whether a user has the address is told only to its owner.
 func (s *SignIns) checkFree(ctx context.Context, name string) error {
-	like, err := s.config.Store.UsersNamedLike(ctx, name)
-	if err != nil {
-		return err
+	err := s.config.Store.CheckUserName(ctx, name)
+	if errors.Is(err, store.ErrExists) {
+		return rest.Refuse(http.StatusBadRequest, "User name %s is already taken.", name)
 	}
-	_, err = s.config.Store.FormerHolder(ctx, name)
-	if errors.Is(err, store.ErrNotFound) && len(like) == 0 {
-		return nil
-	}
-	if err != nil && !errors.Is(err, store.ErrNotFound) {
-		return err
-	}
-	return rest.Refuse(http.StatusBadRequest, "User name %s is already taken.", name)
+	return err
 }
 
 // newUser is the user that a sign-up makes.

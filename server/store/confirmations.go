@@ -80,7 +80,7 @@ func (s *Store) Confirm(ctx context.Context, c Confirmation, u User, now time.Ti
 			return rowError(err, "confirm address")
 		}
 		if c.UserID == "" {
-			if err := checkFormer(ctx, tx, u); err != nil {
+			if err := checkUserName(ctx, tx, u); err != nil {
 				return fmt.Errorf("add user %s: %w", u.Name, err)
 			}
 			if err := addUser(ctx, tx, u); err != nil {
@@ -93,7 +93,6 @@ func (s *Store) Confirm(ctx context.Context, c Confirmation, u User, now time.Ti
 		}
 		return doAll(ctx, tx, "confirm address", []step{
 			{`UPDATE users SET email = ? WHERE id = ?`, []any{c.Email, u.ID}},
-			{`DELETE FROM password_resets WHERE user_id = ?`, []any{u.ID}},
-		})
+		}, endCodes(u.ID))
 	})
 }

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"errors"
 	"strconv"
 	"testing"
@@ -54,6 +55,76 @@ func TestAddressIsConfirmedOnceAndIsThatOfOneUser(t *testing.T) {
 	})
 }
 
+// Codes were mailed to an address, for an account of a kind. They end with either, and with the user's sign-ins.
+func TestCodesEndWithWhatTheyWereMailedFor(t *testing.T) {
+	t.Parallel()
+	changed := func(do func(*store.User)) func(*store.Store, context.Context) error {
+		return func(s *store.Store, ctx context.Context) error {
+			_, err := s.ChangeUser(ctx, "0xme", func(u *store.User) error { do(u); return nil })
+			return err
+		}
+	}
+	for _, test := range []struct {
+		what  string
+		do    func(*store.Store, context.Context) error
+		stays bool
+	}{
+		{"another address by the operator", changed(func(u *store.User) { u.Email = "moved@lab.example" }), false},
+		{"no address", changed(func(u *store.User) { u.Email = "" }), false},
+		{"another password", changed(func(u *store.User) { u.Password = "x" }), false},
+		{"another quota", changed(func(u *store.User) { u.DiskQuota = 1 }), true},
+		{"a worker account", func(s *store.Store, ctx context.Context) error { return s.SetScopes(ctx, "0xme", []store.Scope{{}}) }, false},
+		{"the end of the sign-ins", func(s *store.Store, ctx context.Context) error { _, err := s.EndSignIns(ctx, "0xme"); return err }, false},
+	} {
+		onEach(t, func(t *testing.T, at place) {
+			s, ctx := open(t, at), t.Context()
+			must(t, changed(func(u *store.User) { u.Email = "me@lab.example" })(s, ctx))
+			must(t, s.AddConfirmation(ctx, store.Confirmation{Code: "new", UserID: "0xme", Email: "new@lab.example", Expires: store.Time{Time: now.Add(hour)}}, now))
+			must(t, s.AddReset(ctx, "0xme", "reset", now.Add(hour)))
+			must(t, test.do(s, ctx))
+			_, reset := s.UserOfReset(ctx, "reset", now)
+			_, confirmation := s.Confirmation(ctx, "new", now)
+			if (reset == nil) != test.stays || (confirmation == nil) != test.stays {
+				t.Errorf("after %s: reset %v, confirmation %v", test.what, reset, confirmation)
+			}
+		})
+	}
+}
+
+// The server reads a user, and adds the code that it mails. Meanwhile the user may change.
+func TestCodeIsMailedToTheUserAsReadAlone(t *testing.T) {
+	t.Parallel()
+	for what, do := range map[string]func(*store.Store, context.Context) error{
+		"": func(*store.Store, context.Context) error { return nil },
+		"another address": func(s *store.Store, ctx context.Context) error {
+			_, err := s.ChangeUser(ctx, "0xme", func(u *store.User) error { u.Email = "moved@lab.example"; return nil })
+			return err
+		},
+		"another password": func(s *store.Store, ctx context.Context) error {
+			_, err := s.SetPassword(ctx, store.NewPassword{UserID: "0xme", Hashed: "x"}, now)
+			return err
+		},
+		"a worker account": func(s *store.Store, ctx context.Context) error { return s.SetScopes(ctx, "0xme", []store.Scope{{}}) },
+		"a sign-in by a provider": func(s *store.Store, ctx context.Context) error {
+			return s.Link(ctx, store.Identity{Issuer: "https://i", Subject: "1", UserID: "0xme"})
+		},
+	} {
+		onEach(t, func(t *testing.T, at place) {
+			s, ctx := open(t, at), t.Context()
+			me, err := s.ChangeUser(ctx, "0xme", func(u *store.User) error { u.Email = "me@lab.example"; return nil })
+			must(t, err)
+			must(t, do(s, ctx))
+			err = s.AddMailedReset(ctx, me, "reset", now.Add(hour))
+			if what != "" && !errors.Is(err, store.ErrNotFound) || what == "" && err != nil {
+				t.Errorf("after %s: %v", what, err)
+			}
+			if _, err := s.UserOfReset(ctx, "reset", now); (err == nil) != (what == "") {
+				t.Errorf("after %s the code's user: %v", what, err)
+			}
+		})
+	}
+}
+
 func TestSignUpMakesAUserWhoseNameIsFree(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, at place) {
@@ -61,7 +132,13 @@ func TestSignUpMakesAUserWhoseNameIsFree(t *testing.T) {
 		must(t, s.AddUser(ctx, store.User{ID: "0xother", Name: "old"}))
 		_, err := s.ChangeUser(ctx, "0xother", func(u *store.User) error { u.Name, u.Email = "other", "other@lab.example"; return nil })
 		must(t, err)
-		for i, name := range []string{"me", "Other", "old", "new"} { // taken, by case, a former one
+		must(t, s.AddUser(ctx, store.User{ID: "0xgone", Name: "Gone"}))
+		_, err = s.DeleteUser(ctx, "0xgone")
+		must(t, err)
+		for i, name := range []string{"me", "Other", "old", "gone", "new"} { // taken, by case, a former one, a removed user's
+			if err := s.CheckUserName(ctx, name); name != "new" && !errors.Is(err, store.ErrExists) || name == "new" && err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
 			c := store.Confirmation{Code: strconv.Itoa(i), Name: name, Email: "ann@lab.example", Password: "p", Expires: store.Time{Time: now.Add(hour)}}
 			must(t, s.AddConfirmation(ctx, c, now))
 			u := store.User{ID: "0x" + strconv.Itoa(i), Name: name, Password: "p", FirstName: "Ann", DiskQuota: 7}

@@ -28,10 +28,7 @@ func rename(ctx context.Context, tx *sqlx.Tx, u User, had string) error {
 	if u.Name == had {
 		return nil
 	}
-	if err := checkFolded(ctx, tx, "users", "id", u.Name, u.ID); err != nil {
-		return err
-	}
-	if err := checkFormer(ctx, tx, u); err != nil {
+	if err := checkUserName(ctx, tx, u); err != nil {
 		return err
 	}
 	if err := freeName(ctx, tx, u.Name); err != nil {
@@ -40,8 +37,17 @@ func rename(ctx context.Context, tx *sqlx.Tx, u User, had string) error {
 	return keepName(ctx, tx, u.ID, had)
 }
 
-// checkFormer fails with ErrExists if the user's name is a former one of another user.
-func checkFormer(ctx context.Context, tx *sqlx.Tx, u User) error {
+// CheckUserName fails with ErrExists if nobody can take a name but the operator's "user add": another user has it, or one that
+// differs from it by case alone, or had it before. That user may be removed by now.
+func (s *Store) CheckUserName(ctx context.Context, name string) error {
+	return s.db.InTx(ctx, func(tx *sqlx.Tx) error { return checkUserName(ctx, tx, User{Name: name}) })
+}
+
+// checkUserName is CheckUserName for the name of a user, who may have had it before.
+func checkUserName(ctx context.Context, tx *sqlx.Tx, u User) error {
+	if err := checkFolded(ctx, tx, "users", "id", u.Name, u.ID); err != nil {
+		return err
+	}
 	var others int
 	err := tx.GetContext(ctx, &others, tx.Rebind(`SELECT count(*) FROM former_names WHERE name = ? AND user_id <> ?`), fold(u.Name), u.ID)
 	if err == nil && others > 0 {

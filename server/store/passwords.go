@@ -19,8 +19,8 @@ type NewPassword struct {
 	Session string
 }
 
-// SetPassword changes a password. It ends the user's other sessions, whose number it returns, and the tokens that
-// logins of the user have made. It forgets the user's known clients, and ends the one-time code, and a change of the e-mail address that is not confirmed. It fails with ErrNotFound if the old password or the
+// SetPassword changes a password. It ends the user's other sessions, whose number it returns, the tokens that logins of the
+// user have made, and the user's codes. It forgets the user's known clients. It fails with ErrNotFound if the old password or the
 // code is not valid any more.
 func (s *Store) SetPassword(ctx context.Context, in NewPassword, now time.Time) (ended int, err error) {
 	err = s.db.InTx(ctx, func(tx *sqlx.Tx) error {
@@ -43,23 +43,31 @@ func (s *Store) SetPassword(ctx context.Context, in NewPassword, now time.Time) 
 		return doAll(ctx, tx, "set password", []step{
 			{`UPDATE users SET password = ? WHERE id = ?`, []any{in.Hashed, in.UserID}},
 			{`DELETE FROM known_clients WHERE user_id = ?`, []any{in.UserID}},
-			{`DELETE FROM password_resets WHERE user_id = ?`, []any{in.UserID}},
-			{`DELETE FROM confirmations WHERE user_id = ?`, []any{in.UserID}},
 		}, endSignIns(in.UserID, in.Session))
 	})
 	return ended, err
 }
 
-// endSignIns ends what a user's password has opened, except one session.
+// endSignIns ends what a user's password has opened, except one session, and the user's codes.
 func endSignIns(userID, session string) []step {
-	return []step{
+	return append(endCodes(userID), []step{
 		{`DELETE FROM sessions WHERE user_id = ? AND id <> ?`, []any{userID, session}},
 		{`DELETE FROM program_tokens WHERE user_id = ? AND by_login = 1`, []any{userID}}, // and the worker tokens that these made
 		{`DELETE FROM worker_tokens WHERE user_id = ? AND made_by IS NULL`, []any{userID}},
+	}...)
+}
+
+// endCodes ends the codes that a user can use without a sign-in: the one for a new password, and the one that confirms another
+// e-mail address. They were mailed to addresses, for a kind of account, that the user may not have any more.
+func endCodes(userID string) []step {
+	return []step{
+		{`DELETE FROM password_resets WHERE user_id = ?`, []any{userID}},
+		{`DELETE FROM confirmations WHERE user_id = ?`, []any{userID}},
 	}
 }
 
-// EndSignIns ends all sessions of a user, and the tokens that logins of the user have made. It returns the number of sessions.
+// EndSignIns ends all sessions of a user, the tokens that logins of the user have made, and the user's codes. It returns the number
+// of sessions.
 func (s *Store) EndSignIns(ctx context.Context, userID string) (n int64, err error) {
 	err = s.db.InTx(ctx, func(tx *sqlx.Tx) error {
 		if err := tx.GetContext(ctx, &n, tx.Rebind(`SELECT COUNT(*) FROM sessions WHERE user_id = ?`), userID); err != nil {
@@ -73,11 +81,28 @@ func (s *Store) EndSignIns(ctx context.Context, userID string) (n int64, err err
 // AddReset lets a user set a new password by a one-time code, of which code is the hash. It replaces the user's
 // earlier code.
 func (s *Store) AddReset(ctx context.Context, userID, code string, expires time.Time) error {
+	return s.db.InTx(ctx, func(tx *sqlx.Tx) error { return addReset(ctx, tx, userID, code, expires) })
+}
+
+func addReset(ctx context.Context, tx *sqlx.Tx, userID, code string, expires time.Time) error {
+	return doAll(ctx, tx, "add password reset", []step{
+		{`DELETE FROM password_resets WHERE user_id = ?`, []any{userID}},
+		{`INSERT INTO password_resets (user_id, code, expires) VALUES (?, ?, ?)`, []any{userID, code, Time{expires}}},
+	})
+}
+
+// AddMailedReset is AddReset for a code that is mailed to the user's address. It fails with ErrNotFound if the user was changed
+// meanwhile, so that the address or the password is another one, or the account is a worker account; or if the user signs in by a
+// provider, who may have ended that.
+func (s *Store) AddMailedReset(ctx context.Context, u User, code string, expires time.Time) error {
 	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
-		return doAll(ctx, tx, "add password reset", []step{
-			{`DELETE FROM password_resets WHERE user_id = ?`, []any{userID}},
-			{`INSERT INTO password_resets (user_id, code, expires) VALUES (?, ?, ?)`, []any{userID, code, Time{expires}}},
-		})
+		var found string
+		err := tx.GetContext(ctx, &found, tx.Rebind(`SELECT id FROM users WHERE id = ? AND email = ? AND password = ? AND is_worker = 0
+			AND NOT EXISTS (SELECT 1 FROM identities WHERE user_id = users.id)`), u.ID, u.Email, u.Password)
+		if err != nil {
+			return rowError(err, "add password reset")
+		}
+		return addReset(ctx, tx, u.ID, code, expires)
 	})
 }
 

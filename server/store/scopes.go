@@ -14,7 +14,8 @@ type Scope struct {
 	GroupUUID string `db:"group_uuid"`
 }
 
-// SetScopes makes a user a worker account for these scopes, or an ordinary user if there are none.
+// SetScopes makes a user a worker account for these scopes, or an ordinary user if there are none. It ends the user's codes for a
+// new password and for an e-mail address: no mail opens a worker account.
 func (s *Store) SetScopes(ctx context.Context, userID string, scopes []Scope) error {
 	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
 		if _, err := tx.ExecContext(ctx, tx.Rebind(`UPDATE users SET is_worker = ? WHERE id = ?`), truth(len(scopes) > 0), userID); err != nil {
@@ -30,7 +31,7 @@ func (s *Store) SetScopes(ctx context.Context, userID string, scopes []Scope) er
 				return fmt.Errorf("set scopes of user %s: %w", userID, err)
 			}
 		}
-		return nil
+		return doAll(ctx, tx, "set scopes of user "+userID, endCodes(userID))
 	})
 }
 

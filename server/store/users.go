@@ -118,7 +118,8 @@ func (s *Store) User(ctx context.Context, idOrName string) (User, error) {
 }
 
 // ChangeUser reads a user, calls decide to change it, and writes it back, in one transaction. It
-// returns the changed user. It writes neither the id nor the used part of the disk quota. It fails with ErrExists if
+// returns the changed user. It writes neither the id nor the used part of the disk quota. Another e-mail address or password ends
+// the user's codes, as SetPassword does. It fails with ErrExists if
 // another user has the new name, had it before, or has one that differs from it by case alone; with ErrTooMany
 // after maxFormerNames changes.
 func (s *Store) ChangeUser(ctx context.Context, id string, decide func(*User) error) (User, error) {
@@ -128,12 +129,17 @@ func (s *Store) ChangeUser(ctx context.Context, id string, decide func(*User) er
 		if err := tx.GetContext(ctx, &u, tx.Rebind(`SELECT * FROM users WHERE id = ?`), id); err != nil {
 			return rowError(err, "change user "+id)
 		}
-		had := u.Name
+		had := u
 		if err := decide(&u); err != nil {
 			return err
 		}
-		if err := rename(ctx, tx, u, had); err != nil {
+		if err := rename(ctx, tx, u, had.Name); err != nil {
 			return fmt.Errorf("change user %s: %w", id, err)
+		}
+		if u.Email != had.Email || u.Password != had.Password {
+			if err := doAll(ctx, tx, "change user "+id, endCodes(id)); err != nil {
+				return err
+			}
 		}
 		_, err := tx.NamedExecContext(ctx, `
 			UPDATE users SET name = :name, password = :password, time_quota = :time_quota, disk_quota = :disk_quota,
