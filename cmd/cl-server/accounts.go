@@ -29,7 +29,7 @@ func (a *accountFlags) flags(f *pflag.FlagSet) {
 // set checks the flags together with those of mails and the provider, and sets their part of a configuration.
 func (a *accountFlags) set(c *server.Config, publicURL string) error {
 	publicURL = strings.TrimRight(publicURL, "/")
-	if publicURL != "" && c.SSO.Issuer == "" { // else the provider's flags were checked
+	if publicURL != "" && c.Mail.Server != "" && c.SSO.Issuer == "" { // else nothing has the address in it, or the provider's flags were checked
 		if err := sso.CheckAddress("--public-url", publicURL); err != nil {
 			return err
 		}

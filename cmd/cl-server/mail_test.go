@@ -15,6 +15,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/smtptest"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
+	"github.com/cl-slurm/cl-slurm/server"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -143,9 +144,9 @@ func TestBadFlagsOfMails(t *testing.T) {
 		"--help-address a@example.org":                                              "--help-address needs --mail-server",
 		"--mail-server smtp.example.org --mail-from a@example.org --help-address x": `--help-address "x" is no address: want NAME@HOST`,
 		"--sign-up": "--sign-up needs --mail-server and --public-url",
-		"--sign-up --mail-server smtp.example.org --mail-from a@example.org": "--sign-up needs --mail-server and --public-url",
-		"--sign-up-domain example.org":                                       "--sign-up-domain needs --sign-up",
-		"--public-url http://codalab.example":                                `--public-url "http://codalab.example": want https`,
+		"--sign-up --mail-server smtp.example.org --mail-from a@example.org":                                                                         "--sign-up needs --mail-server and --public-url",
+		"--sign-up-domain example.org":                                                                                                               "--sign-up-domain needs --sign-up",
+		"--public-url http://h --mail-server smtp.example.org --mail-from a@example.org":                                                             `--public-url "http://h": want https`,
 		"--sign-up --sign-up-domain a@b --mail-server smtp.example.org --mail-from a@example.org --public-url https://h":                             `--sign-up-domain "a@b" is no domain`,
 		"--sign-up --mail-server smtp.example.org --mail-from a@example.org --public-url https://h --oidc-issuer https://l --oidc-client-id codalab": "--sign-up and --oidc-issuer exclude each other",
 	} {
@@ -154,6 +155,12 @@ func TestBadFlagsOfMails(t *testing.T) {
 			t.Errorf("%s: exit code %d, %q; want %q", flags, got, stderr.String(), says)
 		}
 	}
+}
+
+// Only links in mails have the public address. A site without them may have set another one.
+func TestPublicAddressIsCheckedForMailsAlone(t *testing.T) {
+	t.Parallel()
+	testenv.Must(t, new(accountFlags).set(&server.Config{}, "http://codalab.example"))
 }
 
 // The flags reach the server: a person signs up by the mail, and has the quotas of "user add".
