@@ -121,6 +121,9 @@ func TestMailThatCannotBeSentIsRefusedAtOnce(t *testing.T) {
 		s.address("alice", email)
 		s.call("alice", "POST", "/notices", notice(run)).says(http.StatusForbidden, says)
 	}
+	self, _, _ := newAccountSite(t)
+	self.address("alice", "")
+	self.call("alice", "POST", "/notices", notice(self.run("x", nil))).says(http.StatusForbidden, "no e-mail address of yours: set it at "+publicURL+"/rest/account/changeemail, or ask the operator.")
 	for _, bad := range []any{notice(), map[string]any{"data": []any{map[string]any{"type": "notices", "id": "x"}}}, map[string]any{"data": []any{map[string]any{"type": "bundles"}}}} {
 		s.call("alice", "POST", "/notices", bad).says(http.StatusBadRequest, "one object of the type 'notices' with bundle_uuids")
 	}

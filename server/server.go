@@ -86,7 +86,7 @@ type Config struct {
 	// SecretsKey is the path of the file with the key of users' secrets, which the first secret makes. Default: a file
 	// in the store's directory.
 	SecretsKey string
-	// Mail is the SMTP server by which users are told that bundles have ended; the zero value for none.
+	// Mail is the SMTP server of all mails; the zero value for none. Users are told that bundles have ended.
 	Mail mail.Options
 	// PublicURL is the address of the server in links of mails. With it and Mail, users reset their passwords, and change their
 	// e-mail addresses, by mail.
@@ -187,7 +187,7 @@ func New(c Config) *Server {
 	})
 	s.secrets = secrets.New(secrets.Config{Now: c.Now, Store: c.Store, Vault: &vault.Vault{Path: c.SecretsKey}})
 	s.queues = queues.New(queues.Config{Log: c.Log, Now: c.Now, Store: c.Store, Hub: h, Site: c.Site})
-	s.notices = notices.New(notices.Config{Log: c.Log, Now: c.Now, Store: c.Store, Access: permitted, Mail: c.Mail})
+	s.notices = notices.New(notices.Config{Log: c.Log, Now: c.Now, Store: c.Store, Access: permitted, Mail: c.Mail, EmailPage: s.signIns.EmailPage()})
 	s.bundles = bundles.New(bundles.Config{
 		Now: c.Now, Store: c.Store, Access: permitted, Contents: s.contents, Changed: changes.Add, TakeTurn: s.takeTurn,
 		CheckSecrets: s.secrets.Check, Outlook: s.queues.Outlook, Usage: keeper, Site: c.Site,

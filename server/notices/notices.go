@@ -22,7 +22,7 @@ const (
 	mostADay    = 200
 )
 
-// Config has what Notices needs. All fields but Mail are required.
+// Config has what Notices needs. All fields but Mail and EmailPage are required.
 type Config struct {
 	Log    *slog.Logger
 	Now    func() time.Time
@@ -30,6 +30,8 @@ type Config struct {
 	Access access.Access
 	// Mail is the SMTP server; the zero value for none: then nobody can ask for mails.
 	Mail mail.Options
+	// EmailPage is the address of the page on which users set their e-mail addresses; empty where the operator alone does.
+	EmailPage string
 }
 
 // Notices serves notices. While it is in use, Run must run.
@@ -121,12 +123,20 @@ func (s *Notices) mailable(u store.User) error {
 	case s.config.Mail.Server == "":
 		return rest.Refuse(http.StatusForbidden, "This server sends no mails: its operator has set no --mail-server.")
 	case u.Email == "":
-		return rest.Refuse(http.StatusForbidden, "This server has no e-mail address of yours: its operator sets it.")
+		return rest.Refuse(http.StatusForbidden, "This server has no e-mail address of yours: %s", s.whoSets())
 	}
 	if _, err := netmail.ParseAddress(u.Email); err != nil {
-		return rest.Refuse(http.StatusForbidden, "The e-mail address that this server has of you is none: its operator sets it.")
+		return rest.Refuse(http.StatusForbidden, "The e-mail address that this server has of you is none: %s", s.whoSets())
 	}
 	return nil
+}
+
+// whoSets is a sentence on how the user gets an e-mail address.
+func (s *Notices) whoSets() string {
+	if s.config.EmailPage != "" {
+		return "set it at " + s.config.EmailPage + ", or ask the operator."
+	}
+	return "its operator sets it."
 }
 
 // readable fails unless the user may read all of these bundles.

@@ -41,6 +41,14 @@ func (s *SignIns) Mails() bool { return s.config.Mail.Server != "" && s.config.P
 // link is the address of a page below /rest in a mail. It never has the Host header of a request, which its sender chooses.
 func (s *SignIns) link(path string) string { return s.config.PublicURL + "/rest" + path }
 
+// EmailPage is the address of the page for another e-mail address; empty where the operator alone sets addresses.
+func (s *SignIns) EmailPage() string {
+	if !s.Mails() {
+		return ""
+	}
+	return s.link("/account/changeemail")
+}
+
 // isAddress reports whether a text is an e-mail address alone. Only ASCII: databases fold the case of other letters differently.
 func isAddress(text string) bool {
 	const longest = 254 // RFC 5321
