@@ -94,7 +94,7 @@ func TestForgottenPasswordIsSetByALinkInAMail(t *testing.T) {
 
 // A user without a password was locked by an import. One who signs in by a provider may have been locked out there. Worker accounts
 // are the operator's.
-func TestResetByMailOpensNoAccountWithoutAPassword(t *testing.T) {
+func TestResetByMailOpensNoAccountOfOthers(t *testing.T) {
 	t.Parallel()
 	s, post, _ := newAccountSite(t)
 	locked := store.User{ID: "0x" + strings.Repeat("d", 32), Name: "dora"}

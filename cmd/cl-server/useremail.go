@@ -17,7 +17,8 @@ func userEmailCommand(ctx context.Context, p program.Process) *cobra.Command {
 		Use: "email --data DIRECTORY NAME [ADDRESS]", Short: "Show or set a user's e-mail address", Args: program.WrongUsage(cobra.RangeArgs(1, 2)),
 		Long: `Show or set the address to which the server sends the user mails (cl wait --notify
 mail). Users change it themselves where "run" has --mail-server and --public-url, and
-confirm the new one. "" removes it. Make sure that it is the user's own: with
+confirm the new one; a change by this command ends such a wish, and a one-time code
+for a new password. "" removes it. Make sure that it is the user's own: with
 --oidc-issuer, the person with this address at the provider signs in as the user.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 2 && args[1] != "" {

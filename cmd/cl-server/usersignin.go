@@ -54,9 +54,10 @@ func userResetCommand(ctx context.Context, p program.Process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "reset --data DIRECTORY NAME", Short: "Let a user set a new password", Args: program.WrongUsage(cobra.ExactArgs(1)),
 		Long: `Print a one-time code with which the user sets a new password, on a page of the
-server or by "cl passwd --reset". The code is valid for an hour and once; a change of
-the password ends it, and so does another "user reset". The server keeps only its
-hash. Give it to the user in a message that others do not read.
+server or by "cl passwd --reset". The code is valid for an hour and once. Another
+password, e-mail address or code ends it before, also a code that the server mails.
+The server keeps only its hash. Give it to the user in a message that others do not
+read.
 
 The page's address does not have the code in it: addresses are in the logs of proxies
 and in the history of browsers. The user types the code into the page.`,
@@ -115,7 +116,9 @@ func userSessionsCommand(ctx context.Context, p program.Process) *cobra.Command 
 		Use: "sessions --data DIRECTORY NAME", Short: "List or end a user's sessions", Args: program.WrongUsage(cobra.ExactArgs(1)),
 		Long: `List the sessions of a user: each is one sign-in of a program. The time of the last
 use is some minutes late. --revoke ends all of them, and the worker
-tokens and program tokens that they made; the programs have to sign in again.`,
+tokens and program tokens that they made; the programs have to sign in again. It also
+ends the user's one-time code, and a change of the e-mail address that waits to be
+confirmed.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			return at.withUser(ctx, args[0], func(data *store.Store, u store.User) error {
 				if revoke {

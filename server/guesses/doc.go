@@ -32,6 +32,7 @@
 //     at most 71 (TestGuessesOfANameAreBounded).
 //   - An appointment is at most an hour away. Beyond that, strangers get none.
 //   - Requests for mails send one recipient at most 9 in any two hours, and one network 140 (TestMailsToAnAddressAreBounded).
+//     All who ask are strangers: whoever asks for mails to a recipient from four networks, again and again, takes all its appointments.
 //
 // No rule can do more for a client that looks just like a guesser, with the same name on the same network and
 // without a device token: if it lets the first in after a number of attempts, it lets the second guess that often. Such a

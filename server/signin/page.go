@@ -31,11 +31,11 @@ func (s *SignIns) PageCalls() []PageCall {
 		path, sentence string
 	}{
 		{PageCall{"GET /account/signup", ours + "the page for a new account", s.signUpPage}, s.SignsUp(), "/account/signup", accounts},
-		{PageCall{"POST /account/signup", "with --sign-up: the account is made when its address is confirmed; no reCAPTCHA", s.signUp}, s.SignsUp(), "/account/signup", accounts},
+		{PageCall{"POST /account/signup", "the account is made when its address is confirmed; no reCAPTCHA", s.signUp}, s.SignsUp(), "/account/signup", accounts},
 		{PageCall{"GET /account/resend", "shows the page for an e-mail address, and sends no mail", s.emailPage}, s.Mails(), "/account/login", accounts},
 		{PageCall{"GET /account/verify/{key}", "shows the page that confirms an e-mail address by the password, and changes nothing", s.showConfirm}, s.Mails(), "/account/login", accounts},
 		{PageCall{"POST /account/verify", ours + "it confirms an e-mail address by the code in a mail and the password", s.confirm}, s.Mails(), "/account/login", accounts},
-		{PageCall{"POST /account/reset", "does not tell whether a user has the address; root, worker accounts and users without a password get no mail", s.askReset}, s.Mails(), "/account/reset", code},
+		{PageCall{"POST /account/reset", "does not tell whether a user has the address; root, worker accounts, users without a password and users who sign in by a provider get no mail", s.askReset}, s.Mails(), "/account/reset", code},
 		{PageCall{"GET /account/reset/verify/{code}", "shows the page for a new password", s.showReset}, s.Mails(), "/account/reset", "Enter the code at " + ResetPath + "."},
 		{PageCall{"GET /account/changeemail", ours + "the page for another e-mail address", s.emailPage}, s.Mails(), "/account/changeemail", address},
 		{PageCall{"POST /account/changeemail", "the new address counts when it is confirmed, and the old one until then; a mail tells the old one", s.changeEmail}, s.Mails(), "/account/changeemail", address},
@@ -45,7 +45,11 @@ func (s *SignIns) PageCalls() []PageCall {
 		if !c.active {
 			c.Answer = sayInstead(c.path, c.sentence)
 		}
-		c.Differs += "; without --mail-server and --public-url it sends the browser back to its page with a sentence"
+		needs := "--mail-server and --public-url"
+		if strings.HasSuffix(c.Pattern, "/signup") {
+			needs = "--sign-up"
+		}
+		c.Differs += "; without " + needs + " it sends the browser back to its page with a sentence"
 		all = append(all, c.PageCall)
 	}
 	return all
