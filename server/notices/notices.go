@@ -2,7 +2,6 @@ package notices
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	netmail "net/mail"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/termtext"
 	"github.com/cl-slurm/cl-slurm/server/access"
 	"github.com/cl-slurm/cl-slurm/server/mail"
 	"github.com/cl-slurm/cl-slurm/server/rest"
@@ -172,20 +172,13 @@ func (s *Notices) remove(w http.ResponseWriter, r *http.Request, u store.User) e
 	slices.Sort(ids)
 	err = s.config.Store.DeleteNotices(r.Context(), u.ID, slices.Compact(ids))
 	if errors.Is(err, store.ErrNotFound) {
-		return rest.Refuse(http.StatusNotFound, "You do not wait for %s.", plural(len(ids), "such mail"))
+		return rest.Refuse(http.StatusNotFound, "You do not wait for %s.", termtext.Count(len(ids), "such mail"))
 	}
 	if err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
-}
-
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // wake tells Run that there are notices. It does not block.
