@@ -290,3 +290,22 @@ func TestI10LaterReasonThatIsTheQueuesFaultWaits(t *testing.T) {
 	never.Reason = "InvalidAccount"
 	b.at(time.Hour).decide(seen(time.Hour, never)).is(plan.Queued)
 }
+
+// A controller that has lost its state does not know the job, and accounting does not know its end for minutes.
+func TestI10ReasonOfAJobThatIsGoneIsNoVerdict(t *testing.T) {
+	t.Parallel()
+	never := job(sbatch.StatePending)
+	never.Reason = "BadConstraints"
+	b := given(t, rowIn(plan.Queued)).at(late).decide(seen(late, never)).is(plan.Queued)
+	for at := late + 10*time.Second; at < late+4*time.Minute; at += 10 * time.Second {
+		n := seen(at)
+		n.Canary = &plan.Canary{}
+		if b.at(at).decide(n).decide(plan.News{AccountingFailure: "no answer"}); b.row.Phase != plan.Queued {
+			t.Fatalf("%s: %s, want that the bridge still asks for the job's end", b.row.Phase, b.row.Reason)
+		}
+	}
+	// If the job is there after all, so is its reason.
+	at := late + 5*time.Minute
+	b.at(at).decide(seen(at, never)).is(plan.Queued, plan.AskQueue)
+	b.decide(plan.News{Canary: &plan.Canary{}}).is(plan.Stopping, plan.Cancel, plan.Fence)
+}

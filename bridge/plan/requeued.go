@@ -31,13 +31,15 @@ func (d *decision) noteRequeued(asked time.Time) {
 // scontrol requeuehold, its start might never come. The worker may still write its record, so the job has to be back for
 // couldStart, and the disk is read once more.
 //
-// Without the proof of noteRequeued the worker may live, so a job that is held for couldStart is stopped first.
+// Without the proof of noteRequeued the worker may live, so a job that is held for couldStart is stopped first. A job that
+// the last snapshot lacks is not held: its attempt ends like any other whose job is gone, and may be followed by another.
 func (d *decision) concludedAsRequeued() bool {
 	job := d.row.Job
 	held := job.State == sbatch.StatePending && sbatch.Explain(job.Reason).Category == sbatch.WaitsForRelease ||
 		job.State == sbatch.StateRequeueHold || job.State == sbatch.StateSpecialExit
+	gone := !d.row.NoJobSince.IsZero()
 	where := ""
-	if held {
+	if held && !gone {
 		where = ", and is held there (" + backInQueue(job) + ")"
 	}
 	switch {
@@ -52,7 +54,7 @@ func (d *decision) concludedAsRequeued() bool {
 	case d.row.Requeued:
 		d.conclude(d.putBack(where))
 		return true
-	case d.news.Observation != nil:
+	case d.news.Observation != nil && !gone:
 		d.row.Requeued = true
 		d.setStopVerdict(d.putBack(where), "Slurm holds the job after its begin")
 	}

@@ -32,3 +32,26 @@ func TestRunThatBeganAfterTheSnapshotIsNotCalledRequeued(t *testing.T) {
 		}
 	}
 }
+
+// An administrator puts the job of a run back into the queue and holds it, and then the controller loses its state. The
+// run ends like any other whose job is gone, so that it may begin again (SEED=913835).
+func TestI3HeldJobThatIsGoneIsNotStopped(t *testing.T) {
+	t.Parallel()
+	held := job(sbatch.StatePending)
+	held.Reason = "job requeued in held state"
+	b := given(t, rowIn(plan.Running))
+	q := b.policy.Queues["cpu"]
+	q.RetryBegun = plan.RetryOnPlatform
+	b.policy.Queues["cpu"], b.policy.RecordAge = q, 20*time.Minute
+	b.at(late).decide(seen(late, held)).is(plan.Running)
+	gone := late + 5*time.Minute
+	b.at(gone).decide(seen(gone)).is(plan.Running, plan.ReadRecords)
+	for at := gone; at < gone+15*time.Minute; at += time.Minute {
+		b.at(at).decide(seen(at)).decide(read(at, started(), nil)).decide(accounted(at, job(sbatch.StateRequeued)))
+		if b.row.Phase != plan.Running {
+			t.Fatalf("%s: %s, want that the bridge still asks for the job's end", b.row.Phase, b.row.Reason)
+		}
+	}
+	at := gone + 21*time.Minute
+	b.at(at).decide(seen(at)).decide(accounted(at, job(sbatch.StateRequeued))).is(plan.Staging)
+}

@@ -280,9 +280,12 @@ func (d *decision) diskSettled() bool {
 
 // stopImpossibleJob stops a job if Slurm gives a reason that can never pass, and has given it for some time. If
 // the queue may be at fault, the bridge asks Slurm whether it accepts the queue's smallest job; while it accepts
-// none, the row waits as for an outage.
+// none, the row waits as for an outage. A job that the last snapshot lacks has no reason any more.
 func (d *decision) stopImpossibleJob() {
 	r := &d.row
+	if !r.NoJobSince.IsZero() {
+		return
+	}
 	if r.Job.State != sbatch.StatePending || !impossible(r.Job.Reason) {
 		r.ImpossibleSince, r.SiteChanges = time.Time{}, ""
 		return
