@@ -4,13 +4,14 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// adminRenames changes the name, the comment or both of a job. The bridge recognizes a job that keeps one of them, and a
-// job that it has seen before, unless its clock is wrong.
+// adminRenames changes the name, the comment or both of a job, which may have lost the other one before. The bridge
+// recognizes a job that keeps one of them, and a job that it has seen before, unless its clock is wrong.
 func (w *world) adminRenames() {
 	j, ok := w.slurm.pickLiveJob()
 	a := w.slurm.attempts[j.ID]
@@ -25,17 +26,20 @@ func (w *world) adminRenames() {
 	if which != 1 {
 		change.Comment = &comment
 	}
-	if which == 2 && w.dice.happen[ClockSet] {
+	_, stamped := plan.StampOf(j)
+	unnamed := (change.Name != "" || j.Name != a.name) && (change.Comment != nil || !stamped)
+	if unnamed && w.dice.happen[ClockSet] {
 		return
 	}
-	w.update(j.ID, change)
-	a.unnamed = a.unnamed || which == 2
+	changed := w.update(j.ID, change)
+	a.unnamed = a.unnamed || unnamed && changed
 }
 
-// update is scontrol update for a job.
-func (w *world) update(id sbatch.JobID, change slurmtest.Change) {
-	_ = w.slurm.Update(w.wall(), id, change) // it may be completing
+// update is scontrol update for a job. It reports whether Slurm took the change: not for a job that is completing.
+func (w *world) update(id sbatch.JobID, change slurmtest.Change) bool {
+	err := w.slurm.Update(w.wall(), id, change)
 	w.slurm.settle()
+	return err == nil
 }
 
 // adminHolds holds a waiting job for minutes.
