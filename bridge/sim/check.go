@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -61,7 +62,8 @@ func (w *world) checkBegin(wk *worker) {
 // attempt's records are gone and the bridge has missed its job, the bridge cannot know of the start.
 func (w *world) mayBeginAgain(a *attempt, r *plan.Row) bool {
 	missed := a.doubtful && a.purged && r.Begun == nil && r.Job.ID == 0
-	notStarted := a.commandBegan == 0 && a.exit.record != nil && a.exit.record.NotStarted
+	exit := cmp.Or(r.Exit, a.exit.record) // the bridge may have read the record before it was purged
+	notStarted := a.commandBegan == 0 && exit != nil && exit.NotStarted
 	return missed || notStarted || w.mayBeResumed(a, r) || w.queues[0].RetryBegun == plan.RetryOnPlatform && w.platformEnded(a, r) || w.isUnknown(a.command)
 }
 
