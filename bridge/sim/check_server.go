@@ -2,6 +2,7 @@ package sim
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
@@ -131,11 +132,13 @@ func (w *world) checkResult(b *bundle) {
 		w.violate(Undelivered, "%s: the verdict is %+v, and the server has exit %v, failure %q", b.uuid, *v, b.exit, b.failure)
 	case v.ExitCode == nil && !row.HasFiles():
 	case b.lost != "": // checkEnd checks that they come back
+	case b.upload == nil && strings.Contains(v.Failure, "The end of stdout and stderr is at the server."):
+		w.violate(Undelivered, "%s ended as %+v, and nothing is at the server", b.uuid, *v)
 	case row.Uncollected && w.wasHeld(b.uuid): // the verdict tells where they are
 	case b.upload == nil && row.GivesUp && w.wasHeld(b.uuid): // nor had the quota room for the output
 	case b.upload == nil:
 		w.violate(Undelivered, "%s ended without its results", b.uuid)
-	case b.upload.onlyOutput != row.GivesUp || row.GivesUp && !w.killed[row.Run.Command]:
+	case b.upload.onlyOutput != row.GivesUp && !w.mayHaveWhole(b, row), row.GivesUp && !w.killed[row.Run.Command]:
 		w.violate(Undelivered, "%s has only the output: %t; its upload was given up: %t", b.uuid, b.upload.onlyOutput, row.GivesUp)
 	case b.upload.attempt != w.filesIn(row).number:
 		w.violate(Superseded, "%s has the results of attempt %d, and its files are of attempt %d", b.uuid, b.upload.attempt, w.filesIn(row).number)
@@ -144,6 +147,12 @@ func (w *world) checkResult(b *bundle) {
 	case b.upload.missing && !w.filesIn(row).purged:
 		w.violate(Undelivered, "%s: the results were removed before they were delivered", b.uuid)
 	}
+}
+
+// mayHaveWhole reports whether the server may have the whole results of a bundle whose upload was given up: they arrived
+// before that and the bridge did not learn it, and then the quota had no room for the output in their place.
+func (w *world) mayHaveWhole(b *bundle, row plan.Row) bool {
+	return row.GivesUp && !b.upload.onlyOutput && w.wasHeld(b.uuid)
 }
 
 // wasHeld reports whether the results of a bundle have exceeded their owner's disk quota.

@@ -3,6 +3,7 @@ package sim
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net/http"
@@ -365,65 +366,90 @@ func (c collector) Small(run codalab.RunBundle, _ string, _ spool.ResultsMode) b
 }
 
 // heldError is the error of results that exceed their owner's disk quota.
-type heldError struct{ dir string }
+type heldError struct{ held spool.HeldResults }
 
-func (heldError) Error() string { return "the disk quota has no room for the results" }
+func (heldError) Error() string { return errOverQuota.Error() }
 
 // HeldResults returns the results, which stay.
-func (e heldError) HeldResults() spool.HeldResults {
-	return spool.HeldResults{Size: "12g in 40 entries", Dir: e.dir, Output: true}
+func (e heldError) HeldResults() spool.HeldResults { return e.held }
+
+var errOverQuota = errors.New("the disk quota has no room for the results")
+
+func heldIn(runDir string) spool.HeldResults {
+	return spool.HeldResults{Size: "12g in 40 entries", Dir: runDir}
 }
 
 // GiveUp sends the end of an attempt's output.
-func (c collector) GiveUp(ctx context.Context, run codalab.RunBundle, runDir string, mode spool.ResultsMode) (*spool.HeldResults, error) {
-	if _, err := c.Collect(ctx, run, runDir, mode, nil); err != nil {
+func (c collector) GiveUp(_ context.Context, run codalab.RunBundle, runDir string, _ spool.ResultsMode) (*spool.HeldResults, error) {
+	held := heldIn(runDir)
+	err := c.send(run, runDir, true)
+	if err != nil && !errors.Is(err, errOverQuota) {
 		return nil, err
 	}
-	b := c.w.server.bundleByID(run.UUID)
-	b.upload.onlyOutput = true
-	return &spool.HeldResults{Size: "12g in 40 entries", Dir: runDir, Output: true}, nil
+	held.Output = err == nil
+	return &held, nil
 }
 
-// Collect uploads an attempt's results.
+// Collect uploads an attempt's results. If the quota has no room for them, it may have room for the end of the output. It has
+// none for that if an earlier upload has brought the results.
 func (c collector) Collect(_ context.Context, run codalab.RunBundle, runDir string, _ spool.ResultsMode, _ func(string)) (string, error) {
+	err := c.send(run, runDir, false)
+	if !errors.Is(err, errOverQuota) {
+		return "", err
+	}
+	held, there := heldIn(runDir), c.w.server.bundleByID(run.UUID).upload
+	if held.Output = c.w.dice.coin(OverQuota) && (there == nil || there.onlyOutput); held.Output {
+		c.arrive(run, runDir, true)
+	}
+	return "", heldError{held}
+}
+
+// send uploads an attempt's results, or the end of its output in their place.
+func (c collector) send(run codalab.RunBundle, runDir string, onlyOutput bool) error {
 	w, srv := c.w, &c.w.server
 	b := srv.bundleByID(run.UUID)
 	if c.crashes() {
 		srv.mayBreakOff(b)
-		return "", errCrashed
+		return errCrashed
 	}
 	if srv.isDown() {
-		return "", errUnreachable
+		return errUnreachable
 	}
 	fails := w.fault(UploadFails)
 	switch {
 	case !fails:
 	case w.dice.coin(UploadFails):
 		srv.mayBreakOff(b)
-		return "", errUnreachable
+		return errUnreachable
 	case w.dice.below(ofServer, 2) == 0:
-		return "", &codalab.Error{Status: http.StatusForbidden, Message: "not now"}
+		return &codalab.Error{Status: http.StatusForbidden, Message: "not now"}
 	}
 	if b == nil {
-		return "", notFound(run.UUID)
+		return notFound(run.UUID)
 	}
 	if err := srv.takesResults(b); err != nil {
-		return "", err
+		return err
 	}
-	if w.fault(OverQuota) {
+	if w.fault(OverQuota) { // what an earlier upload has brought stays at the server
 		b.held, w.disk.bundle(run.UUID).overQuota = true, true
-		return "", heldError{runDir}
+		return errOverQuota
 	}
+	c.arrive(run, runDir, onlyOutput)
+	if fails {
+		return errUnreachable
+	}
+	if c.crashes() {
+		return errCrashed
+	}
+	return nil
+}
+
+// arrive makes an upload the bundle's contents at the server.
+func (c collector) arrive(run codalab.RunBundle, runDir string, onlyOutput bool) {
+	w, b := c.w, c.w.server.bundleByID(run.UUID)
 	n := number(filepath.Base(runDir))
 	w.checkUpload(b, run, n)
 	a := w.disk.attempt(run.UUID, n)
 	w.checkCounted(a)
-	b.upload = &upload{attempt: n, complete: a.alive == 0, missing: !a.dir.there}
-	if fails {
-		return "", errUnreachable
-	}
-	if c.crashes() {
-		return "", errCrashed
-	}
-	return "", nil
+	b.upload = &upload{attempt: n, complete: a.alive == 0, missing: !a.dir.there, onlyOutput: onlyOutput}
 }
