@@ -8,15 +8,16 @@ import (
 
 // applyStatus applies a status record of the attempt's worker.
 //
-// A record that differs from the last one was written since. If squeue does not show the job, the worker's word counts:
-// a wrapper of the site may cut squeue's answer short or take it from a cache, and a backup controller may not know the
-// job yet. The next snapshot that lacks the job begins its absence anew.
+// A record that differs from the last one was written since, and so may be the first one that a restarted bridge reads. If
+// squeue does not show the job, the worker's word counts: a wrapper of the site may cut squeue's answer short or take it from
+// a cache, and a backup controller may not know the job yet. The next snapshot that lacks the job begins its absence anew.
 func (d *decision) applyStatus(s spool.Status) {
 	r := &d.row
-	if r.Status != nil && !s.At.Equal(r.Status.At) && d.mayLive() {
+	isNew := r.Status == nil || !s.At.Equal(r.Status.At)
+	r.Status = &s
+	if isNew && d.mayLive() {
 		r.NoJobSince = time.Time{}
 	}
-	r.Status = &s
 	if !s.CommandStarted.IsZero() {
 		d.noteCommand()
 	}

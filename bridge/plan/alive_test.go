@@ -35,6 +35,30 @@ func TestI3WorkerThatWritesOutranksASnapshotThatLacksItsJob(t *testing.T) {
 	b.at(silent).decide(beat(silent, at-spool.LongestStatusPause)).is(plan.Collecting, plan.Collect).verdict(spool.CausePlatform, "its worker left no exit record")
 }
 
+// The ledger does not store the status. The bridge crashes again and again, and the first reading after a start may fail
+// (SEED=1055558).
+func TestI3WorkerThatWritesOutranksASnapshotAlsoForARestartedBridge(t *testing.T) {
+	t.Parallel()
+	b := given(t, rowIn(plan.Running))
+	b.policy.Accounting = false
+	for at := late; at < late+time.Hour; at += 90 * time.Second {
+		b.row.Status = nil
+		b.at(at).decide(restarted)
+		if at%time.Minute == 0 {
+			b.at(at + time.Second).decide(plan.News{RecordsFailure: "input/output error"})
+		}
+		b.at(at + 2*time.Second).decide(beat(at+2*time.Second, at-5*time.Second)).decide(seen(at + 2*time.Second))
+		for _, after := range []time.Duration{3 * time.Second, 20 * time.Second, 40 * time.Second} {
+			b.at(at + after).decide(beat(at+after, at-5*time.Second)).is(plan.Running)
+		}
+	}
+	b.row.Status = nil // the worker has died
+	silent := late + 2*time.Hour
+	b.at(silent).decide(restarted).decide(beat(silent, late+time.Hour)).decide(seen(silent))
+	silent += b.policy.Settle
+	b.at(silent).decide(beat(silent, late+time.Hour)).is(plan.Collecting, plan.Collect).verdict(spool.CausePlatform, "its worker left no exit record")
+}
+
 // A bridge that was away for an hour reads an old status.
 func TestI3OldStatusShowsNoLife(t *testing.T) {
 	t.Parallel()

@@ -108,6 +108,9 @@ func (d *decision) clampClock() {
 	if r.InFlight() && !r.NoJobSince.IsZero() && r.RecordsReadAt.Before(r.NoJobSince.Add(d.policy.Settle)) {
 		r.NoJobSince = d.now
 	}
+	if r.Begun != nil && r.Exit == nil && !r.Job.State.Ended() {
+		r.RecordsReadAt = time.Time{} // the worker's status is lost (mayLive)
+	}
 	least := d.now.Add(min(d.policy.KeepAfterAck, keepAfterRestart))
 	if r.Phase == Done && !r.Dropped && !r.Releasing && r.KeepUntil.Before(least) && r.KeepUntil.Sub(r.PhaseSince) < d.policy.KeepAfterAck+keptAfterRestarts {
 		r.KeepUntil = least
