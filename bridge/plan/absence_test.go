@@ -131,3 +131,23 @@ func TestI3FreshJobThatIsNotShownYetIsNotAbsent(t *testing.T) {
 		}
 	}
 }
+
+// Another cluster of the federation runs the job, and an administrator has made its time limit longer (SEED=1017333).
+func TestI3RevokedJobMayRunToItsLongerLimit(t *testing.T) {
+	t.Parallel()
+	for name, limit := range map[string]time.Duration{"longer": 5 * time.Hour, "as it was": time.Hour + 2*time.Minute, "none any more": sbatch.Unlimited} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			revoked := job(sbatch.StateRevoked)
+			revoked.TimeLimit = limit
+			ends := min(limit, 7*24*time.Hour) + 10*time.Minute
+			row := rowIn(plan.Running)
+			row.TimeLimits = plan.TimeLimits{First: time.Hour + 2*time.Minute, Now: limit, Told: limit}
+			b := given(t, row).at(late).decide(seen(late, revoked)).is(plan.Running)
+			b.at(late + ends).decide(seen(late+ends, revoked)).is(plan.Running)
+			if over := late + ends + time.Second; !b.at(over).decide(seen(over, revoked)).row.NoJobSince.Equal(b.now) {
+				t.Errorf("%s after it was revoked it still counts as running", ends)
+			}
+		})
+	}
+}

@@ -175,9 +175,21 @@ func (d *decision) givenUpAsRevoked() bool {
 		since = d.row.PhaseSince
 	}
 	if d.row.Begun != nil && d.row.StopVerdict == nil {
-		patience += cmp.Or(d.queue.limit(d.row.Resources), longestRevoked) + d.queue.TimeGrace
+		patience += d.longestRevokedRun()
 	}
 	return d.now.Sub(since) > patience
+}
+
+// longestRevokedRun returns the longest run of a revoked job. Its time limit may have been made longer.
+func (d *decision) longestRevokedRun() time.Duration {
+	limit, now := d.queue.limit(d.row.Resources), d.row.TimeLimits.Now
+	switch {
+	case limit <= 0:
+		return longestRevoked + d.queue.TimeGrace
+	case now == sbatch.Unlimited:
+		now = longestRevoked
+	}
+	return max(limit+d.queue.TimeGrace, now)
 }
 
 // noteEnded notes that Slurm has no live job for the attempt, and wants the records of its end.
