@@ -89,8 +89,8 @@ func (m mount) Carry(_ context.Context, uuid string, from, to spool.AttemptName,
 	return nil
 }
 
-// checkCarry checks that a copy is made of the files of the last attempt whose command may have begun, for an attempt that
-// nobody has used.
+// checkCarry checks that a copy is made of the files of the last attempt whose command has begun, for an attempt that nobody
+// has used. If the records of an attempt are gone, the bridge may not know that it has begun.
 func (w *world) checkCarry(uuid string, source, target *attempt) {
 	row, ok := w.ledger.row(uuid)
 	if !ok || w.isUnknown(row.Run.Command) {
@@ -100,7 +100,7 @@ func (w *world) checkCarry(uuid string, source, target *attempt) {
 		w.violate(SharedDirectory, "files of attempt %d of %s are copied to attempt %d, which is in use", source.number, uuid, target.number)
 	}
 	for _, a := range w.disk.bundle(uuid).attempts[source.number : target.number-1] {
-		if a.commandBegan > 0 && !w.isUnknown(a.command) {
+		if a.commandBegan > 0 && !a.purged && !w.isUnknown(a.command) {
 			w.violate(FilesLost, "attempt %d of %s gets the files of attempt %d, and attempt %d has counted to %d since", target.number, uuid, source.number, a.number, a.dir.counted)
 		}
 	}
