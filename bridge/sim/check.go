@@ -228,7 +228,7 @@ func (w *world) mayEndBy(c spool.Cause, a *attempt, r *plan.Row) bool {
 	case spool.CauseLimit:
 		return a.limited
 	case spool.CauseUser:
-		return a.ended != nil && a.ended.Cause == c || a.cancelled || a.refused && (a.job == 0 || a.doubtful || a.unnamed)
+		return a.ended != nil && a.ended.Cause == c || a.cancelled != 0 || a.refused && (a.job == 0 || a.doubtful || a.unnamed)
 	case spool.CauseSucceeded:
 		return a.ended != nil && a.ended.Cause == c
 	}

@@ -69,7 +69,7 @@ type attempt struct {
 	ran           sbatch.JobID  // the job that ran the command last; 0 for none
 	name          string        // the name of its jobs, as the bridge submitted them
 	unnamed       bool          // a plugin of the site, or an administrator, has rewritten the name and the comment of a job of it
-	cancelled     bool          // an administrator has cancelled its job
+	cancelled     sbatch.JobID  // the job of it that an administrator has cancelled; 0 for none
 	outOfMemory   bool          // the kernel has killed it for memory
 	limited       bool          // Slurm has told its worker to stop, or the kernel has killed it for memory
 	failedStart   time.Duration // the time at which a worker could not start its command; 0 for never

@@ -145,7 +145,9 @@ func (w *world) strikeJob(what string, strike func(j sbatch.Job) bool) {
 	}
 	if a := w.slurm.attempts[j.ID]; strike(j) && a != nil {
 		a.noteCause(what)
-		if a.cancelled = a.cancelled || what == cancelled; what != cancelled {
+		if what == cancelled {
+			a.cancelled = j.ID
+		} else {
 			a.notePlatformCause(what)
 		}
 	}

@@ -140,7 +140,7 @@ func (w *world) checkCounted(a *attempt) {
 
 // mayBeResumed reports whether a bundle may go on after an attempt; r is the bundle's row.
 func (w *world) mayBeResumed(a *attempt, r *plan.Row) bool {
-	timedOut := a.limited && !a.outOfMemory && !a.cancelled
+	timedOut := a.limited && !a.outOfMemory && a.cancelled != a.ran // of two jobs of an attempt, the other one may be cancelled
 	return w.wants[a.command].resumes > 0 && (w.platformEnded(a, r) || timedOut)
 }
 
