@@ -35,6 +35,7 @@ const (
 
 // device is a program that waits for its user to sign in.
 type device struct {
+	// client is hashed, because whoever calls chooses its length.
 	short, client, address string
 	begun, asked           time.Time
 	// user is the id of the user who has signed in; empty before. denied is set if the user has refused.
@@ -74,7 +75,7 @@ func (d *devices) begin(client, address string, now time.Time) (long, short stri
 		return "", "", ErrBusy
 	}
 	long = rand.Text() + rand.Text()
-	one := &device{short: newShort(), client: client, address: address, begun: now}
+	one := &device{short: newShort(), client: hash(client), address: address, begun: now}
 	d.byLong[hash(long)] = one
 	return long, one.short, nil
 }
@@ -140,7 +141,7 @@ func (d *devices) redeem(long, client string, now time.Time) (user string, err e
 	key := hash(long)
 	one := d.byLong[key]
 	switch {
-	case one == nil || one.client != client:
+	case one == nil || one.client != hash(client):
 		return "", ErrExpired
 	case now.Sub(one.begun).Abs() >= deviceLife:
 		delete(d.byLong, key)

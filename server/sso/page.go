@@ -2,10 +2,7 @@ package sso
 
 import (
 	_ "embed"
-	"html/template"
 	"net/http"
-
-	"github.com/cl-slurm/cl-slurm/server/rest"
 )
 
 //go:embed page.html
@@ -25,12 +22,7 @@ type page struct {
 
 // show writes the page. It has no script, and loads nothing; no other page may frame it. There is no form-action: browsers
 // would refuse to be sent from the form to the provider.
-func (s *SSO) show(w http.ResponseWriter, r *http.Request, status int, p page) {
-	t, err := template.New("page").Parse(pageHTML)
-	if err != nil {
-		rest.AnswerError(s.config.Log, w, r, err)
-		return
-	}
+func (s *SSO) show(w http.ResponseWriter, status int, p page) {
 	noStore(w)
 	for name, value := range map[string]string{
 		"Content-Type":            "text/html; charset=utf-8",
@@ -40,7 +32,7 @@ func (s *SSO) show(w http.ResponseWriter, r *http.Request, status int, p page) {
 		w.Header().Set(name, value)
 	}
 	w.WriteHeader(status)
-	_ = t.Execute(w, p) // fails if the client has gone
+	_ = s.template.Execute(w, p) // fails if the client has gone
 }
 
 // noStore keeps an answer, and the address of its page, from caches and other sites.

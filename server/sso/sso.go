@@ -6,6 +6,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"html/template"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -39,6 +40,8 @@ type SSO struct {
 	config   Config
 	provider provider
 	devices  devices
+	// template is that of all pages.
+	template *template.Template
 
 	mu sync.Mutex
 	// flows are the sign-ins at the provider, by their state.
@@ -65,7 +68,7 @@ func New(c Config) *SSO {
 	return &SSO{
 		config: c, provider: provider{Options: c.Options, now: c.Now, http: &http.Client{Timeout: within}},
 		devices: devices{interval: cmp.Or(c.Interval, 5*time.Second), byLong: map[string]*device{}},
-		flows:   map[string]flow{}, wrong: map[string]int{},
+		flows:   map[string]flow{}, wrong: map[string]int{}, template: template.Must(template.New("page").Parse(pageHTML)),
 	}
 }
 
@@ -101,7 +104,7 @@ func (s *SSO) authorizeDevice(w http.ResponseWriter, r *http.Request) {
 
 // showForm shows the page for a short code.
 func (s *SSO) showForm(w http.ResponseWriter, r *http.Request) {
-	s.show(w, r, http.StatusOK, page{Ask: true, Mark: mark(s.browser(w, r))})
+	s.show(w, http.StatusOK, page{Ask: true, Mark: mark(s.browser(w, r))})
 }
 
 // readForm reads the page's form: first the short code alone, and then the person's answer to the question whether to go on.
@@ -109,23 +112,23 @@ func (s *SSO) readForm(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, 64<<10)
 	browser := cookieOf(r, s.cookie())
 	if err := r.ParseForm(); err != nil || browser == "" || !same(r.PostForm.Get("mark"), mark(browser)) {
-		s.show(w, r, http.StatusForbidden, page{Problem: "This form is of another page, or your browser keeps no cookies. Open the page again."})
+		s.show(w, http.StatusForbidden, page{Problem: "This form is of another page, or your browser keeps no cookies. Open the page again."})
 		return
 	}
 	short, now := readShort(r.PostForm.Get("code")), s.config.Now()
 	one, ok := s.devices.find(short, now)
 	switch {
 	case s.guesses(s.config.Address(r), !ok):
-		s.show(w, r, http.StatusTooManyRequests, page{Problem: "Too many wrong codes. Try again in ten minutes."})
+		s.show(w, http.StatusTooManyRequests, page{Problem: "Too many wrong codes. Try again in ten minutes."})
 	case !ok:
-		s.show(w, r, http.StatusNotFound, page{Ask: true, Mark: mark(browser), Problem: "There is no sign-in with this code, or its time is over. Run cl login --sso again."})
+		s.show(w, http.StatusNotFound, page{Ask: true, Mark: mark(browser), Problem: "There is no sign-in with this code, or its time is over. Run cl login --sso again."})
 	case r.PostForm.Get("answer") == "deny":
 		s.devices.settle(short, "", now)
-		s.show(w, r, http.StatusOK, page{Done: "The program was not signed in."})
+		s.show(w, http.StatusOK, page{Done: "The program was not signed in."})
 	case r.PostForm.Get("answer") == "allow":
 		s.send(w, r, short, browser)
 	default:
-		s.show(w, r, http.StatusOK, page{
+		s.show(w, http.StatusOK, page{
 			Mark: mark(browser), Code: spellShort(short), Address: one.address, Provider: s.provider.Issuer,
 			Minutes: int(now.Sub(one.begun).Minutes()),
 		})
@@ -145,11 +148,11 @@ func (s *SSO) send(w http.ResponseWriter, r *http.Request, short, browser string
 			does = "gives no usable answer; the server's log has the reason"
 		}
 		s.config.Log.LogAttrs(r.Context(), slog.LevelWarn, "the provider of sign-ins cannot be used", slog.String("error", err.Error()))
-		s.show(w, r, http.StatusServiceUnavailable, page{Problem: "The sign-in service at " + s.provider.Issuer + " " + does + ". Try again later, or sign in with a password."})
+		s.show(w, http.StatusServiceUnavailable, page{Problem: "The sign-in service at " + s.provider.Issuer + " " + does + ". Try again later, or sign in with a password."})
 		return
 	}
 	if !s.keep(one) {
-		s.show(w, r, http.StatusTooManyRequests, page{Problem: "Too many sign-ins are under way. Try again in some minutes."})
+		s.show(w, http.StatusTooManyRequests, page{Problem: "Too many sign-ins are under way. Try again in some minutes."})
 		return
 	}
 	noStore(w)
@@ -189,13 +192,13 @@ func (s *SSO) comeBack(w http.ResponseWriter, r *http.Request) {
 	q, now := r.URL.Query(), s.config.Now()
 	one, ok := s.take(q.Get("state"), cookieOf(r, s.cookie()))
 	if _, waits := s.devices.find(one.short, now); !ok || !waits {
-		s.show(w, r, http.StatusBadRequest, page{Problem: "This sign-in was begun in another browser, is over already, or took too long. Run cl login --sso again."})
+		s.show(w, http.StatusBadRequest, page{Problem: "This sign-in was begun in another browser, is over already, or took too long. Run cl login --sso again."})
 		return
 	}
 	switch problem := q.Get("error"); {
 	case problem == "access_denied":
 		s.devices.settle(one.short, "", now)
-		s.show(w, r, http.StatusOK, page{Done: "The program was not signed in."})
+		s.show(w, http.StatusOK, page{Done: "The program was not signed in."})
 		return
 	case problem != "" || q.Get("iss") != "" && q.Get("iss") != s.provider.Issuer: // RFC 9207
 		s.refuse(w, r, fmt.Errorf("the provider answers: %.300q", problem+" "+q.Get("error_description")))
@@ -215,21 +218,21 @@ func (s *SSO) admit(w http.ResponseWriter, r *http.Request, one flow, who person
 	switch {
 	case errors.Is(err, errUnknown):
 		s.config.Log.LogAttrs(r.Context(), slog.LevelWarn, "sign-in refused: the person is no user here", slog.String("subject", who.Subject), slog.String("address", s.config.Address(r)))
-		s.show(w, r, http.StatusForbidden, page{Problem: "You are no user here yet. Give your operator this line: cl-server user link YOUR-NAME --oidc-issuer " + s.provider.Issuer + " --oidc-subject " + who.Subject})
+		s.show(w, http.StatusForbidden, page{Problem: "You are no user here yet. Give your operator this line: cl-server user link YOUR-NAME --oidc-issuer " + s.provider.Issuer + " --oidc-subject " + who.Subject})
 	case err != nil:
 		s.refuse(w, r, err)
 	case !s.devices.settle(one.short, u.ID, s.config.Now()):
-		s.show(w, r, http.StatusBadRequest, page{Problem: "The sign-in took too long. Run cl login --sso again."})
+		s.show(w, http.StatusBadRequest, page{Problem: "The sign-in took too long. Run cl login --sso again."})
 	default:
 		s.config.Log.LogAttrs(r.Context(), slog.LevelInfo, "signed in by the provider", slog.String("user", u.Name), slog.String("address", s.config.Address(r)))
-		s.show(w, r, http.StatusOK, page{Done: "cl is signed in as " + u.Name + ". You may close this page."})
+		s.show(w, http.StatusOK, page{Done: "cl is signed in as " + u.Name + ". You may close this page."})
 	}
 }
 
 // refuse shows that a sign-in has failed. The reason is in the log.
 func (s *SSO) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	s.config.Log.LogAttrs(r.Context(), slog.LevelWarn, "sign-in by the provider failed", slog.String("error", err.Error()), slog.String("address", s.config.Address(r)))
-	s.show(w, r, http.StatusBadGateway, page{Problem: "The sign-in at " + s.provider.Issuer + " failed; the server's log has the reason. Run cl login --sso again."})
+	s.show(w, http.StatusBadGateway, page{Problem: "The sign-in at " + s.provider.Issuer + " failed; the server's log has the reason. Run cl login --sso again."})
 }
 
 // mostWrong bounds the wrong short codes that are typed from one address in ten minutes.
