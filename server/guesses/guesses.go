@@ -2,6 +2,7 @@ package guesses
 
 import (
 	"maps"
+	"strings"
 	"sync"
 	"time"
 )
@@ -145,7 +146,7 @@ func (one *gate) enter(p passage, at, now time.Time) {
 	}
 	delete(one.appointments, p.party)
 	if at.After(now) {
-		one.appointments[p.party] = at
+		one.appointments[strings.Clone(p.party)] = at // the party may be a part of a large request
 	}
 }
 

@@ -3,7 +3,9 @@ package guesses_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -243,4 +245,29 @@ func TestMailsToAnAddressAreBounded(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A name may be a part of a large request, which a gate must not keep.
+//
+//nolint:paralleltest // it measures the memory of the process
+func TestGatesKeepNoRequests(t *testing.T) {
+	heap := func() int {
+		runtime.GC()
+		runtime.GC() // of what finalizers held
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	const parties, large = 300, 64 << 10
+	g, before := guesses.New(), heap()
+	for i := range parties {
+		request := "name" + strconv.Itoa(1000+i) + strings.Repeat("x", large)
+		g.Try(guesses.Attempt{Name: request[:8], Network: login}, start)
+		g.Try(guesses.Attempt{Name: "alice", Network: request[:8]}, start)
+		g.Try(guesses.Attempt{Name: request[:8], Network: login, Mail: true}, start)
+	}
+	if grown := heap() - before; grown > parties*large/8 {
+		t.Errorf("%d bytes for %d parties", grown, 3*parties)
+	}
+	runtime.KeepAlive(g)
 }

@@ -11,7 +11,7 @@ import (
 func ClientAddress(r *http.Request, behindProxy bool) string {
 	if forwarded := r.Header.Values("X-Forwarded-For"); behindProxy && len(forwarded) > 0 {
 		last := forwarded[len(forwarded)-1]
-		return strings.TrimSpace(last[strings.LastIndex(last, ",")+1:])
+		return strings.Clone(strings.TrimSpace(last[strings.LastIndex(last, ",")+1:])) // whoever keeps it keeps no long header
 	}
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
