@@ -1,9 +1,11 @@
 package server_test
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -47,7 +49,7 @@ func (r browserReply) says(t *testing.T, status int, text string) {
 	if r.status != status || !strings.Contains(r.body, text) {
 		t.Errorf("%d %s, want %d %q", r.status, r.body, status, text)
 	}
-	if strings.HasPrefix(r.header.Get("Content-Type"), "text/html") && (r.header.Get("Referrer-Policy") != "no-referrer" || r.header.Get("Cache-Control") != "no-store") {
+	if strings.HasPrefix(r.header.Get("Content-Type"), "text/html") && (r.header.Get("Referrer-Policy") != "strict-origin" || r.header.Get("Cache-Control") != "no-store") {
 		t.Errorf("the headers are %v", r.header)
 	}
 }
@@ -158,6 +160,23 @@ func TestOtherSitesSendNoFormsAboutAccounts(t *testing.T) {
 	for _, path := range []string{"/reset", "/reset/finalize", "/signup", "/verify", "/changeemail"} {
 		r := s.form("/rest/account"+path, url.Values{"email": {"eve@example.org"}}, http.Header{"Sec-Fetch-Site": {"cross-site"}}, cookies...)
 		r.says(t, http.StatusForbidden, "Another site has sent this request.")
+	}
+}
+
+// Over plain HTTP a browser tells the origin of a form by the header Origin alone, and that is null where the policy of the page is
+// no-referrer (https://fetch.spec.whatwg.org/#append-a-request-origin-header).
+func TestFormsOfPagesAreTakenOverPlainHTTP(t *testing.T) {
+	t.Parallel()
+	s, _, _ := newAccountSite(t)
+	cookies := s.signInBrowser("alice").cookies
+	for _, page := range []string{"/signin", server.ResetPath, "/rest/account/changeemail", "/rest/account/signup"} {
+		own := map[string]string{"strict-origin": "http://example.com", "same-origin": "http://example.com"}[s.form(page, nil, nil, cookies...).header.Get("Referrer-Policy")]
+		for origin, taken := range map[string]bool{cmp.Or(own, "null"): true, "http://evil.example": false} {
+			r := s.form(page, url.Values{"email": {"x"}}, http.Header{"Sec-Fetch-Site": nil, "Origin": {origin}}, cookies...)
+			if strings.Contains(r.body, "Another site has sent this request.") == taken {
+				t.Errorf("%s from %s: %d %s", page, origin, r.status, r.body)
+			}
+		}
 	}
 }
 
@@ -276,16 +295,94 @@ func TestPeopleSignUpAndConfirmTheirAddress(t *testing.T) {
 	first := linked(t, post.Await(2))
 	s.signUp(map[string]string{"username": "zoe", "email": "eve@example.org"}).says(t, http.StatusOK, "on its way to eve@example.org")
 	second := linked(t, post.Await(3))
-	later(time.Hour) // tries of names count, too
 	s.signUp(map[string]string{"username": "ann2"}).says(t, http.StatusOK, "on its way to ann@example.org")
 	third := linked(t, post.Await(4))
 	s.signUp(map[string]string{"username": "late", "email": "late@example.org"}).says(t, http.StatusOK, "on its way")
 	late := linked(t, post.Await(5))
+	if text := post.Mails()[4].Text; !strings.Contains(text, "within a day") {
+		t.Errorf("the mail says %s", text)
+	}
 	confirm(first, phrase).says(t, http.StatusOK, "The address is confirmed.")
 	confirm(second, phrase).says(t, http.StatusConflict, "Another user has this address or name.")
 	confirm(third, phrase).says(t, http.StatusConflict, "Another user has this address or name.")
-	later(3 * 24 * time.Hour)
+	later(24 * time.Hour)
 	confirm(late, phrase).says(t, http.StatusForbidden, "is too old")
+}
+
+// A person whose name is taken tries others, and no mail is sent for that.
+func TestTakenNamesUseUpNoMails(t *testing.T) {
+	t.Parallel()
+	s, post, _ := newAccountSite(t)
+	for _, name := range []string{"alice", "bob", "Alice", "BOB", "aLICE"} {
+		if r := s.signUp(map[string]string{"username": name}); r.status != http.StatusBadRequest || !strings.Contains(r.body, "is already taken") {
+			t.Errorf("%s: %d %s", name, r.status, r.body)
+		}
+	}
+	s.signUp(nil).says(t, http.StatusOK, "on its way")
+	linked(t, post.Await(1))
+	refused := 0
+	for range 60 {
+		if r := s.signUp(map[string]string{"username": "alice"}); r.status == http.StatusTooManyRequests {
+			refused++
+		}
+	}
+	if refused < 50 { // nobody goes through a list of names
+		t.Errorf("%d tries of 60 were refused", refused)
+	}
+}
+
+func TestRefusedFormKeepsWhatWasTyped(t *testing.T) {
+	t.Parallel()
+	s, _, _ := newAccountSite(t)
+	r := s.signUp(map[string]string{"username": "alice", "last_name": `"><b>Lee`})
+	r.says(t, http.StatusBadRequest, "is already taken")
+	for _, field := range []string{`name="username" value="alice"`, `name="email" type="email" value="ann@example.org"`, `name="first_name" value="Ann"`, `name="last_name" value="&#34;&gt;&lt;b&gt;Lee"`, `name="affiliation" value="Lab"`} {
+		if !strings.Contains(r.body, field) {
+			t.Errorf("%s is not in %s", field, r.body)
+		}
+	}
+	if strings.Contains(r.body, phrase) {
+		t.Errorf("the password is in %s", r.body)
+	}
+	s.form(server.ResetPath, url.Values{"email": {"ann at home"}}, nil).says(t, http.StatusBadRequest, `value="ann at home"`)
+	s.form("/rest/account/changeemail", url.Values{"email": {"ann at home"}}, nil, s.signInBrowser("alice").cookies...).says(t, http.StatusBadRequest, `value="ann at home"`)
+}
+
+func TestDomainsOfSignUpsHoldAtTheConfirmationToo(t *testing.T) {
+	t.Parallel()
+	domains := []string{"example.org"}
+	s, post, _ := newAccountSite(t, func(c *server.Config) { c.SignUp.Domains = domains })
+	s.signUp(nil).says(t, http.StatusOK, "on its way")
+	path := linked(t, post.Await(1))
+	domains[0] = "example.com" // as by a restart
+	s.form(path, nil, nil).says(t, http.StatusForbidden, "Only addresses of example.com may sign up.")
+	s.form("/rest/account/verify", url.Values{"code": {codeOf(path)}, "password": {phrase}}, nil).says(t, http.StatusForbidden, "Only addresses of example.com may sign up.")
+	if _, err := s.store.User(t.Context(), "ann"); err == nil {
+		t.Error("the user was made")
+	}
+}
+
+// Two people sign up with one name. One of them guesses the password of the other's account by a link of their own.
+func TestGuessesOfASignUpDelayNoOtherOneOfTheName(t *testing.T) {
+	t.Parallel()
+	s, post, _ := newAccountSite(t, func(c *server.Config) { c.BehindProxy = true })
+	s.signUp(map[string]string{"username": "zoe", "email": "zoe@example.org"})
+	hers := codeOf(linked(t, post.Await(1)))
+	s.signUp(map[string]string{"username": "zoe", "email": "eve@example.org"})
+	others := codeOf(linked(t, post.Await(2)))
+	confirm := func(code, password, from string) browserReply {
+		return s.form("/rest/account/verify", url.Values{"code": {code}, "password": {password}}, http.Header{"X-Forwarded-For": {from}})
+	}
+	refused := 0
+	for i := range 20 {
+		if r := confirm(others, "wrong", "203.0.113."+strconv.Itoa(i)); r.status == http.StatusTooManyRequests {
+			refused++
+		}
+	}
+	if refused != 10 { // wherever the guesser is
+		t.Errorf("%d guesses of 20 were refused", refused)
+	}
+	confirm(hers, phrase, "192.0.2.99").says(t, http.StatusOK, "The address is confirmed.")
 }
 
 func TestNobodySignsUpUnlessTheOperatorWantsThat(t *testing.T) {
@@ -305,7 +402,7 @@ func TestNobodySignsUpUnlessTheOperatorWantsThat(t *testing.T) {
 			if r := s.signUp(nil); r.status != http.StatusSeeOther || !strings.HasPrefix(r.header.Get("Location"), "/account/signup?error=The+operator") {
 				t.Errorf("%d %v", r.status, r.header)
 			}
-			if r := s.form("/signin", nil, nil); strings.Contains(r.body, "Sign up") {
+			if r := s.form("/signin", nil, nil); strings.Contains(r.body, "Sign up") || strings.Contains(r.body, "Forgotten password?") != (name == "by default") {
 				t.Errorf("the page says %s", r.body)
 			}
 		})

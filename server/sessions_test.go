@@ -331,7 +331,7 @@ func TestResetPageLoadsAndTellsNothing(t *testing.T) {
 	a := s.send(httptest.NewRequest(http.MethodGet, server.ResetPath, nil)).ok()
 	for header, want := range map[string]string{
 		"Content-Security-Policy": "default-src 'none'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
-		"Referrer-Policy":         "no-referrer", "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff",
+		"Referrer-Policy":         "strict-origin", "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff",
 	} {
 		if got := a.header.Get(header); got != want {
 			t.Errorf("%s: %q", header, got)

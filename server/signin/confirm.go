@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -15,8 +14,11 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
-// confirmLife is the time for which an address can be confirmed.
-const confirmLife = 3 * 24 * time.Hour
+// The times for which an address can be confirmed: that of a user, and that of a person who signs up.
+const (
+	confirmLife = 3 * 24 * time.Hour
+	signUpLife  = 24 * time.Hour
+)
 
 const (
 	emailTitle   = "E-mail address"
@@ -72,7 +74,7 @@ func (s *SignIns) askChange(w http.ResponseWriter, r *http.Request, u store.User
 	if err := readForm(w, r); err != nil {
 		return err
 	}
-	email := strings.TrimSpace(r.PostForm.Get("email"))
+	email := field(r, "email")
 	switch {
 	case !isAddress(email):
 		return rest.Refuse(http.StatusBadRequest, "This is no e-mail address.")
@@ -85,25 +87,22 @@ func (s *SignIns) askChange(w http.ResponseWriter, r *http.Request, u store.User
 	if err := s.mayMail(s.network(r), email); err != nil {
 		return err
 	}
-	code, hash := NewResetCode()
 	now := s.config.Now()
-	err := s.config.Store.AddConfirmation(r.Context(), store.Confirmation{Code: hash, UserID: u.ID, Email: email, Expires: store.Time{Time: now.Add(confirmLife)}}, now)
-	if err != nil {
-		return err
-	}
-	mails := []mail.Mail{s.confirmation(u.Name, email, code)}
+	code, hash := NewResetCode()
+	mails := []mail.Mail{s.confirmation(u.Name, email, code, "three days")}
 	if isAddress(u.Email) {
 		mails = append(mails, mail.Mail{To: u.Email, Subject: "CodaLab: another e-mail address", ID: codalab.NewUUID(), At: now, Text: "The user " + u.Name + " of " + s.config.PublicURL +
 			" has asked for another e-mail address: " + email +
 			".\nIt counts when it is confirmed. If you have not asked for it, change your password: that ends the change, and all sessions.\n\n  " + s.link("/account/reset") + "\n"})
 	}
-	return s.post(func(context.Context) ([]mail.Mail, error) { return mails, nil })
+	c := store.Confirmation{Code: hash, UserID: u.ID, Email: email, Expires: store.Time{Time: now.Add(confirmLife)}}
+	return s.post(r.Context(), func(ctx context.Context) error { return s.config.Store.AddConfirmation(ctx, c, now) }, func(context.Context) ([]mail.Mail, error) { return mails, nil })
 }
 
-// confirmation is the mail that asks to confirm an address.
-func (s *SignIns) confirmation(name, email, code string) mail.Mail {
+// confirmation is the mail that asks to confirm an address within a time.
+func (s *SignIns) confirmation(name, email, code, within string) mail.Mail {
 	return mail.Mail{To: email, Subject: "CodaLab: confirm this address", ID: codalab.NewUUID(), At: s.config.Now(), Text: "The user " + name + " of " + s.config.PublicURL +
-		" has given this e-mail address. This page confirms it, within three days and with the password of " + name + ":\n\n  " + s.link("/account/verify/"+code) +
+		" has given this e-mail address. This page confirms it, within " + within + " and with the password of " + name + ":\n\n  " + s.link("/account/verify/"+code) +
 		"\n\nIf that is not you, do nothing.\n"}
 }
 
@@ -118,13 +117,19 @@ func (s *SignIns) showConfirm(w http.ResponseWriter, r *http.Request) {
 func (s *SignIns) confirmForm(r *http.Request, code string) (accountPage, store.Confirmation, error) {
 	p := accountPage{Title: confirmTitle}
 	c, err := s.config.Store.Confirmation(r.Context(), hashCode(code), s.config.Now())
-	if err == nil && c.UserID != "" {
+	switch {
+	case err != nil:
+	case c.UserID != "":
 		var u store.User
 		u, err = s.config.Store.User(r.Context(), c.UserID)
 		c.Name = u.Name
+	case s.SignsUp():
+		err = s.checkDomain(c.Email)
+	default:
+		err = store.ErrNotFound
 	}
 	switch {
-	case errors.Is(err, store.ErrNotFound) || err == nil && c.UserID == "" && !s.SignsUp():
+	case errors.Is(err, store.ErrNotFound):
 		return p, c, invalidLink()
 	case err == nil:
 		p.Form, p.Code, p.Name, p.Email = "confirm", code, c.Name, c.Email
@@ -182,9 +187,10 @@ func (s *SignIns) confirmAddress(r *http.Request, c store.Confirmation, password
 	return err
 }
 
-// checkSignUp checks the password with which a person has signed up.
+// checkSignUp checks the password with which a person has signed up. Its guesses count by the code: whoever else signs up with the
+// name has another one.
 func (s *SignIns) checkSignUp(r *http.Request, c store.Confirmation, password string) error {
-	attempt := guesses.Attempt{Name: "sign-up of " + c.Name, Network: s.network(r)}
+	attempt := guesses.Attempt{Name: "sign-up " + c.Code, Network: s.network(r)}
 	leave, err := s.mayTry(r.Context(), attempt)
 	if err != nil {
 		return err

@@ -25,13 +25,13 @@ const (
 	mostTries  = 10
 )
 
-// letter is a mail about an account. Letters wait in memory, because the store has only hashes of the codes in them: after a
-// restart people ask again.
-type letter struct {
-	// write makes the mails after the answer to the request, so that the answer's time does not tell which users exist. It is nil
-	// once mail is set.
-	write func(context.Context) ([]mail.Mail, error)
-	mail  mail.Mail
+// letter writes mails about accounts. It is called after the answer to the request, whose time so does not tell which users
+// exist. Letters wait in memory, because the store has only hashes of the codes in them: after a restart people ask again.
+type letter func(context.Context) ([]mail.Mail, error)
+
+// unsent is a mail that is tried again.
+type unsent struct {
+	mail.Mail
 	tries int
 }
 
@@ -68,14 +68,20 @@ func (s *SignIns) mayMail(network, recipient string) error {
 
 func (s *SignIns) network(r *http.Request) string { return clientnet.Of(s.config.Address(r)) }
 
-// post lets a letter be sent.
-func (s *SignIns) post(write func(context.Context) ([]mail.Mail, error)) error {
+// post lets a letter be sent, unless too many wait. It calls prepare before, which may store what the letter is about: nothing
+// is stored for a letter that cannot wait.
+func (s *SignIns) post(ctx context.Context, prepare func(context.Context) error, l letter) error {
 	select {
-	case s.letters <- letter{write: write}:
-		return nil
+	case s.places <- struct{}{}:
 	default:
 		return rest.Refuse(http.StatusServiceUnavailable, "Too many mails wait to be sent. Try again later.")
 	}
+	if err := prepare(ctx); err != nil {
+		<-s.places
+		return err
+	}
+	s.letters <- l // there is room for a letter of each place
+	return nil
 }
 
 // RunMails sends letters until ctx ends, and returns its error. New letters do not wait for those that are tried again.
@@ -87,7 +93,7 @@ func (s *SignIns) RunMails(ctx context.Context) error {
 
 // runMails is RunMails. due tells when letters are tried again.
 func (s *SignIns) runMails(ctx context.Context, due <-chan time.Time) error {
-	again := make(chan letter, mostLetters)
+	again := make(chan unsent, mostLetters)
 	g, within := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		for {
@@ -95,6 +101,7 @@ func (s *SignIns) runMails(ctx context.Context, due <-chan time.Time) error {
 			case <-within.Done():
 				return within.Err()
 			case l := <-s.letters:
+				<-s.places
 				s.deliver(within, l, again)
 			}
 		}
@@ -113,35 +120,32 @@ func (s *SignIns) runMails(ctx context.Context, due <-chan time.Time) error {
 }
 
 // deliver writes and sends the mails of a letter. What is to be tried again goes to again.
-func (s *SignIns) deliver(ctx context.Context, l letter, again chan<- letter) {
-	if l.write == nil {
-		s.try(ctx, l, again)
-		return
-	}
-	mails, err := l.write(ctx)
+func (s *SignIns) deliver(ctx context.Context, l letter, again chan<- unsent) {
+	mails, err := l(ctx)
 	failures.Log(ctx, s.config.Log, "write mails about accounts", err)
 	for _, m := range mails {
-		s.try(ctx, letter{mail: m}, again)
+		s.try(ctx, unsent{Mail: m}, again)
 	}
 }
 
 // deliverAgain tries once what waits in again.
-func (s *SignIns) deliverAgain(ctx context.Context, again chan letter) {
+func (s *SignIns) deliverAgain(ctx context.Context, again chan unsent) {
 	for range len(again) {
-		s.deliver(ctx, <-again, again)
+		s.try(ctx, <-again, again)
 	}
 }
 
-func (s *SignIns) try(ctx context.Context, l letter, again chan<- letter) {
-	err := s.config.Mail.Send(ctx, l.mail)
+// try sends a mail. If it is to be tried again, it goes to again.
+func (s *SignIns) try(ctx context.Context, m unsent, again chan<- unsent) {
+	err := s.config.Mail.Send(ctx, m.Mail)
 	if err == nil || ctx.Err() != nil {
 		return
 	}
-	l.tries++
-	attributes := []slog.Attr{slog.Int("tries", l.tries), slog.String("error", err.Error())}
-	if !mail.Permanent(err) && l.tries < mostTries {
+	m.tries++
+	attributes := []slog.Attr{slog.Int("tries", m.tries), slog.String("error", err.Error())}
+	if !mail.Permanent(err) && m.tries < mostTries {
 		select {
-		case again <- l:
+		case again <- m:
 			s.config.Log.LogAttrs(ctx, slog.LevelWarn, "cannot send a mail about an account, and try again", attributes...)
 			return
 		default: // too many wait

@@ -30,17 +30,17 @@ func TestLetterIsTriedAgainUntilTheServerTakesOrRefusesIt(t *testing.T) {
 		}
 		return errors.New("later")
 	})
-	again := make(chan letter, 1)
-	s.deliver(t.Context(), letter{write: write}, again)
+	again := make(chan unsent, 1)
+	s.deliver(t.Context(), write, again)
 	if len(again) != 1 {
 		t.Fatalf("%d letters are tried again", len(again))
 	}
 	ann := <-again
 	again <- ann
-	s.deliver(t.Context(), ann, again) // there is no room for it
+	s.try(t.Context(), ann, again) // there is no room for it
 	post.Refuse(nil)
 	s.deliverAgain(t.Context(), again)
-	if len(again) > 0 || ann.mail.To != "ann@example.org" || written != 1 {
+	if len(again) > 0 || ann.To != "ann@example.org" || written != 1 {
 		t.Errorf("%+v, written %d times, %d letters are tried again", ann, written, len(again))
 	}
 	if m := post.Await(1); m.Header.Get("Message-Id") != "<1@example.org>" || len(post.Mails()) != 1 {
@@ -64,7 +64,7 @@ func TestNewLetterDoesNotWaitForThoseThatAreTriedAgain(t *testing.T) {
 	letterTo := func(name string) {
 		t.Helper()
 		m := mail.Mail{To: name + "@example.org", ID: name}
-		testenv.Must(t, s.post(func(context.Context) ([]mail.Mail, error) { return []mail.Mail{m}, nil }))
+		testenv.Must(t, s.post(t.Context(), func(context.Context) error { return nil }, func(context.Context) ([]mail.Mail, error) { return []mail.Mail{m}, nil }))
 	}
 	tries, free, due := make(chan string), make(chan struct{}), make(chan time.Time)
 	post.Refuse(func(to string) error {
@@ -103,9 +103,16 @@ func TestNewLetterDoesNotWaitForThoseThatAreTriedAgain(t *testing.T) {
 func TestLettersThatWaitAreBounded(t *testing.T) {
 	t.Parallel()
 	s := New(Config{Cost: PasswordCost{Passes: 1, KiB: 8}})
+	prepared, failed := 0, errors.New("the database is away")
 	for i := range mostLetters + 1 {
-		if err := s.post(nil); (err != nil) != (i == mostLetters) {
+		if err := s.post(t.Context(), func(context.Context) error { return failed }, nil); i < mostLetters && !errors.Is(err, failed) { // it leaves its place
+			t.Fatalf("letter %d, which cannot be prepared: %v", i, err)
+		}
+		if err := s.post(t.Context(), func(context.Context) error { prepared++; return nil }, nil); (err != nil) != (i == mostLetters) {
 			t.Fatalf("letter %d: %v", i, err)
 		}
+	}
+	if prepared != mostLetters {
+		t.Errorf("%d letters were prepared", prepared)
 	}
 }

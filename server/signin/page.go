@@ -24,35 +24,35 @@ func (s *SignIns) PageCalls() []PageCall {
 		code     = "Ask the operator of this server for a one-time code, and enter it at " + ResetPath + "."
 		ours     = "only this server has it: "
 	)
-	calls := []struct {
-		PageCall
-		// active calls are served; others lead to the page below path with a sentence.
-		active         bool
-		path, sentence string
-	}{
-		{PageCall{"GET /account/signup", ours + "the page for a new account", s.signUpPage}, s.SignsUp(), "/account/signup", accounts},
-		{PageCall{"POST /account/signup", "the account is made when its address is confirmed; no reCAPTCHA", s.signUp}, s.SignsUp(), "/account/signup", accounts},
-		{PageCall{"GET /account/resend", "shows the page for an e-mail address, and sends no mail", s.emailPage}, s.Mails(), "/account/login", accounts},
-		{PageCall{"GET /account/verify/{key}", "shows the page that confirms an e-mail address by the password, and changes nothing", s.showConfirm}, s.Mails(), "/account/login", accounts},
-		{PageCall{"POST /account/verify", ours + "it confirms an e-mail address by the code in a mail and the password", s.confirm}, s.Mails(), "/account/login", accounts},
-		{PageCall{"POST /account/reset", "does not tell whether a user has the address; root, worker accounts, users without a password and users who sign in by a provider get no mail", s.askReset}, s.Mails(), "/account/reset", code},
-		{PageCall{"GET /account/reset/verify/{code}", "shows the page for a new password", s.showReset}, s.Mails(), "/account/reset", "Enter the code at " + ResetPath + "."},
-		{PageCall{"GET /account/changeemail", ours + "the page for another e-mail address", s.emailPage}, s.Mails(), "/account/changeemail", address},
-		{PageCall{"POST /account/changeemail", "the new address counts when it is confirmed, and the old one until then; a mail tells the old one", s.changeEmail}, s.Mails(), "/account/changeemail", address},
-	}
-	all := make([]PageCall, 0, len(calls))
-	for _, c := range calls {
-		if !c.active {
-			c.Answer = sayInstead(c.path, c.sentence)
+	instead := func(active bool, path, sentence string) func(http.HandlerFunc) http.HandlerFunc {
+		return func(answer http.HandlerFunc) http.HandlerFunc {
+			if active {
+				return answer
+			}
+			return sayInstead(path, sentence)
 		}
+	}
+	signUp, change := instead(s.SignsUp(), "/account/signup", accounts), instead(s.Mails(), "/account/changeemail", address)
+	confirm, reset := instead(s.Mails(), "/account/login", accounts), instead(s.Mails(), "/account/reset", code)
+	calls := []PageCall{
+		{"GET /account/signup", ours + "the page for a new account", signUp(s.signUpPage)},
+		{"POST /account/signup", "the account is made when its address is confirmed; no reCAPTCHA", signUp(s.signUp)},
+		{"GET /account/resend", "shows the page for an e-mail address, and sends no mail", confirm(s.emailPage)},
+		{"GET /account/verify/{key}", "shows the page that confirms an e-mail address by the password, and changes nothing", confirm(s.showConfirm)},
+		{"POST /account/verify", ours + "it confirms an e-mail address by the code in a mail and the password", confirm(s.confirm)},
+		{"POST /account/reset", "does not tell whether a user has the address; root, worker accounts, users without a password and users who sign in by a provider get no mail", reset(s.askReset)},
+		{"GET /account/reset/verify/{code}", "shows the page for a new password", reset(s.showReset)},
+		{"GET /account/changeemail", ours + "the page for another e-mail address", change(s.emailPage)},
+		{"POST /account/changeemail", "the new address counts when it is confirmed, and the old one until then; a mail tells the old one", change(s.changeEmail)},
+	}
+	for i := range calls {
 		needs := "--mail-server and --public-url"
-		if strings.HasSuffix(c.Pattern, "/signup") {
+		if strings.HasSuffix(calls[i].Pattern, "/signup") {
 			needs = "--sign-up"
 		}
-		c.Differs += "; without " + needs + " it sends the browser back to its page with a sentence"
-		all = append(all, c.PageCall)
+		calls[i].Differs += "; without " + needs + " it sends the browser back to its page with a sentence"
 	}
-	return all
+	return calls
 }
 
 // sayInstead sends a browser back to its page with a sentence (codalab/rest/account.py: redirect_with_query).

@@ -74,7 +74,7 @@ func (s *SignIns) postReset(w http.ResponseWriter, r *http.Request) error {
 	if err := readForm(w, r); err != nil {
 		return err
 	}
-	email := strings.TrimSpace(r.PostForm.Get("email"))
+	email := field(r, "email")
 	if !isAddress(email) {
 		return rest.Refuse(http.StatusBadRequest, "This is no e-mail address.")
 	}
@@ -82,7 +82,7 @@ func (s *SignIns) postReset(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	from := s.config.Address(r)
-	return s.post(func(ctx context.Context) ([]mail.Mail, error) { return s.writeResets(ctx, email, from) })
+	return s.post(r.Context(), func(context.Context) error { return nil }, func(ctx context.Context) ([]mail.Mail, error) { return s.writeResets(ctx, email, from) })
 }
 
 // writeResets writes the mails for new passwords of the users with an address. root and worker accounts get none. Users without a

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"html/template"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -62,9 +63,12 @@ type SignIns struct {
 	// noting has the sessions whose use is being noted.
 	noting sync.Map
 	live   live
-	// mailed bounds the mails that people ask for, and letters are those that wait.
+	// mailed bounds the mails that people ask for. letters are those that wait, of which each has one of the places.
 	mailed  *guesses.Guesses
+	places  chan struct{}
 	letters chan letter
+	// page is the template of pages about accounts.
+	page *template.Template
 }
 
 // New returns SignIns.
@@ -72,7 +76,7 @@ func New(c Config) *SignIns {
 	return &SignIns{
 		config: c, guesses: guesses.New(), known: turns.New(2), strangers: turns.New(2),
 		unknown: HashPassword(rand.Text(), c.Cost), live: live{requests: map[*Live]bool{}},
-		mailed: guesses.New(), letters: make(chan letter, mostLetters),
+		mailed: guesses.New(), places: make(chan struct{}, mostLetters), letters: make(chan letter, mostLetters), page: newAccountTemplate(),
 	}
 }
 

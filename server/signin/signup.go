@@ -10,8 +10,8 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
-	"github.com/cl-slurm/cl-slurm/internal/turns"
 	"github.com/cl-slurm/cl-slurm/server/access"
+	"github.com/cl-slurm/cl-slurm/server/guesses"
 	"github.com/cl-slurm/cl-slurm/server/mail"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
@@ -31,7 +31,7 @@ func (s *SignIns) signUpPage(w http.ResponseWriter, r *http.Request) {
 func (s *SignIns) signUp(w http.ResponseWriter, r *http.Request) {
 	err := s.askSignUp(w, r)
 	no, refused := errors.AsType[*rest.RefusalError](err)
-	to, email := r.PostForm.Get("success_uri"), r.PostForm.Get("email")
+	to, email := r.PostForm.Get("success_uri"), field(r, "email")
 	switch {
 	case refused && r.PostForm.Has("error_uri"):
 		back := url.Values{"error": {no.Message}, "next": {to}}
@@ -46,60 +46,54 @@ func (s *SignIns) signUp(w http.ResponseWriter, r *http.Request) {
 		path, _, _ := strings.Cut(rest.LocalPath(to), "?")
 		rest.Go(w, r, path+"?"+url.Values{"email": {email}}.Encode())
 	default:
-		s.answer(w, r, accountPage{Title: signUpTitle, Done: "A mail with a link is on its way to " + email + ". The account is made when you have confirmed the address, within three days."}, nil)
+		s.answer(w, r, accountPage{Title: signUpTitle, Done: "A mail with a link is on its way to " + email + ". The account is made when you have confirmed the address, within a day."}, nil)
 	}
 }
 
-// newAccount is an account that a person asks for.
-type newAccount struct {
-	store.Confirmation
-	password string
-}
-
+// askSignUp refuses a sign-up before anything is stored. The tries of names are bounded like guesses of passwords, because a name
+// that is taken sends no mail.
 func (s *SignIns) askSignUp(w http.ResponseWriter, r *http.Request) error {
 	if err := readForm(w, r); err != nil {
 		return err
 	}
-	text := func(field string) string { return termtext.OneLine(strings.TrimSpace(r.PostForm.Get(field))) }
-	in := newAccount{store.Confirmation{
-		Email: strings.TrimSpace(r.PostForm.Get("email")), Name: r.PostForm.Get("username"),
-		FirstName: text("first_name"), LastName: text("last_name"), Affiliation: text("affiliation"),
-	}, r.PostForm.Get("password")}
-	if err := s.checkAccount(in); err != nil {
+	c, password := store.Confirmation{
+		Email: field(r, "email"), Name: field(r, "username"), FirstName: termtext.OneLine(field(r, "first_name")),
+		LastName: termtext.OneLine(field(r, "last_name")), Affiliation: termtext.OneLine(field(r, "affiliation")),
+	}, r.PostForm.Get("password")
+	if err := s.checkAccount(c, password); err != nil {
 		return err
 	}
-	if in.password != r.PostForm.Get("confirm_password") {
+	if password != r.PostForm.Get("confirm_password") {
 		return rest.Refuse(http.StatusBadRequest, "The two passwords differ.")
 	}
-	if err := s.mayMail(s.network(r), in.Email); err != nil {
-		return err
-	}
-	if err := s.checkFree(r.Context(), in.Name); err != nil {
-		return err
-	}
-	leave, err := s.strangers.Take(r.Context(), turns.Party{Owner: s.network(r), Bundle: in.Name})
+	attempt := guesses.Attempt{Name: "sign-up as " + c.Name, Network: s.network(r)}
+	leave, err := s.mayTry(r.Context(), attempt)
 	if err != nil {
 		return err
 	}
-	in.Password = HashPassword(in.password, s.config.Cost)
-	leave()
-	code, hash := NewResetCode()
+	defer leave()
+	if err := s.checkFree(r.Context(), c.Name); err != nil {
+		return err
+	}
+	s.guesses.Right(attempt)
+	if err := s.mayMail(attempt.Network, c.Email); err != nil {
+		return err
+	}
 	now := s.config.Now()
-	in.Code, in.Expires = hash, store.Time{Time: now.Add(confirmLife)}
-	err = s.config.Store.AddConfirmation(r.Context(), in.Confirmation, now)
-	if errors.Is(err, store.ErrTooMany) {
-		return rest.Refuse(http.StatusServiceUnavailable, "Too many people sign up. Try again later, or ask the operator of this server.")
-	}
-	if err != nil {
+	code, hash := NewResetCode()
+	m := s.confirmation(c.Name, c.Email, code, "a day")
+	return s.post(r.Context(), func(ctx context.Context) error {
+		c.Code, c.Password, c.Expires = hash, HashPassword(password, s.config.Cost), store.Time{Time: now.Add(signUpLife)}
+		err := s.config.Store.AddConfirmation(ctx, c, now)
+		if errors.Is(err, store.ErrTooMany) {
+			return rest.Refuse(http.StatusServiceUnavailable, "Too many people sign up. Try again later, or ask the operator of this server.")
+		}
 		return err
-	}
-	return s.post(func(context.Context) ([]mail.Mail, error) {
-		return []mail.Mail{s.confirmation(in.Name, in.Email, code)}, nil
-	})
+	}, func(context.Context) ([]mail.Mail, error) { return []mail.Mail{m}, nil })
 }
 
 // checkAccount refuses an account that nobody may have.
-func (s *SignIns) checkAccount(in newAccount) error {
+func (s *SignIns) checkAccount(in store.Confirmation, password string) error {
 	if !codalab.IsName(in.Name) {
 		return rest.Refuse(http.StatusBadRequest, "User name characters must be alphanumeric, underscores, periods, or dashes.")
 	}
@@ -115,12 +109,20 @@ func (s *SignIns) checkAccount(in newAccount) error {
 	if !isAddress(in.Email) {
 		return rest.Refuse(http.StatusBadRequest, "This is no e-mail address.")
 	}
-	domain := in.Email[strings.LastIndex(in.Email, "@")+1:]
-	if all := s.config.SignUp.Domains; len(all) > 0 && !slices.ContainsFunc(all, func(one string) bool { return strings.EqualFold(one, domain) }) {
-		return rest.Refuse(http.StatusForbidden, "Only addresses of %s may sign up.", strings.Join(all, ", "))
+	if err := s.checkDomain(in.Email); err != nil {
+		return err
 	}
-	if err := CheckNewPassword(in.password, in.Name); err != nil {
+	if err := CheckNewPassword(password, in.Name); err != nil {
 		return rest.Refuse(http.StatusBadRequest, "%s", err)
+	}
+	return nil
+}
+
+// checkDomain refuses an address that may not sign up. The domains may change before the address is confirmed.
+func (s *SignIns) checkDomain(email string) error {
+	domain, all := email[strings.LastIndex(email, "@")+1:], s.config.SignUp.Domains
+	if len(all) > 0 && !slices.ContainsFunc(all, func(one string) bool { return strings.EqualFold(one, domain) }) {
+		return rest.Refuse(http.StatusForbidden, "Only addresses of %s may sign up.", strings.Join(all, ", "))
 	}
 	return nil
 }
