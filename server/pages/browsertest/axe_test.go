@@ -7,6 +7,8 @@ import (
 
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 // violation is one of axe's rules that a page breaks (axe-core, doc/API.md: Results Object).
@@ -19,32 +21,28 @@ type violation struct {
 // "npm pack axe-core".
 func TestPagesPassAxe(t *testing.T) {
 	t.Parallel()
-	path := os.Getenv("CLTEST_AXE")
-	if path == "" {
+	axe := axeScript(t)
+	if axe == "" {
 		t.Skip("needs axe-core: CLTEST_AXE is not the path of an axe.min.js")
-	}
-	axe, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
 	}
 	s := newSite(t, "root", "ann")
 	pages := newGallery(s).pages()
 	for _, on := range []screen{desk, phone} {
 		p := s.visit(on)
 		p.goTo("/signin")
-		p.passes(string(axe), "/signin", on)
+		p.passes(axe, "/signin", on)
 		p.signIn("ann")
 		for _, path := range pages {
 			p.goTo(path)
 			p.sees("Queues")
-			p.passes(string(axe), path, on)
+			p.passes(axe, path, on)
 		}
 	}
 	root := s.visit(desk)
 	root.signIn("root")
 	root.goTo("/people")
 	root.sees("2 users")
-	root.passes(string(axe), "/people", desk)
+	root.passes(axe, "/people", desk)
 	// The plots of a sweep need values.
 	s.startWorker()
 	s.cl("ann", "run", "--each", "rate=1,2", `echo '{"acc": 0.{rate}}' > stats.json`, "-n", "drawn", "--sweep", "drawn")
@@ -57,11 +55,23 @@ func TestPagesPassAxe(t *testing.T) {
 	p.types("input[name=columns]", "/stats.json:acc")
 	p.loads(func() { p.clicks("Show these columns") })
 	p.sees("0.2")
-	p.passes(string(axe), "/sweeps/…, drawn", phone)
+	p.passes(axe, "/sweeps/…, drawn", phone)
 	p.do(chromedp.Evaluate(`document.querySelector("input[name=uuid]").click()`, nil))
 	p.clicks("Remove the chosen")
 	p.sees("will be deleted for good")
-	p.passes(string(axe), "/runs/actions", phone)
+	p.passes(axe, "/runs/actions", phone)
+}
+
+// axeScript is axe-core; empty without CLTEST_AXE.
+func axeScript(t *testing.T) string {
+	t.Helper()
+	path := os.Getenv("CLTEST_AXE")
+	if path == "" {
+		return ""
+	}
+	axe, err := os.ReadFile(path)
+	testenv.Must(t, err)
+	return string(axe)
 }
 
 // passes reports the rules that the page breaks, in the light and in the dark.

@@ -36,7 +36,7 @@ func (c *chromium) start(t *testing.T) {
 	t.Helper()
 	program := testenv.Chromium(t)
 	c.once.Do(func() {
-		options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.WSURLReadTimeout(testenv.WaitLimit), chromedp.WindowSize(desk.width, desk.height))
+		options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.WSURLReadTimeout(testenv.WaitLimit), chromedp.WindowSize(desk.width, desk.height), chromedp.Flag("host-resolver-rules", "MAP "+plainHost+" 127.0.0.1"))
 		if os.Geteuid() == 0 {
 			options = append(options, chromedp.NoSandbox) // Chromium refuses root one
 		}

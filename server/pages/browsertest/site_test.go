@@ -34,6 +34,9 @@ func TestMain(m *testing.M) {
 // password is that of all users.
 const password = "correct horse battery"
 
+// plainHost is a host name of this machine that Chromium trusts no more than any other site without TLS.
+const plainHost = "codalab.test"
+
 // site is a cl-server with users.
 type site struct {
 	t       *testing.T
@@ -43,6 +46,12 @@ type site struct {
 
 // newSite starts a server with these users; the first one is root if the name is root.
 func newSite(t *testing.T, users ...string) *site {
+	t.Helper()
+	return newSiteWith(t, nil, users...)
+}
+
+// newSiteWith is newSite with flags for the server.
+func newSiteWith(t *testing.T, flags []string, users ...string) *site {
 	t.Helper()
 	theChromium.start(t)
 	s := &site{t: t, dir: t.TempDir()}
@@ -58,7 +67,7 @@ func newSite(t *testing.T, users ...string) *site {
 			t.Fatalf("%s: %v: %s", add, err, said)
 		}
 	}
-	run := exec.CommandContext(context.Background(), serverProgram.Path(t), "run", "--data", data, "--listen", "127.0.0.1:0", "--log-format", "json")
+	run := exec.CommandContext(context.Background(), serverProgram.Path(t), append([]string{"run", "--data", data, "--listen", "127.0.0.1:0", "--log-format", "json"}, flags...)...)
 	server := testenv.StartLogging(t, run, password)
 	s.address = fmt.Sprint(server.AwaitLine(t, "serving", "")["address"])
 	return s
