@@ -35,6 +35,7 @@ func benchCore(ctx context.Context) {
 	measureSections([]section{
 		{"reports", inMemory, func(dir string) { benchReports(ctx, dir) }},
 		{"in_flight", inMemory, func(dir string) { benchInFlight(ctx, dir, images, image) }},
+		{"bulk", inMemory, func(dir string) { benchBulk(ctx, dir, images, image) }},
 		{"day", inMemory, func(dir string) { benchDay(ctx, dir, images, image) }},
 	})
 }

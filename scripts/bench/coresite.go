@@ -196,7 +196,8 @@ func (s *coreSlurm) finish(l slurmtest.Launch, attempt spool.Attempt, spec spool
 
 // checkInRecorder records the check-ins that a server receives.
 type checkInRecorder struct {
-	handler http.Handler
+	handler  http.Handler
+	requests requestCounts
 
 	mu sync.Mutex
 	// at has the time of each run's last report, state its last state, and states the number of runs in
@@ -213,6 +214,7 @@ func recordCheckIns(h http.Handler) *checkInRecorder {
 
 // ServeHTTP reads check-ins on their way.
 func (h *checkInRecorder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h.requests.add(r)
 	if strings.HasSuffix(r.URL.Path, "/checkin") {
 		body, err := io.ReadAll(r.Body)
 		var in codalab.CheckIn
