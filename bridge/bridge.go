@@ -159,7 +159,7 @@ func (b *Bridge) assemble() {
 	b.disk = diskWatch{gauge: b.Gauge, inForce: &b.inForce, board: &b.board, inbox: &b.inbox, condition: &b.condition, log: b.Log, now: b.Now}
 	b.doer = doer{
 		inForce: &b.inForce, workerID: b.Config.WorkerID, hostname: b.Hostname, remote: b.remote(),
-		service: b.Service, owners: ownerNames{service: b.Owners, now: b.Now}, secrets: b.Secrets, scheduler: b.Scheduler, spool: b.Spool, carrier: b.Carrier, stager: b.Stager, collector: b.Collector,
+		service: b.Service, claims: newClaims(b.Service, b.Now), owners: ownerNames{service: b.Owners, now: b.Now}, secrets: b.Secrets, scheduler: b.Scheduler, spool: b.Spool, carrier: b.Carrier, stager: b.Stager, collector: b.Collector,
 		trials:  trials{scheduler: b.Scheduler, describe: b.Describe, inForce: &b.inForce, capacity: &b.board.capacity, now: b.Now},
 		records: &b.records, reports: &b.board.reports, inbox: &b.inbox, log: b.Log, now: b.Now,
 	}

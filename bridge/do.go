@@ -22,6 +22,7 @@ type doer struct {
 	hostname  string
 	remote    string // the name that reports give to the place of a run; empty for the worker id
 	service   BundleService
+	claims    *claims
 	owners    ownerNames
 	secrets   *Secrets
 	scheduler sbatch.Scheduler
@@ -135,7 +136,7 @@ func (d *doer) claim(ctx context.Context, r plan.Row) plan.Claimed {
 	if err != nil { // before the claim, because the site's table may need the name
 		return plan.Claimed{Outcome: outcome(err)}
 	}
-	accepted, err := d.service.StartBundle(ctx, d.workerID(r.Queue), r.Bundle, start)
+	accepted, err := d.claims.start(ctx, d.workerID(r.Queue), ownerOf(plan.Effect{Row: &r}), codalab.BundleStart{UUID: r.Bundle, StartBundle: start})
 	c := plan.Claimed{Outcome: outcome(err), Accepted: accepted, OwnerName: name}
 	if err == nil && accepted && r.Phase == plan.Claiming {
 		if name != "" {

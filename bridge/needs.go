@@ -21,6 +21,12 @@ type BundleService interface {
 	ReplyData(ctx context.Context, worker string, socket int64, body io.Reader) error
 }
 
+// BundleStarter claims several bundles in one request, at most codalab.MostStarts, and returns the answers in their order. The
+// error is an errors.ErrUnsupported if the server does not have such requests. *client.Client of package codalab/client is one.
+type BundleStarter interface {
+	StartBundles(ctx context.Context, worker string, in []codalab.BundleStart) ([]codalab.StartedBundle, error)
+}
+
 // OwnerService knows the users of the server. *client.Client of package codalab/client is one. The error's status is
 // 404 for a user that the server does not have.
 type OwnerService interface {

@@ -4,13 +4,14 @@ import (
 	"context"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/turns"
 )
 
 // AtOnce bounds the effects of a kind that run at once. Package turns gives owners their turns, and one owner
 // at most half of them. Slurm gets one request of a kind at a time. Bundles that are being staged mostly wait
 // for downloads, which package staging limits: waiting bundles must not block ready ones, so the limit of Stage
-// only bounds memory.
+// only bounds memory, as does that of Claim: claims wait for a request that has all of them.
 //
 // Small results have as many places of their own as others, AtOnce(plan.Collect): an upload of hours must not
 // keep results waiting that take seconds.
@@ -22,7 +23,9 @@ func AtOnce(k plan.Kind) int {
 		return 2048
 	case plan.Collect, plan.Carry:
 		return 8
-	case plan.Claim, plan.Prepare, plan.ReadRecords, plan.Fence, plan.TellTimeLimit, plan.Confirm, plan.Release, plan.Forget:
+	case plan.Claim:
+		return 2 * codalab.MostStarts
+	case plan.Prepare, plan.ReadRecords, plan.Fence, plan.TellTimeLimit, plan.Confirm, plan.Release, plan.Forget:
 	}
 	return 16
 }

@@ -337,3 +337,33 @@ type StartBundle struct {
 	Hostname  string `json:"hostname"`
 	StartTime int64  `json:"start_time"`
 }
+
+// StartBundles are claims of several bundles by a worker: POST /workers/ID/start_bundles. CodaLab's own server has no such
+// route.
+type StartBundles struct {
+	Bundles []BundleStart `json:"bundles"`
+}
+
+// BundleStart is the claim of one bundle.
+type BundleStart struct {
+	UUID string `json:"uuid"`
+	StartBundle
+}
+
+// MostStarts bounds the bundles of a StartBundles.
+const MostStarts = 1000
+
+// StartedBundles are the answers to a StartBundles, in its order.
+type StartedBundles struct {
+	Bundles []StartedBundle `json:"bundles"`
+}
+
+// StartedBundle is the answer to one claim.
+type StartedBundle struct {
+	UUID string `json:"uuid"`
+	// Started is the answer of start_bundle.
+	Started bool `json:"started"`
+	// Status and Message are its refusal; the zero values for none.
+	Status  int    `json:"status,omitempty"`
+	Message string `json:"message,omitempty"`
+}

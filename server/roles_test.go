@@ -63,6 +63,7 @@ func tokenStatuses() map[string]int {
 		"GET /bundles/{uuid}/contents/info/{path...}": no, "GET /bundles/{uuid}/contents/blob/{path...}": no,
 		"PUT /bundles/{uuid}/contents/blob/{$}": no,
 		"POST /workers/{worker}/checkin":        ok, "POST /workers/{worker}/start_bundle/{uuid}": ok, // the answer is false
+		"POST /workers/{worker}/start_bundles":  ok,                    // the answers are false
 		"POST /workers/{worker}/energy":         ok,                    // other workers' runs are ignored
 		"POST /workers/{worker}/token":          http.StatusBadRequest, // a renewal has no seconds
 		"POST /workers/{worker}/secrets/{uuid}": no,
@@ -255,6 +256,9 @@ func routeRows() []row {
 		{"POST /workers/{worker}/checkin", users, at("/workers/w/checkin", codalab.CheckIn{})},
 		{"POST /workers/{worker}/start_bundle/{uuid}", [5]int{login, missing, no, ok, ok}, func(s subject) (string, any) {
 			return "/workers/w/start_bundle/" + s.run, codalab.StartBundle{}
+		}},
+		{"POST /workers/{worker}/start_bundles", users, func(s subject) (string, any) { // see TestClaims…
+			return "/workers/w/start_bundles", codalab.StartBundles{Bundles: []codalab.BundleStart{{UUID: s.run}}}
 		}},
 		{"POST /workers/{worker}/energy", users, func(s subject) (string, any) { // another worker's run is ignored
 			return "/workers/w/energy", codalab.EnergyReport{Runs: []codalab.RunEnergy{{UUID: s.run, Joules: 1}}}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -345,5 +346,35 @@ func TestServerWithoutEnergyIsToldApart(t *testing.T) {
 	s := newSite(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusForbidden) })
 	if err := s.client(t, nil).TellEnergy(t.Context(), "w", nil); err == nil || errors.Is(err, errors.ErrUnsupported) {
 		t.Error(err)
+	}
+}
+
+func TestServerWithoutClaimsInOneCallIsToldApart(t *testing.T) {
+	t.Parallel()
+	in := []codalab.BundleStart{{UUID: "0x1", StartBundle: codalab.StartBundle{Hostname: "h", StartTime: 7}}, {UUID: "0x2"}}
+	for status, want := range map[int]error{200: nil, 404: errors.ErrUnsupported, 405: errors.ErrUnsupported} {
+		s := newSite(t, func(w http.ResponseWriter, r *http.Request) {
+			body, err := io.ReadAll(r.Body)
+			want := `POST /rest/workers/site-gpu/start_bundles {"bundles":[{"uuid":"0x1","hostname":"h","start_time":7},{"uuid":"0x2","hostname":"","start_time":0}]}`
+			if got := r.Method + " " + r.URL.EscapedPath() + " " + string(body); got != want || err != nil {
+				t.Error(got, err)
+			}
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, `{"bundles":[{"uuid":"0x1","started":true},{"uuid":"0x2","started":false,"status":404,"message":"m"}]}`)
+		})
+		got, err := s.client(t, nil).StartBundles(t.Context(), "site-gpu", in)
+		if !errors.Is(err, want) {
+			t.Errorf("%d: %v, want %v", status, err, want)
+		}
+		answers := []codalab.StartedBundle{{UUID: "0x1", Started: true}, {UUID: "0x2", Status: 404, Message: "m"}}
+		if err == nil && !slices.Equal(got, answers) {
+			t.Errorf("%+v", got)
+		}
+	}
+	for _, body := range []string{`{"bundles":[]}`, `{"bundles":[{"uuid":"0x2"},{"uuid":"0x1"}]}`, `[]`} {
+		s := newSite(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) })
+		if _, err := s.client(t, nil).StartBundles(t.Context(), "w", in); err == nil {
+			t.Errorf("%s is an answer", body)
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -62,6 +63,22 @@ func (c *Client) StartBundle(ctx context.Context, workerID, uuid string, in coda
 		method: "POST", path: path("workers", workerID, "start_bundle", uuid), json: in, within: answerWithin,
 	}, &mine)
 	return mine, err
+}
+
+// StartBundles claims several bundles for a worker in one call, at most codalab.MostStarts. It returns the answers in their
+// order: each is what StartBundle would return. The error is an errors.ErrUnsupported if the server has no such call, as
+// CodaLab's own.
+func (c *Client) StartBundles(ctx context.Context, workerID string, in []codalab.BundleStart) ([]codalab.StartedBundle, error) {
+	var out codalab.StartedBundles
+	one := call{method: "POST", path: path("workers", workerID, "start_bundles"), json: codalab.StartBundles{Bundles: in}, within: answerWithin}
+	err := c.do(ctx, one, &out)
+	if codalab.IsStatus(err, http.StatusNotFound, http.StatusMethodNotAllowed) {
+		return nil, fmt.Errorf("claim bundles: %w", errors.ErrUnsupported)
+	}
+	if err == nil && !slices.EqualFunc(in, out.Bundles, func(a codalab.BundleStart, b codalab.StartedBundle) bool { return a.UUID == b.UUID }) {
+		err = c.noServer(one, http.StatusOK, nil)
+	}
+	return out.Bundles, err
 }
 
 // Reply replies to a read message with a target's description or an error.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -159,6 +160,15 @@ func (a Access) Writable(ctx context.Context, u store.User, uuid string) (store.
 // AllWritable returns bundles that the user may change, in the order of their uuids. It refuses the first other one.
 func (a Access) AllWritable(ctx context.Context, u store.User, uuids []string) ([]store.Bundle, error) {
 	return a.allPermitted(ctx, u, uuids, store.PermissionAll)
+}
+
+// Permissions returns a user's permission on each of these bundles, by uuid. On one that does not exist everybody has none.
+func (a Access) Permissions(ctx context.Context, u store.User, uuids []string) (map[string]int, error) {
+	found, err := a.Store.Bundles(ctx, uuids)
+	if err != nil {
+		return nil, err
+	}
+	return a.BundlePermissions(ctx, u, slices.Collect(maps.Values(found))...)
 }
 
 // permitted is allPermitted for one bundle.

@@ -19,7 +19,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/server/present"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
-	"github.com/cl-slurm/cl-slurm/server/stored"
 	"github.com/cl-slurm/cl-slurm/server/usage"
 )
 
@@ -71,6 +70,7 @@ func (s *CheckIns) Routes() []rest.Route {
 		{Pattern: "GET /workers/info", Serve: s.workersInfo, Manager: true, Differs: "a worker that has been silent for the worker timeout is not listed; socket_id is null; run_uuids has the runs that the user may read"},
 		{Pattern: "POST /workers/{worker}/checkin", Serve: s.checkIn, Worker: true, WorkerToken: true, Differs: "one answer may hold several messages; an older check-in of the worker that still waits ends at once; a worker id belongs to one program (instance) at a time, with a worker token to the one that began last; the user of a worker for a group must be a member; a worker may tell the sizes of its nodes, of which a run has to fit one (nodes), name the job of a run (job_handle) and all its attempts (attempts), tell a run's cost (cost), what it runs on (platform) and the memory and GPUs that it uses (usage), take runs with secrets (secrets), and describe itself as a queue of a batch system (queue); it may say why it takes no runs (closed), and then has ten seconds to claim a run that was on its way; it is told the name of a run's owner, and those of the owner's groups that its user may know (owner_name, owner_groups)"},
 		{Pattern: "POST /workers/{worker}/start_bundle/{uuid}", Serve: s.startBundle, Worker: true, WorkerToken: true},
+		{Pattern: "POST /workers/{worker}/start_bundles", Serve: s.startBundles, Worker: true, WorkerToken: true, Differs: "only this server has it: a worker claims up to 1,000 runs in one call, each as by start_bundle; the answer has that call's answer for each, or the status and message of its refusal"},
 		{Pattern: "POST /workers/{worker}/energy", Serve: s.energy, Worker: true, WorkerToken: true, Differs: "only this server has it: a worker tells the energy of runs that it has or had at their ends, because a batch system knows it only after the end; other workers' runs are ignored"},
 	}
 }
@@ -307,37 +307,4 @@ func (s *CheckIns) runMessage(b store.Bundle) codalab.Message {
 			Frozen: b.Frozen, IsAnonymous: b.IsAnonymous, Metadata: b.Metadata, Args: present.CommandLine(b), Dependencies: deps,
 		},
 	}
-}
-
-// startBundle answers a worker that claims a run (codalab/rest/workers.py: start_bundle).
-func (s *CheckIns) startBundle(w http.ResponseWriter, r *http.Request, u store.User) error {
-	uuid, key := r.PathValue("uuid"), plan.Worker{User: u.ID, ID: r.PathValue("worker")}
-	var start codalab.StartBundle
-	if err := rest.ReadJSON(w, r, &start); err != nil {
-		return err
-	}
-	_, err := s.config.Access.Writable(r.Context(), access.AnyWorker(u), uuid) // claim asks whether the worker has it
-	if rest.HasStatus(err, http.StatusForbidden) {
-		if _, none := s.config.Access.Readable(r.Context(), access.AnyWorker(u), uuid); none != nil {
-			return rest.Refuse(http.StatusNotFound, "Could not find bundle with uuid %s", uuid) // as if it were deleted
-		}
-		return rest.Refuse(http.StatusForbidden, "User does not have permission to run bundle.")
-	}
-	if err != nil {
-		return err
-	}
-	granted := false
-	b, err := s.config.Store.Change(r.Context(), uuid, func(b *store.Bundle) error {
-		var next plan.Bundle
-		next, granted = stored.Plan(*b).Claim(key, start, s.config.Hub.LastCheckIn(key).Preemptible)
-		stored.Become(b, next)
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	if granted {
-		s.config.Changed(b.UUID)
-	}
-	return rest.WriteJSON(w, http.StatusOK, granted)
 }
