@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/batch"
 	"github.com/cl-slurm/cl-slurm/internal/turns"
 )
 
@@ -24,7 +26,7 @@ type claims struct {
 	single  *turns.Turns
 
 	mu      sync.Mutex
-	workers map[string]*workerClaims
+	workers map[string]*batch.Calls[codalab.BundleStart, claimed]
 	// alone is the time until which each claim is a request of its own.
 	alone time.Time
 }
@@ -37,46 +39,26 @@ const (
 	claimAloneFor = 10 * time.Minute
 )
 
-// workerClaims are the claims of a worker that wait.
-type workerClaims struct {
-	waiting []*claim
-	// sending has an element while a request is under way.
-	sending chan struct{}
-}
-
-// claim is a claim that waits. over is closed when the request that has it has ended; the rest is its outcome.
-type claim struct {
-	codalab.BundleStart
-
-	over     chan struct{}
+// claimed is the outcome of a claim. alone means that it has none, and needs a request of its own.
+type claimed struct {
 	accepted bool
 	err      error
-	// alone means that it has no outcome, and needs a request of its own.
-	alone bool
+	alone    bool
 }
 
 func newClaims(s BundleService, now func() time.Time) *claims {
-	return &claims{service: s, now: now, single: turns.New(claimedAtOnce), workers: map[string]*workerClaims{}}
+	return &claims{service: s, now: now, single: turns.New(claimedAtOnce), workers: map[string]*batch.Calls[codalab.BundleStart, claimed]{}}
 }
 
 // start claims a bundle of an owner for a worker, as BundleService.StartBundle does.
 func (c *claims) start(ctx context.Context, worker, owner string, in codalab.BundleStart) (bool, error) {
-	starter, ok := c.service.(BundleStarter)
-	if one, of := c.enqueue(worker, in, ok); one != nil {
-		for sent := false; !sent; {
-			select {
-			case <-one.over:
-				sent = true
-			case <-ctx.Done():
-				c.remove(of, one)
-				return false, fmt.Errorf("claim bundle %s: %w", in.UUID, ctx.Err())
-			case of.sending <- struct{}{}:
-				c.send(ctx, starter, worker, of)
-				<-of.sending
-			}
+	if calls := c.of(worker); calls != nil {
+		got, err := calls.Do(ctx, in)
+		if err != nil {
+			return false, fmt.Errorf("claim bundle %s: %w", in.UUID, err)
 		}
-		if !one.alone {
-			return one.accepted, one.err
+		if !got.alone {
+			return got.accepted, got.err
 		}
 	}
 	leave, err := c.single.Take(ctx, turns.Party{Owner: owner})
@@ -87,72 +69,35 @@ func (c *claims) start(ctx context.Context, worker, owner string, in codalab.Bun
 	return c.service.StartBundle(ctx, worker, in.UUID, in.StartBundle)
 }
 
-// enqueue adds a claim to those that wait; nil if each claim is a request of its own.
-func (c *claims) enqueue(worker string, in codalab.BundleStart, together bool) (*claim, *workerClaims) {
+// of returns the requests for several claims of a worker; nil if each claim is a request of its own.
+func (c *claims) of(worker string) *batch.Calls[codalab.BundleStart, claimed] {
+	starter, ok := c.service.(BundleStarter)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !together || c.now().Before(c.alone) {
-		return nil, nil
+	if !ok || c.now().Before(c.alone) {
+		return nil
 	}
-	of := c.workers[worker]
-	if of == nil {
-		of = &workerClaims{sending: make(chan struct{}, 1)}
-		c.workers[worker] = of
+	calls := c.workers[worker]
+	if calls == nil {
+		calls = batch.New(1, claimFits, func(ctx context.Context, starts []codalab.BundleStart) ([]claimed, error) {
+			return c.send(ctx, starter, worker, starts), nil
+		})
+		c.workers[worker] = calls
 	}
-	one := &claim{BundleStart: in, over: make(chan struct{})}
-	of.waiting = append(of.waiting, one)
-	return one, of
+	return calls
 }
 
-// remove removes a claim whose effect has ended. A request may have it already.
-func (c *claims) remove(of *workerClaims, one *claim) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for i, waiting := range of.waiting {
-		if waiting == one {
-			of.waiting = append(of.waiting[:i:i], of.waiting[i+1:]...)
-			return
-		}
-	}
+// claimFits bounds a request for several claims, which has each bundle once.
+func claimFits(starts []codalab.BundleStart, more codalab.BundleStart) bool {
+	return len(starts) < codalab.MostStarts && !slices.ContainsFunc(starts, func(one codalab.BundleStart) bool { return one.UUID == more.UUID })
 }
 
-// take takes the claims that have waited longest, at most one of each bundle.
-func (c *claims) take(of *workerClaims) (taken []*claim) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	named := map[string]bool{}
-	var left []*claim
-	for _, one := range of.waiting {
-		if named[one.UUID] || len(taken) == codalab.MostStarts {
-			left = append(left, one)
-			continue
-		}
-		named[one.UUID] = true
-		taken = append(taken, one)
-	}
-	of.waiting = left
-	return taken
-}
-
-// send sends the claims that wait, if there are any.
-func (c *claims) send(ctx context.Context, starter BundleStarter, worker string, of *workerClaims) {
-	taken := c.take(of)
-	defer func() {
-		for _, one := range taken {
-			close(one.over)
-		}
-	}()
-	switch len(taken) {
-	case 0:
-		return
-	case 1:
-		one := taken[0]
-		one.accepted, one.err = c.service.StartBundle(ctx, worker, one.UUID, one.StartBundle)
-		return
-	}
-	starts := make([]codalab.BundleStart, len(taken))
-	for i, one := range taken {
-		starts[i] = one.BundleStart
+// send claims bundles by one request, and returns the outcomes in their order.
+func (c *claims) send(ctx context.Context, starter BundleStarter, worker string, starts []codalab.BundleStart) []claimed {
+	outcomes := make([]claimed, len(starts))
+	if one := starts[0]; len(starts) == 1 {
+		outcomes[0].accepted, outcomes[0].err = c.service.StartBundle(ctx, worker, one.UUID, one.StartBundle)
+		return outcomes
 	}
 	answers, err := starter.StartBundles(ctx, worker, starts)
 	refused, ok := errors.AsType[*codalab.Error](err)
@@ -162,16 +107,17 @@ func (c *claims) send(ctx context.Context, starter BundleStarter, worker string,
 		c.alone = c.now().Add(claimAloneFor)
 		c.mu.Unlock()
 	}
-	for i, one := range taken {
+	for i := range outcomes {
 		switch {
 		case unsupported, ok && !refused.Transient():
-			one.alone = true
+			outcomes[i].alone = true
 		case err != nil:
-			one.err = err
+			outcomes[i].err = err
 		default:
-			one.accepted, one.err = answers[i].Started, refusalOf(worker, answers[i])
+			outcomes[i] = claimed{accepted: answers[i].Started, err: refusalOf(worker, answers[i])}
 		}
 	}
+	return outcomes
 }
 
 // refusalOf returns the refusal of a claim; nil for none.

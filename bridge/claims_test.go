@@ -127,7 +127,7 @@ func TestServerWithoutRequestsForSeveralClaimsGetsOneForEach(t *testing.T) {
 			}
 			s.refuse = nil // it is updated
 			time.Sleep(claimAloneFor)
-			if one, _ := c.enqueue("w", codalab.BundleStart{}, true); one == nil {
+			if c.of("w") == nil {
 				t.Error("it is not asked again")
 			}
 		}
@@ -143,7 +143,7 @@ func TestRefusedRequestForSeveralClaimsRefusesNone(t *testing.T) {
 		if slices.ContainsFunc(outcomes, func(o string) bool { return o != "true" }) || s.single != 10 {
 			t.Errorf("%v, %d single requests", outcomes, s.single)
 		}
-		if one, _ := c.enqueue("w", codalab.BundleStart{}, true); one == nil {
+		if c.of("w") == nil {
 			t.Error("later claims are single")
 		}
 	})
