@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/internal/turns"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
@@ -144,7 +145,7 @@ func (b *Bridge) assemble() {
 	b.inbox.init()
 	b.contact.init()
 	b.life.standalone = b.Standalone
-	b.places = newPlaces(b.AtOnce, b.Collector, &b.inForce)
+	b.places = newPlaces(b.atOnce, b.Collector, &b.inForce)
 	b.records = recordReader{spool: b.Spool, every: b.ReadEvery, view: &b.board.view, contact: &b.contact, inbox: &b.inbox, now: b.Now}
 	b.slurm = slurmWatch{
 		scheduler: b.Scheduler, settings: b.Settings, turns: turnWatch{ask: b.Turns, view: &b.board.view, inbox: &b.inbox, log: b.Log}, bridge: b.Policy.Bridge, every: b.ObserveEvery,
@@ -159,7 +160,7 @@ func (b *Bridge) assemble() {
 	b.disk = diskWatch{gauge: b.Gauge, inForce: &b.inForce, board: &b.board, inbox: &b.inbox, condition: &b.condition, log: b.Log, now: b.Now}
 	b.doer = doer{
 		inForce: &b.inForce, workerID: b.Config.WorkerID, hostname: b.Hostname, remote: b.remote(),
-		service: b.Service, claims: newClaims(b.Service, b.Now), owners: ownerNames{service: b.Owners, now: b.Now}, secrets: b.Secrets, scheduler: b.Scheduler, spool: b.Spool, carrier: b.Carrier, stager: b.Stager, collector: b.Collector,
+		service: b.Service, claims: newClaims(b.Service, b.Now), owners: ownerNames{service: b.Owners, now: b.Now}, secrets: b.Secrets, scheduler: b.Scheduler, spool: b.Spool, carrier: b.Carrier, stager: b.Stager, collector: b.Collector, alone: turns.New(b.atOnce(plan.Collect)),
 		trials:  trials{scheduler: b.Scheduler, describe: b.Describe, inForce: &b.inForce, capacity: &b.board.capacity, now: b.Now},
 		records: &b.records, reports: &b.board.reports, inbox: &b.inbox, log: b.Log, now: b.Now,
 	}
@@ -167,6 +168,14 @@ func (b *Bridge) assemble() {
 	b.queueWorkers = queueWorkers{config: &b.Config, inForce: &b.inForce, board: &b.board, life: &b.life, condition: &b.condition, inbox: &b.inbox}
 	b.decider = newDecider(&b.Config, &b.inForce, &b.inbox, &b.board, &b.contact, &b.life, &b.condition)
 	b.decider.limits.wanted = &b.limitsWanted
+}
+
+// atOnce returns the bound of the effects of a kind that run at once.
+func (c *Config) atOnce(k plan.Kind) int {
+	if c.AtOnce == nil {
+		return AtOnce(k)
+	}
+	return c.AtOnce(k)
 }
 
 // remote returns the name that reports give to the place of a run; empty for the worker id.

@@ -11,6 +11,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
+	"github.com/cl-slurm/cl-slurm/internal/turns"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -30,6 +31,7 @@ type doer struct {
 	carrier   Carrier
 	stager    Stager
 	collector Collector
+	alone     *turns.Turns // for small results that are not sent with others
 	trials    trials
 	records   *recordReader
 	reports   *reports
@@ -320,12 +322,25 @@ func (d *doer) noteChanges(ctx context.Context, r plan.Row) {
 
 func (d *doer) collect(ctx context.Context, r plan.Row) plan.Outcome {
 	d.noteChanges(ctx, r)
+	policy := d.inForce.now()
+	dir, mode := policy.Layout.RunDir(r.Bundle, r.FilesIn()), policy.Queues[r.Queue].ResultsMode
+	if together, ok := d.collector.(TogetherCollector); ok {
+		small := r.GivesUp
+		if !r.GivesUp {
+			details, tiny, stored := together.CollectTogether(ctx, d.workerID(r.Queue), *r.Run, dir, mode)
+			if stored {
+				return plan.Outcome{Details: details}
+			}
+			small = tiny || d.collector.Small(*r.Run, dir, mode)
+		}
+		if small {
+			defer d.takeAlone(ctx, r)()
+		}
+	}
 	if _, err := standing(ctx, d.service, r); err != nil { // its results must not reach another bundle of its UUID
 		return outcome(err)
 	}
-	policy := d.inForce.now()
-	mode := policy.Queues[r.Queue].ResultsMode
-	o, err := d.collectFiles(ctx, r, policy.Layout.RunDir(r.Bundle, r.FilesIn()), mode)
+	o, err := d.collectFiles(ctx, r, dir, mode)
 	if codalab.IsStatus(err, http.StatusUnauthorized, http.StatusForbidden) {
 		o.Final = false // a password or a permission can be repaired, results cannot be made again
 	}
@@ -335,6 +350,24 @@ func (d *doer) collect(ctx context.Context, r plan.Row) plan.Outcome {
 		}
 	}
 	return o
+}
+
+// takeAlone waits for a place among the uploads of small results that are requests of their own: there are more places for
+// those that wait to be sent together. It returns when ctx ends, too.
+func (d *doer) takeAlone(ctx context.Context, r plan.Row) (leave func()) {
+	entered := make(chan struct{})
+	ticket := d.alone.Ask(turns.Party{Owner: ownerOf(plan.Effect{Row: &r})}, func() { close(entered) })
+	select {
+	case <-entered:
+		return ticket.Leave
+	default:
+	}
+	d.inbox.put(r.Bundle, func(n *plan.News) { n.Progress = waits(plan.Collect) })
+	select {
+	case <-entered:
+	case <-ctx.Done():
+	}
+	return ticket.Leave
 }
 
 // collectFiles collects the files of a row, or the end of its output if a user has given the others up.

@@ -104,6 +104,12 @@ type Stager interface {
 	Changed(ctx context.Context, inputs spool.Inputs) string
 }
 
+// TogetherCollector is a Collector that may send small results of several runs in one request. CollectTogether is Collect for
+// them. If it does not return stored, Collect collects them; tiny tells that they are small.
+type TogetherCollector interface {
+	CollectTogether(ctx context.Context, worker string, run codalab.RunBundle, runDir string, mode spool.ResultsMode) (details string, tiny, stored bool)
+}
+
 // Collector collects the results in a run directory. It reports its progress in single sentences, and
 // returns the details of a success. Calls may be repeated at any time. Open opens the results for
 // reading, also after Collect has moved them. Small reports whether Collect takes seconds at most; it

@@ -30,6 +30,10 @@ func AtOnce(k plan.Kind) int {
 	return 16
 }
 
+// togetherTimes is the number by which there are more places for small results that may be sent together: one owner's half
+// fills a request. Those that are sent alone wait for a place among AtOnce(plan.Collect), too.
+const togetherTimes = 16
+
 // measuredAtOnce bounds the results that are measured at a time.
 const measuredAtOnce = 8
 
@@ -43,10 +47,11 @@ type places struct {
 }
 
 func newPlaces(atOnce func(plan.Kind) int, c Collector, f *inForce) places {
-	if atOnce == nil {
-		atOnce = AtOnce
+	small := atOnce(plan.Collect)
+	if _, ok := c.(TogetherCollector); ok {
+		small *= togetherTimes
 	}
-	made := places{collector: c, inForce: f, of: map[plan.Kind]*turns.Turns{}, small: turns.New(atOnce(plan.Collect)), measuring: turns.New(measuredAtOnce)}
+	made := places{collector: c, inForce: f, of: map[plan.Kind]*turns.Turns{}, small: turns.New(small), measuring: turns.New(measuredAtOnce)}
 	for _, k := range plan.Kinds() {
 		made.of[k] = turns.New(atOnce(k))
 	}

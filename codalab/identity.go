@@ -43,6 +43,15 @@ func (i Identity) Same(other Identity) bool {
 		(i.Created == other.Created || i.Created == 0 || other.Created == 0)
 }
 
+// Lasting is the digest of the identity without the owner, who may give the bundle to another user. It is empty if the UUID or
+// the creation time is not known.
+func (i Identity) Lasting() string {
+	if i.OwnerID = ""; i.UUID == "" || i.Created == 0 {
+		return ""
+	}
+	return i.Digest()
+}
+
 // Digest is the identity in 16 hexadecimal digits, for names. The UUID is part of it.
 func (i Identity) Digest() string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%d\x00%s", i.UUID, i.OwnerID, i.Created, i.Command))

@@ -52,8 +52,10 @@ func TestClaimsInOneCallAreAnsweredAsSingleOnes(t *testing.T) {
 	second.offered(1)
 	missing := "0x" + strings.Repeat("9", 32)
 	want := codalab.StartedBundles{Bundles: []codalab.StartedBundle{
-		{UUID: another}, {UUID: missing, Status: http.StatusNotFound, Message: "Could not find bundle with uuid " + missing},
-		{UUID: mine, Started: true}, {UUID: staged},
+		{UUID: another},
+		{UUID: missing, Status: http.StatusNotFound, Message: "Could not find bundle with uuid " + missing},
+		{UUID: mine, Started: true},
+		{UUID: staged},
 	}}
 	for range 2 { // its answer may be lost
 		var got codalab.StartedBundles

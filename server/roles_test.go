@@ -64,6 +64,7 @@ func tokenStatuses() map[string]int {
 		"PUT /bundles/{uuid}/contents/blob/{$}": no,
 		"POST /workers/{worker}/checkin":        ok, "POST /workers/{worker}/start_bundle/{uuid}": ok, // the answer is false
 		"POST /workers/{worker}/start_bundles":  ok,                    // the answers are false
+		"POST /workers/{worker}/results":        ok,                    // the answers are refusals
 		"POST /workers/{worker}/energy":         ok,                    // other workers' runs are ignored
 		"POST /workers/{worker}/token":          http.StatusBadRequest, // a renewal has no seconds
 		"POST /workers/{worker}/secrets/{uuid}": no,
@@ -259,6 +260,9 @@ func routeRows() []row {
 		}},
 		{"POST /workers/{worker}/start_bundles", users, func(s subject) (string, any) { // see TestClaims…
 			return "/workers/w/start_bundles", codalab.StartBundles{Bundles: []codalab.BundleStart{{UUID: s.run}}}
+		}},
+		{"POST /workers/{worker}/results", users, func(s subject) (string, any) { // see TestResults…
+			return "/workers/w/results", resultsBody(codalab.ResultsOf{UUID: s.run})
 		}},
 		{"POST /workers/{worker}/energy", users, func(s subject) (string, any) { // another worker's run is ignored
 			return "/workers/w/energy", codalab.EnergyReport{Runs: []codalab.RunEnergy{{UUID: s.run, Joules: 1}}}

@@ -17,7 +17,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
 )
 
-// call is one request. At most one of json, text, form and stream is set.
+// call is one request. At most one of json, text, tar, form and stream is set.
 type call struct {
 	method string
 	// path is below /rest, its variable parts escaped.
@@ -26,6 +26,7 @@ type call struct {
 	header map[string]string
 	json   any
 	text   string
+	tar    []byte
 	stream *uploadBody
 	// within limits the time until the answer begins; 0 is no limit.
 	within time.Duration
@@ -179,6 +180,8 @@ func (c *Client) request(ctx context.Context, in call, token string) (*http.Requ
 		body, kind = bytes.NewReader(data), "application/json; charset=utf-8"
 	case in.text != "":
 		body, kind = strings.NewReader(in.text), "text/plain; charset=utf-8"
+	case in.tar != nil:
+		body, kind = bytes.NewReader(in.tar), "application/x-tar"
 	case in.form != nil:
 		body, kind = strings.NewReader(in.form.Encode()), "application/x-www-form-urlencoded"
 	case in.stream != nil:

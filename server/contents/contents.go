@@ -114,6 +114,7 @@ type Uploads struct {
 func (s *Uploads) routes() []rest.Route {
 	return []rest.Route{
 		{Pattern: "PUT /bundles/{uuid}/contents/blob/{$}", Serve: s.upload, Worker: true, WorkerToken: true, Waits: true, Differs: "archives that lead out of the bundle, pipes, zips with overlapping entries, and files that end early are refused with the reason; several gzip members are all read; bytes are reserved from the quota as they come; URLs with private addresses are refused unless the operator allows them; of a git repository the files are stored, without .git; ftp is refused; a query of size and entries, the least that the contents have, refuses them before they come if they exceed the quota; a later upload of a run's results ends the earlier one"},
+		{Pattern: "POST /workers/{worker}/results", Serve: s.uploadResults, Worker: true, WorkerToken: true, Waits: true, Differs: "only this server has it: a worker sends the small results of up to 50 of its runs, 16 MiB at most, in one tar stream; each is stored or refused as by PUT of its contents, and also refused if the bundle is another one than the worker's"},
 	}
 }
 

@@ -107,6 +107,9 @@ func (s *Quotas) reserve(ctx context.Context, b store.Bundle) (*reservation, err
 	r.account.mu.Lock()
 	defer r.account.mu.Unlock()
 	r.account.open[r], r.account.slack = true, codalab.Space{}
+	if b.State.OnWorker() { // nobody announces bytes of results
+		return r, nil
+	}
 	b, err := s.store.Bundle(ctx, b.UUID) // the client may have announced bytes since b was read
 	if err == nil && stored.Plan(b).Uncount().DataSize != b.DataSize {
 		_, err = stored.Change(ctx, s.store, s.now(), []string{b.UUID}, plan.Bundle.Uncount)
@@ -247,6 +250,26 @@ func (r *reservation) settle(extent codalab.Extent, count func() error) error {
 		return err
 	}
 	r.endLocked() // the store counts them now
+	return nil
+}
+
+// settleAll is settle for reservations of one owner: count makes the contents of those count that fail was not called for. It
+// returns count's error. extent is the extent of one's contents, by its place.
+func settleAll(all []*reservation, extent func(i int) codalab.Extent, fail func(i int, err error), count func() error) error {
+	account := all[0].account
+	account.mu.Lock()
+	defer account.mu.Unlock()
+	for i, r := range all {
+		if err := r.takeLocked(extent(i).Space().Minus(r.written).AtLeast(codalab.Space{})); err != nil {
+			fail(i, err)
+		}
+	}
+	if err := count(); err != nil {
+		return err
+	}
+	for _, r := range all {
+		r.endLocked() // the store counts them now
+	}
 	return nil
 }
 

@@ -41,6 +41,8 @@ type Collector struct {
 	Sent func(bytes int)
 	// Now reads the clock.
 	Now func() time.Time
+
+	together together
 }
 
 // Collect collects the results in a run directory, without links to dependencies and entries that
