@@ -4,16 +4,8 @@ import (
 	"cmp"
 	"math"
 	"slices"
-	"strconv"
 	"time"
 )
-
-// JobID is a job's number, as squeue's %A prints it. A task of an array gets its own number when it starts;
-// tasks that wait share the array's number.
-type JobID int64
-
-// String returns the id in the form that Slurm's commands accept.
-func (id JobID) String() string { return strconv.FormatInt(int64(id), 10) }
 
 // State is a job's state as Slurm spells it, including unknown ones. See squeue(1), JOB STATE CODES.
 type State string

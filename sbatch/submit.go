@@ -215,8 +215,8 @@ func printedID(out string) (id JobID, cluster string, ok bool) {
 	if len(lines) != 1 {
 		return 0, "", false
 	}
-	n, err := strconv.ParseInt(lines[0][1], 10, 64)
-	return JobID(n), strings.TrimPrefix(lines[0][2], ";"), err == nil && n > 0
+	id, err := ParseJobID(lines[0][1])
+	return id, strings.TrimPrefix(lines[0][2], ";"), err == nil
 }
 
 // SubmissionError classifies the error of an sbatch for a job of this name. Test doubles of Slurm use it

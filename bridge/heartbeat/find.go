@@ -3,8 +3,6 @@ package heartbeat
 import (
 	"context"
 	"fmt"
-	"regexp"
-	"strconv"
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/bridge/ledger"
@@ -20,8 +18,6 @@ type AmbiguousError struct{ text string }
 // Error names the fault of the word.
 func (e *AmbiguousError) Error() string { return e.text }
 
-var jobIDs = regexp.MustCompile(`^[1-9][0-9]{0,17}$`)
-
 // mostFound bounds the bundles that a search reads; the error for several names one fewer.
 const mostFound = 4
 
@@ -29,18 +25,15 @@ const mostFound = 4
 // or had, or by its name. name is that of the ledger, for errors. It returns an *AmbiguousError for a word that no one
 // could resolve.
 func FindBundle(ctx context.Context, r *ledger.Reader, name, word string) (string, error) {
+	job, notJob := sbatch.ParseJobID(word)
 	switch {
 	case codalab.IsUUID(word):
 		return word, nil
 	case codalab.IsUUIDPrefix(word):
 		bundles, err := r.Bundles(ctx, word, mostFound)
 		return single(bundles, err, fmt.Sprintf("no bundle whose UUID begins with %s in the ledger %s", word, name), word+" is the beginning of several bundles")
-	case jobIDs.MatchString(word):
-		id, err := strconv.ParseInt(word, 10, 64)
-		if err != nil {
-			return "", fmt.Errorf("read job id %s: %w", word, err)
-		}
-		bundles, err := r.BundlesOfJob(ctx, sbatch.JobID(id), mostFound)
+	case notJob == nil:
+		bundles, err := r.BundlesOfJob(ctx, job, mostFound)
 		return single(bundles, err, fmt.Sprintf("no bundle of job %s in the ledger %s", word, name), "job "+word+" is of several bundles, because Slurm has used its id again")
 	case codalab.IsName(word):
 		return findNamed(ctx, r, name, word)

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -401,11 +400,11 @@ func (d *decision) applyStarted(s spool.Started) {
 // followJob makes the row follow the job that began the attempt. If the attempt has two jobs, the other
 // one's end does not count.
 func (d *decision) followJob(s spool.Started) {
-	id, err := strconv.ParseInt(s.Job, 10, 64)
-	if err != nil || sbatch.JobID(id) == d.row.Job.ID {
+	id, err := sbatch.ParseJobID(s.Job)
+	if err != nil || id == d.row.Job.ID {
 		return
 	}
-	d.row.Job = sbatch.Job{ID: sbatch.JobID(id), Name: string(d.row.SubmissionName), State: sbatch.StateRunning, Reason: "None", Nodes: s.Node}
+	d.row.Job = sbatch.Job{ID: id, Name: string(d.row.SubmissionName), State: sbatch.StateRunning, Reason: "None", Nodes: s.Node}
 	d.row.NoJobSince, d.row.RecordsReadAt, d.row.CancelledAt, d.row.DueAt = time.Time{}, time.Time{}, time.Time{}, time.Time{}
 }
 

@@ -158,7 +158,7 @@ func (w *world) jobVanishes() {
 		if wk.owns && !wk.ended && !wk.forgotten && wk.attempt.status.record != nil && !w.slurm.hidden[wk.launch.Job] {
 			w.slurm.hidden[wk.launch.Job] = true
 			wk.attempt.hidden, wk.attempt.vanished = true, true
-			w.logf("slurm", "squeue does not list job %d any more", wk.launch.Job)
+			w.logf("slurm", "squeue does not list job %s any more", wk.launch.Job)
 			return
 		}
 	}

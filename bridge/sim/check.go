@@ -285,7 +285,7 @@ func (w *world) checkLedger(what string) {
 		if !j.Submitted.Before(epoch.Add(w.ledger.restoredAt).Truncate(time.Second)) {
 			continue // an earlier sbatch made it after the restoring; the bridge may not have seen it yet
 		}
-		w.violate(Touched, "%s on a ledger of generation %d, and job %d has %d", what, w.ledger.generation, j.ID, stamp.Generation)
+		w.violate(Touched, "%s on a ledger of generation %d, and job %s has %d", what, w.ledger.generation, j.ID, stamp.Generation)
 	}
 }
 
@@ -298,7 +298,7 @@ func (w *world) checkSubmission(r sbatch.Request, by *life) {
 	case w.isUnknownToBridge(a) || a.unnamed && w.hasMovedOn(a):
 		a.doubtful = true // its worker may still show the bridge one job before the other is made
 	default:
-		w.violate(SubmittedTwice, "%s is submitted again, and job %d was made of it", r.Name, a.job)
+		w.violate(SubmittedTwice, "%s is submitted again, and job %s was made of it", r.Name, a.job)
 	}
 	if by.number != w.ledger.writer {
 		return // another life has the row, and may have decided it again
@@ -317,7 +317,7 @@ func (w *world) checkSubmission(r sbatch.Request, by *life) {
 // checkMade checks a new job, which may be made after sbatch's answer.
 func (w *world) checkMade(a *attempt, id sbatch.JobID) {
 	if a.job != 0 && !w.isUnknownToBridge(a) && !w.mayBeSubmittedAgain(a) {
-		w.violate(SubmittedTwice, "job %d was made of attempt %d, which has job %d", id, a.number, a.job)
+		w.violate(SubmittedTwice, "job %s was made of attempt %d, which has job %s", id, a.number, a.job)
 	}
 }
 
@@ -343,17 +343,17 @@ func (w *world) hasMovedOn(a *attempt) bool {
 func (w *world) checkCancel(id sbatch.JobID) {
 	w.checkLedger("a cancellation")
 	if slices.Contains(w.slurm.foreign, id) {
-		w.violate(Touched, "job %d, which is not the bridge's, is cancelled", id)
+		w.violate(Touched, "job %s, which is not the bridge's, is cancelled", id)
 	}
 	a := w.slurm.attempts[id]
 	switch {
 	case a == nil: // an orphan job
 		return
 	case a.foreign:
-		w.violate(Touched, "job %d, which is another bridge's, is cancelled", id)
+		w.violate(Touched, "job %s, which is another bridge's, is cancelled", id)
 	}
 	if row, ok := w.ledger.row(a.bundle); ok && row.Run.Command == a.command && row.Attempt.Number == a.number && row.InFlight() && row.StopVerdict == nil && row.Verdict == nil && !w.isUnknown(a.command) {
-		w.violate(Touched, "job %d is cancelled while its row is %s", id, row.Phase)
+		w.violate(Touched, "job %s is cancelled while its row is %s", id, row.Phase)
 	}
 }
 
@@ -384,12 +384,12 @@ func (w *world) checkEnd() {
 	for _, j := range snapshot.Jobs {
 		states[j.ID] = j.State
 		if !j.State.Ended() && !w.slurm.isForeign(j) {
-			w.violate(Orphan, "job %d, %s, is still %s", j.ID, j.Name, j.State)
+			w.violate(Orphan, "job %s, %s, is still %s", j.ID, j.Name, j.State)
 		}
 	}
 	for _, id := range w.slurm.foreign {
 		if states[id] == sbatch.StateCancelled {
-			w.violate(Touched, "job %d, which is not the bridge's, is %q", id, states[id])
+			w.violate(Touched, "job %s, which is not the bridge's, is %q", id, states[id])
 		}
 	}
 }

@@ -110,7 +110,7 @@ func (s *slurm) takeJob(r sbatch.Request) (sbatch.JobID, error) {
 		made.Name, made.Comment = rewritten, "checked"
 	}
 	id, err := s.Submit(w.wall(), researcher, made)
-	w.logf("sbatch", "%s: job %d, %v", r.Name, id, err)
+	w.logf("sbatch", "%s: job %s, %v", r.Name, id, err)
 	if a := w.attemptOf(r); id != 0 && a.isSubmittedBy(r) {
 		w.checkMade(a, id)
 		s.attempts[id], a.name = a, r.Name

@@ -74,7 +74,7 @@ func written(t *testing.T, where string) string {
 		decide(&b, plan.Staging, "try "+strconv.Itoa(i+1)+" failed: no route\n\x1b[2Jto host")
 	}
 	code := 3
-	c := plan.Row{Bundle: gone, Queue: "cpu", Attempt: plan.Attempt{Number: 1, Begun: &spool.Started{Node: "n1"}}, Verdict: &plan.Verdict{Cause: spool.CauseUser, ExitCode: &code}}
+	c := plan.Row{Bundle: gone, Queue: "cpu", Attempt: plan.Attempt{Number: 1, Job: sbatch.Job{ID: sbatch.JobID(4800).Task(3)}, Begun: &spool.Started{Node: "n1"}}, Verdict: &plan.Verdict{Cause: spool.CauseUser, ExitCode: &code}}
 	decide(&c, plan.Done, "the server acknowledged the verdict")
 	if err := book.Delete(t.Context(), c); err != nil {
 		t.Fatal(err)
@@ -106,10 +106,10 @@ TIME                       ATTEMPT  JOB   PHASE       REASON
 2026-11-20 10:03:00 +0000  1        -     submitting  there is room in Slurm
 2026-11-20 10:04:00 +0000  1        4711  queued      Slurm accepted the job
 `,
-				gone: `0x99000000000000000000000000000000 is done and forgotten; this was its history:
+				"4800_3": `0x99000000000000000000000000000000 is done and forgotten; this was its history:
 
-TIME                       ATTEMPT  JOB  PHASE  REASON
-2026-11-20 11:26:00 +0000  1        -    done   the server acknowledged the verdict
+TIME                       ATTEMPT  JOB     PHASE  REASON
+2026-11-20 11:26:00 +0000  1        4800_3  done   the server acknowledged the verdict
 `,
 			} {
 				got, err := command(t, "explain", bundle, "--ledger", where)
@@ -178,7 +178,8 @@ func TestExplainSaysWhatItCannotFind(t *testing.T) {
 		{"no bundle named train in the ledger " + where, 1, []string{"train", "--ledger", where}},
 		{"no bundle of job 99 in the ledger " + where, 1, []string{"99", "--ledger", where}},
 		{`"a b" names no bundle: want its UUID`, 2, []string{"a b", "--ledger", where}},
-		{`"4711_3" names no bundle`, 2, []string{"4711_3", "--ledger", where}},
+		{"no bundle of job 4711_3 in the ledger " + where, 1, []string{"4711_3", "--ledger", where}},
+		{`"4711_[3]" names no bundle`, 2, []string{"4711_[3]", "--ledger", where}},
 		{"no configuration: ", 2, []string{inSlurm}},
 		{"accepts 1 arg(s)", 2, []string{"--ledger", where}},
 		{"no bridge has made a ledger at " + nowhere + " yet", 1, []string{inSlurm, "--ledger", nowhere}},

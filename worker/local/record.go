@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -112,7 +111,7 @@ func (d records) load() ([]record, error) {
 	}
 	var all []record
 	for _, e := range entries {
-		id, err := strconv.ParseInt(strings.TrimSuffix(e.Name(), recordSuffix), 10, 64)
+		id, err := sbatch.ParseJobID(strings.TrimSuffix(e.Name(), recordSuffix))
 		if err != nil || !strings.HasSuffix(e.Name(), recordSuffix) {
 			continue // a script, the lock, or an unfinished write
 		}
@@ -124,7 +123,7 @@ func (d records) load() ([]record, error) {
 		if err := json.Unmarshal(text, &r); err != nil {
 			return nil, fmt.Errorf("read %s: %w", filepath.Join(d.dir, e.Name()), err)
 		}
-		if r.ID != sbatch.JobID(id) {
+		if r.ID != id {
 			return nil, fmt.Errorf("read %s: it is the record of job %s", filepath.Join(d.dir, e.Name()), r.ID)
 		}
 		all = append(all, r)

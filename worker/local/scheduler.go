@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -245,8 +244,8 @@ func jobsAround() ([]sbatch.JobID, error) {
 	var ids []sbatch.JobID
 	for _, level := range strings.FieldsFunc(string(text), func(r rune) bool { return r == '/' || r == '\n' }) {
 		digits, ok := strings.CutPrefix(level, "job_")
-		if id, err := strconv.ParseInt(digits, 10, 64); ok && err == nil {
-			ids = append(ids, sbatch.JobID(id))
+		if id, err := sbatch.ParseJobID(digits); ok && err == nil {
+			ids = append(ids, id)
 		}
 	}
 	return ids, nil

@@ -10,6 +10,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/termtext"
+	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -26,9 +27,17 @@ func ExplanationText(e heartbeat.Explanation, now time.Time) string {
 			rows = append(rows, []string{"…", "", "", "", fmt.Sprintf("(%d entries are not kept)", left)})
 		}
 		last = h.N
-		rows = append(rows, []string{termtext.Clock(h.At), termtext.Number(int64(h.Attempt)), termtext.Number(int64(h.Job)), string(h.Phase), termtext.Line(h.Reason)})
+		rows = append(rows, []string{termtext.Clock(h.At), termtext.Number(int64(h.Attempt)), jobID(h.Job), string(h.Phase), termtext.Line(h.Reason)})
 	}
 	return head + termtext.Table(rows)
+}
+
+// jobID returns a job's id, or a dash if there is none.
+func jobID(id sbatch.JobID) string {
+	if id == 0 {
+		return "-"
+	}
+	return id.String()
 }
 
 // called returns a bundle's UUID, with its name if that is known.
