@@ -1,6 +1,7 @@
 package sbatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,8 @@ type Settings struct {
 	KillWait time.Duration `json:"kill_wait"`
 	// PrivateJobs is set if a user sees only the own jobs (PrivateData).
 	PrivateJobs bool `json:"private_jobs,omitempty"`
+	// MaxArraySize bounds the tasks of an array; 0 if the site has no arrays.
+	MaxArraySize int `json:"max_array_size,omitempty"`
 	// RateLimit is the bound on each user's requests; zero for none.
 	RateLimit RateLimit `json:"rate_limit,omitzero"`
 	// Energy is set if the accounting database has the energy of jobs (AcctGatherEnergyType).
@@ -92,10 +95,11 @@ func parseSettings(out string) (Settings, error) {
 		}
 	}
 	var s Settings
-	var errAge, errWait, errRate error
+	var errAge, errWait, errArray, errRate error
 	s.Cluster = values["ClusterName"]
 	s.MinJobAge, errAge = parseSeconds(values, "MinJobAge")
 	s.KillWait, errWait = parseSeconds(values, "KillWait")
+	s.MaxArraySize, errArray = parseMaxArraySize(values["MaxArraySize"])
 	s.RateLimit, errRate = parseRateLimit(values["SlurmctldParameters"])
 	s.PrivateJobs = slices.Contains(strings.Split(strings.ToLower(values["PrivateData"]), ","), "jobs")
 	storage, whole := values["AccountingStorageType"]
@@ -109,7 +113,7 @@ func parseSettings(out string) (Settings, error) {
 	s.Limits = s.Accounting && slices.ContainsFunc(strings.Split(strings.ToLower(values["AccountingStorageEnforce"]), ","), func(what string) bool {
 		return what == "limits" || what == "safe" || what == "all"
 	})
-	return s, errors.Join(errAge, errWait, errRate)
+	return s, errors.Join(errAge, errWait, errArray, errRate)
 }
 
 // parseSeconds reads a setting such as "300 sec".
@@ -120,6 +124,15 @@ func parseSeconds(values map[string]string, name string) (time.Duration, error) 
 		return 0, fmt.Errorf("cannot read %s %q", name, shorten(values[name]))
 	}
 	return time.Duration(n) * time.Second, nil
+}
+
+// parseMaxArraySize reads a setting that is above the largest index of a task. An answer without it knows no arrays.
+func parseMaxArraySize(value string) (int, error) {
+	n, ok := parseDigits(cmp.Or(value, "0"), mostIndex)
+	if !ok {
+		return 0, fmt.Errorf("cannot read MaxArraySize %q", shorten(value))
+	}
+	return int(n), nil
 }
 
 // parseRateLimit reads SlurmctldParameters (Slurm src/slurmctld/rate_limit.c: rate_limit_init).

@@ -11,7 +11,7 @@ import (
 func TestSettingsAreReadAsSlurmPrintsThem(t *testing.T) {
 	t.Parallel()
 	whole := recorded(t, "scontrol-config.txt")
-	plain := Settings{Cluster: "clslurm", Version: "22.05.8", Accounting: true, Limits: true, MinJobAge: 300 * time.Second, KillWait: 3 * time.Second}
+	plain := Settings{Cluster: "clslurm", Version: "22.05.8", Accounting: true, Limits: true, MinJobAge: 300 * time.Second, KillWait: 3 * time.Second, MaxArraySize: 10001}
 	with := func(change func(*Settings)) Settings {
 		s := plain
 		change(&s)
@@ -34,6 +34,7 @@ func TestSettingsAreReadAsSlurmPrintsThem(t *testing.T) {
 		{"SlurmctldParameters     = (null)", "SlurmctldParameters     = cloud_dns,rl_enable", with(func(s *Settings) { s.RateLimit = RateLimit{2, 30} })},
 		{"SlurmctldParameters     = (null)", "SlurmctldParameters     = rl_enable,rl_bucket_size=50,rl_refill_rate=10,rl_refill_period=4,rl_table_size=4096", with(func(s *Settings) { s.RateLimit = RateLimit{2.5, 50} })},
 		{"SlurmctldParameters     = (null)", "SlurmctldParameters     = rl_refill_rate=10", plain},
+		{"MaxArraySize            = 10001", "MaxArraySize            = 0", with(func(s *Settings) { s.MaxArraySize = 0 })},
 		{"ResumeProgram           = (null)", "ResumeProgram           = /opt/slurm/resume", with(func(s *Settings) { s.Elastic = true })},
 	} {
 		if !strings.Contains(whole, c.was) {
@@ -48,7 +49,7 @@ func TestSettingsAreReadAsSlurmPrintsThem(t *testing.T) {
 	if got, err := parseSettings(strings.Replace(whole, version, "", 1)); got != with(func(s *Settings) { s.Version = "" }) || err != nil || !strings.Contains(whole, version) {
 		t.Errorf("without the version: %+v, %v", got, err)
 	}
-	for _, out := range []string{"", "This cluster has moved.\n", strings.Replace(whole, "300 sec", "300 parsecs", 1), strings.Replace(whole, "SlurmctldParameters     = (null)", "SlurmctldParameters=rl_enable,rl_refill_rate=0", 1)} {
+	for _, out := range []string{"", "This cluster has moved.\n", strings.Replace(whole, "300 sec", "300 parsecs", 1), strings.Replace(whole, "= 10001", "= many", 1), strings.Replace(whole, "SlurmctldParameters     = (null)", "SlurmctldParameters=rl_enable,rl_refill_rate=0", 1)} {
 		if s, err := parseSettings(out); err == nil {
 			t.Errorf("%.40q was read as %+v", out, s)
 		}

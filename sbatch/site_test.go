@@ -136,7 +136,7 @@ func TestSettingsOfTheControllerAreAsked(t *testing.T) {
 	onReal(t, func(t *testing.T, s *slurm) {
 		got, err := s.real.Settings(t.Context())
 		version := strings.Fields(s.command(t, "sinfo", "--version").Out)[1]
-		want := sbatch.Settings{Cluster: "clslurm", Version: version, Accounting: true, Limits: true, MinJobAge: 300 * time.Second, KillWait: s.killWait}
+		want := sbatch.Settings{Cluster: "clslurm", Version: version, Accounting: true, Limits: true, MinJobAge: 300 * time.Second, KillWait: s.killWait, MaxArraySize: 10001}
 		if d := cmp.Diff(want, got); d != "" || err != nil {
 			t.Errorf("%v (-want +got):\n%s", err, d)
 		}
