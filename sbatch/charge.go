@@ -26,7 +26,7 @@ type Charge struct {
 
 // chargeFields is the format of sacct(1) that parseCharges reads. It has no name and no comment, because a user may
 // write separators and line feeds into those of any job.
-const chargeFields = "JobIDRaw,State,Start,End,ElapsedRaw,AllocTRES,ConsumedEnergyRaw"
+const chargeFields = "JobID,State,Start,End,ElapsedRaw,AllocTRES,ConsumedEnergyRaw"
 
 // QueryCharges returns the allocations of the jobs of the user who runs it that were active between two times and have
 // ended. One sacct asks for all of them. It costs the controller nothing. At a site without a database the error is an
@@ -45,7 +45,9 @@ func (c *Client) QueryChargesOf(ctx context.Context, since time.Time, ids ...Job
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	return c.queryCharges(ctx, since, Which{IDs: ids}.options()...)
+	asked := ask(ids)
+	charges, err := c.queryCharges(ctx, since, asked.option())
+	return slices.DeleteFunc(charges, func(charge Charge) bool { return !asked.has(charge.ID) }), err
 }
 
 // accountingTime is the form of a time on sacct's command line.
@@ -75,14 +77,15 @@ func parseCharges(out string) ([]Charge, error) {
 	}
 	var charges []Charge
 	var steps map[string]int64 // of the last charge; nil if the last allocation is left out
+	var ids []JobID
 	for _, f := range lines {
 		job, step, isStep := strings.Cut(f[0], ".")
-		id, err := strconv.ParseInt(job, 10, 64)
-		if err != nil || id <= 0 {
-			return nil, fmt.Errorf("cannot read job id %q", shorten(f[0]))
+		shared := false
+		if ids, shared, err = appendIDs(ids[:0], job); err != nil {
+			return nil, err
 		}
 		if isStep {
-			if last := len(charges) - 1; steps != nil && charges[last].ID == JobID(id) {
+			if last := len(charges) - 1; steps != nil && charges[last].ID == ids[0] {
 				steps[step] = parseEnergy(f[6])
 				charges[last].EnergyJoules = energyOf(steps)
 			}
@@ -92,8 +95,8 @@ func parseCharges(out string) ([]Charge, error) {
 		if err != nil {
 			return nil, err
 		}
-		if steps = nil; ended {
-			charge.ID, steps = JobID(id), map[string]int64{"": charge.EnergyJoules}
+		if steps = nil; ended && !shared { // tasks that share a record have not begun
+			charge.ID, steps = ids[0], map[string]int64{"": charge.EnergyJoules}
 			charges = append(charges, charge)
 		}
 	}

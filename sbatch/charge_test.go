@@ -16,6 +16,9 @@ const accountedCharges = `1866|COMPLETED|1795864311|1795864313|2|billing=1,cpu=1
 1868|FAILED|1795864330|1795864330|0||0
 1869|CANCELLED by 0|None|1795864400|0||
 1870|RUNNING|1795864330|Unknown|70|billing=1,cpu=1,mem=500M,node=1|0
+1461_1|CANCELLED by 1001|1796002233|1796002239|6|billing=1,cpu=1,mem=16M,node=1|
+1461_[8-9%3]|CANCELLED by 1001|None|1796002250|0||
+1461_0|PENDING|Unknown|Unknown|0|billing=1,cpu=1,mem=16M,node=1|
 `
 
 func TestAllocationsAreReadFromAccounting(t *testing.T) {
@@ -25,6 +28,7 @@ func TestAllocationsAreReadFromAccounting(t *testing.T) {
 		{ID: 1866, State: StateCompleted, Start: at(1795864311), End: at(1795864313), Elapsed: 2 * time.Second, CPUs: 1},
 		{ID: 1867, State: StateCancelled, Start: at(1795864320), End: at(1795864380), Elapsed: 55 * time.Second, CPUs: 4, GPUs: 2, EnergyJoules: 7200},
 		{ID: 1867, State: StateRequeued, Start: at(1795864100), End: at(1795864200), Elapsed: 100 * time.Second, CPUs: 4, GPUs: 2},
+		{ID: JobID(1461).Task(1), State: StateCancelled, Start: at(1796002233), End: at(1796002239), Elapsed: 6 * time.Second, CPUs: 1},
 	}
 	got, err := parseCharges(accountedCharges)
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
@@ -53,6 +57,8 @@ const measuredCharges = `1|COMPLETED|1795891623|1795891631|8|billing=1,cpu=1,mem
 5.batch|COMPLETED|1795891800|1795891810|10|cpu=1,mem=50M,node=1|80
 6|RUNNING|1795891800|Unknown|10|billing=1,cpu=1,mem=50M,node=1|
 6.batch|RUNNING|1795891800|Unknown|10|cpu=1,mem=50M,node=1|0
+7_2|COMPLETED|1795891800|1795891810|10|billing=1,cpu=1,mem=50M,node=1|
+7_2.batch|COMPLETED|1795891800|1795891810|10|cpu=1,mem=50M,node=1|90
 `
 
 func TestEnergyIsOfTheAllocationOrOfItsLongestStep(t *testing.T) {
@@ -63,9 +69,9 @@ func TestEnergyIsOfTheAllocationOrOfItsLongestStep(t *testing.T) {
 	}
 	var got []string
 	for _, c := range charges {
-		got = append(got, fmt.Sprintf("%d %s %d", c.ID, c.State, c.EnergyJoules))
+		got = append(got, fmt.Sprintf("%s %s %d", c.ID, c.State, c.EnergyJoules))
 	}
-	want := []string{"1 COMPLETED 2500", "2 COMPLETED 2500", "3 COMPLETED 0", "4 COMPLETED 0", "5 REQUEUED 70", "5 COMPLETED 80"}
+	want := []string{"1 COMPLETED 2500", "2 COMPLETED 2500", "3 COMPLETED 0", "4 COMPLETED 0", "5 REQUEUED 70", "5 COMPLETED 80", "7_2 COMPLETED 90"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -80,7 +80,8 @@ func (c *Client) query(ctx context.Context, op string, args ...string) (string, 
 	defer cancel()
 	ended := c.watch(args[0])
 	args[0] = c.program(args[0])
-	env := append(c.environment(), "LC_ALL=C", "TZ=UTC", "SLURM_TIME_FORMAT=%s")
+	// A length of 0 is no limit: squeue and sacct would cut long lists of tasks.
+	env := append(c.environment(), "LC_ALL=C", "TZ=UTC", "SLURM_TIME_FORMAT=%s", "SLURM_BITSTR_LEN=0")
 	out, err := command.Command{Args: args, Env: env, Dir: anyDir}.Output(ctx)
 	ended(err == nil || saysJobEnded(message(err)))
 	if err != nil {
@@ -91,8 +92,8 @@ func (c *Client) query(ctx context.Context, op string, args ...string) (string, 
 
 // The fields of a job, in the order of parseJob. Observe replaces "|" in squeueFields by a separator.
 const (
-	squeueFields = "|%A|%T|%N|%S|%j|%r|%V|%l|%k"
-	sacctFields  = "JobIDRaw,State,NodeList,Start,JobName,Reason,Submit,ExitCode"
+	squeueFields = "|%i|%T|%N|%S|%j|%r|%V|%l|%k"
+	sacctFields  = "JobID,State,NodeList,Start,JobName,Reason,Submit,ExitCode"
 )
 
 // Version returns Slurm's version, such as "slurm-wlm 22.05.8". It asks no controller. It fails if sbatch,
@@ -110,15 +111,18 @@ func (c *Client) Version(ctx context.Context) (string, error) {
 
 // Observe returns all jobs of the user who runs it. It asks at once: notBefore is the present time by the
 // caller's clock, and becomes the snapshot's Asked. It costs the controller two requests (partitions, and
-// the user's jobs). It returns a complete answer or an error, with one exception: if an array has more
-// than five waiting tasks that are evenly spaced with gaps, such as 2-20:2, squeue omits the last task.
+// the user's jobs). It returns a complete answer or an error.
+//
+// Each task of an array is a Job. Slurm has one record for all tasks that wait; that of more than MostTasks stays one Job,
+// with the array's id. A task that is cancelled before it begins leaves the snapshot, or is CANCELLED if all that wait are
+// cancelled at once. When none is left, the array's id may be CANCELLED instead.
 func (c *Client) Observe(ctx context.Context, notBefore time.Time) (Snapshot, error) {
 	// A name or a comment may contain any text of a user, including "|" and line feeds, but not a random
 	// separator.
 	separator := "|" + rand.Text()[:8] + "|"
 	format := strings.ReplaceAll(squeueFields, "|", separator)
 	out, err := c.query(ctx, "observe",
-		c.onCluster("squeue", "--all", "--me", "--local", "--array", "--states=all", "--noheader", "--format="+format)...)
+		c.onCluster("squeue", "--all", "--me", "--local", "--array-unique", "--states=all", "--noheader", "--format="+format)...)
 	if err != nil {
 		return Snapshot{}, err
 	}
@@ -135,49 +139,45 @@ func (c *Client) Observe(ctx context.Context, notBefore time.Time) (Snapshot, er
 // later after an outage of the database. A question by name never finds a job that was not eligible to run
 // (held, or to begin later), even after its cancellation; a question by id does. At a site without a database the error is
 // an ErrNoAccounting.
+//
+// The tasks of an array that wait share one record, and so do those that were cancelled before they began. A question by the
+// array's id returns it, one by a task's id does not. The database changes it only when a task begins, or the last one is
+// gone: until then a task that was cancelled is PENDING there.
 func (c *Client) QueryAccounting(ctx context.Context, since time.Time, which Which) ([]Job, error) {
 	var jobs []Job
-	for _, selection := range which.options() {
-		found, err := c.account(ctx, since, selection)
+	if len(which.IDs) > 0 {
+		asked := ask(which.IDs)
+		own, shared, err := c.account(ctx, since, asked.option())
 		if err != nil {
 			return nil, err
 		}
-		jobs = append(jobs, found...)
+		own = slices.DeleteFunc(own, func(j Job) bool { return !asked.has(j.ID) })
+		shared = slices.DeleteFunc(shared, func(j Job) bool { return !asked.hasArrayOf(j.ID) })
+		jobs = slices.Concat(own, shared)
 	}
-	return jobs, nil
-}
-
-// options returns the options of a separate sacct for the ids and for the names. Given both, sacct would
-// return only jobs that match both.
-func (w Which) options() []string {
-	var options []string
-	if len(w.IDs) > 0 {
-		ids := make([]string, len(w.IDs))
-		for i, id := range w.IDs {
-			ids[i] = id.String()
+	if len(which.Names) > 0 { // in a separate sacct, because it would return only jobs that match both
+		own, shared, err := c.account(ctx, since, "--name="+strings.Join(which.Names, ","))
+		if err != nil {
+			return nil, err
 		}
-		options = append(options, "--jobs="+strings.Join(ids, ","))
+		jobs = slices.Concat(jobs, own, shared)
 	}
-	if len(w.Names) > 0 {
-		options = append(options, "--name="+strings.Join(w.Names, ","))
-	}
-	return options
+	c.nameCancellers(ctx, jobs)
+	return c.setCluster(jobs), nil
 }
 
-func (c *Client) account(ctx context.Context, since time.Time, selection string) ([]Job, error) {
+func (c *Client) account(ctx context.Context, since time.Time, selection string) (own, shared []Job, err error) {
 	separator := "|" + rand.Text()[:8] + "|" // names may have any characters, as in Observe
 	out, err := c.query(ctx, "account",
 		c.onCluster("sacct", "--allocations", "--parsable2", "--delimiter="+separator, "--noheader", "--duplicates",
 			"--starttime="+since.UTC().Format("2006-01-02T15:04:05"), selection, "--format="+sacctFields)...)
 	if err != nil {
-		return nil, accountingError(err)
+		return nil, nil, accountingError(err)
 	}
-	jobs, err := parseAccounting(out, separator)
-	if err != nil {
-		return nil, &Error{Op: "account", Message: err.Error(), Err: err}
+	if own, shared, err = parseAccounting(out, separator); err != nil {
+		return nil, nil, &Error{Op: "account", Message: err.Error(), Err: err}
 	}
-	c.nameCancellers(ctx, jobs)
-	return c.setCluster(jobs), nil
+	return own, shared, nil
 }
 
 // setCluster sets the jobs' cluster.
@@ -195,25 +195,87 @@ func (c *Client) setCluster(jobs []Job) []Job {
 // A controller that lost its state assigns ids again. With a name, Cancel ends only the jobs that have it.
 // Without one, the caller takes the ids from a fresh snapshot that shows that the jobs are its own.
 //
-// Cancel costs the controller one request for each job, and with a name two more (Slurm
-// src/scancel/scancel.c: main, _signal_job_by_str, _load_job_records).
+// Cancel costs the controller one request for each single job, and one for all tasks of an array; with a name two more for
+// all single jobs and arrays, and two more for all tasks (Slurm src/scancel/scancel.c: main, _signal_job_by_str,
+// _load_job_records). With a name, a whole array costs one for each of its records.
 func (c *Client) Cancel(ctx context.Context, name string, ids ...JobID) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	args := []string{"scancel"}
-	if name != "" {
-		args = append(args, "--name="+name)
+	op := cancelOp(ids)
+	if name == "" {
+		return c.scancel(ctx, op, cancelWords(ids))
 	}
+	whole, tasks := splitTasks(ids)
+	var err error
+	if len(whole) > 0 {
+		err = c.scancel(ctx, op, cancelWords(whole), "--name="+name)
+	}
+	if len(tasks) == 0 {
+		return err
+	}
+	// For one task that waits, scancel with a name would cancel all that wait (Slurm src/scancel/scancel.c:
+	// _cancel_jobid_by_state, _build_jobid_str).
+	arrays, errNames := c.arraysNamed(ctx, op, name, tasks)
+	tasks = slices.DeleteFunc(tasks, func(id JobID) bool { array, _, _ := id.ArrayTask(); return !arrays[array] })
+	if errNames == nil && len(tasks) > 0 {
+		errNames = c.scancel(ctx, op, cancelWords(tasks))
+	}
+	return errors.Join(err, errNames)
+}
+
+// splitTasks returns the ids of single jobs and arrays, and those of tasks.
+func splitTasks(ids []JobID) (whole, tasks []JobID) {
 	for _, id := range ids {
-		args = append(args, id.String())
+		if _, _, isTask := id.ArrayTask(); isTask {
+			tasks = append(tasks, id)
+		} else {
+			whole = append(whole, id)
+		}
 	}
+	return whole, tasks
+}
+
+func (c *Client) scancel(ctx context.Context, op string, jobs []string, options ...string) error {
 	// Not --quiet: with a name it fails without a message when the job has ended.
-	_, err := c.query(ctx, cancelOp(ids), c.onCluster(args...)...)
-	if failed, ok := errors.AsType[*Error](err); ok && len(ids) == 1 && saysJobEnded(failed.Message) {
+	_, err := c.query(ctx, op, c.onCluster(slices.Concat([]string{"scancel"}, options, jobs)...)...)
+	if failed, ok := errors.AsType[*Error](err); ok && len(jobs) == 1 && saysJobEnded(failed.Message) {
 		return nil
 	}
 	return err
+}
+
+// arraysNamed returns the arrays of the tasks that have a name, and a task that has not ended.
+func (c *Client) arraysNamed(ctx context.Context, op, name string, tasks []JobID) (map[JobID]bool, error) {
+	named := map[JobID]bool{}
+	for _, id := range tasks {
+		array, _, _ := id.ArrayTask()
+		named[array] = false
+	}
+	var list []string
+	for array := range named {
+		list = append(list, array.String())
+	}
+	separator := "|" + rand.Text()[:8] + "|"
+	out, err := c.query(ctx, op, c.onCluster("squeue", "--all", "--local", "--noheader", "--jobs="+strings.Join(list, ","),
+		"--format="+separator+"%F"+separator+"%j")...)
+	if failed, ok := errors.AsType[*Error](err); ok && saysJobEnded(failed.Message) {
+		return nil, nil // the only array
+	}
+	if err != nil {
+		return nil, err
+	}
+	fields := strings.Split(out, separator)
+	if strings.TrimSpace(fields[0]) != "" || len(fields)%2 == 0 || len(fields) > 1 && !strings.HasSuffix(out, "\n") {
+		err := fmt.Errorf("cannot read the names in %q", shorten(out))
+		return nil, &Error{Op: op, Message: err.Error(), Err: err}
+	}
+	for f := range slices.Chunk(fields[1:], 2) {
+		if array, err := ParseJobID(f[0]); err == nil && strings.TrimSuffix(f[1], "\n") == name {
+			named[array] = true
+		}
+	}
+	return named, nil
 }
 
 // saysJobEnded reports whether Slurm's words say that a job has ended.

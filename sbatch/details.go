@@ -3,6 +3,7 @@ package sbatch
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -26,8 +27,8 @@ type Details struct {
 // detailFields are the fields of parseDetails.
 const detailFields = "|%V|%P|%a|%q|%l|%j|%k"
 
-// Describe returns the details of one job that has not been purged. It costs the controller two
-// requests.
+// Describe returns the details of one job that has not been purged; of an array, those of one of its tasks. It costs the
+// controller two requests.
 func (c *Client) Describe(ctx context.Context, id JobID) (Details, error) {
 	op := "describe " + id.String()
 	separator := "|" + rand.Text()[:8] + "|"
@@ -43,10 +44,15 @@ func (c *Client) Describe(ctx context.Context, id JobID) (Details, error) {
 	return d, nil
 }
 
-// parseDetails reads squeue's answer about one job.
+// parseDetails reads squeue's answer about one job. An array has several records. Of a task that was cancelled before it
+// began, squeue prints nothing.
 func parseDetails(out, separator string) (Details, error) {
+	const perJob = 7
 	f := strings.Split(out, separator)
-	if len(f) != 8 || strings.TrimSpace(f[0]) != "" || !strings.HasSuffix(out, "\n") {
+	switch {
+	case out == "":
+		return Details{}, errors.New(invalidID) //nolint:staticcheck // the words of Slurm
+	case len(f) == 1 || len(f)%perJob != 1 || strings.TrimSpace(f[0]) != "" || !strings.HasSuffix(out, "\n"):
 		return Details{}, fmt.Errorf("cannot read %q as one job", shorten(out))
 	}
 	submitted, err := strconv.ParseInt(f[1], 10, 64)

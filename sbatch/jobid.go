@@ -9,7 +9,7 @@ import (
 
 // JobID identifies a job of one cluster: a single job, an array, or one task of an array. Zero is no job.
 //
-// The id of a single job, and of an array, is its number, as squeue's %A prints it. A task's id is made of the number of its
+// The id of a single job, and of an array, is its number, as Slurm's commands print it. A task's id is made of the number of its
 // array and of the task's index: String returns "123_4", as Slurm's commands print and accept it. Slurm also gives each task
 // a number of its own when the task starts (SLURM_JOB_ID), and none before. That number is never a task's JobID, because a
 // waiting task could not be recognized after its start.

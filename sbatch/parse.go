@@ -27,8 +27,12 @@ func parseQueue(out, separator string) ([]Job, error) {
 		return nil, fmt.Errorf("cannot read an answer that ends in %q", out[max(0, len(out)-200):])
 	}
 	jobs := make([]Job, 0, len(fields)/queueFields)
+	var ids []JobID
 	for f := range slices.Chunk(fields, queueFields) {
 		job, err := parseJob(f)
+		if err == nil {
+			ids, _, err = appendIDs(ids[:0], f[0])
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -39,29 +43,43 @@ func parseQueue(out, separator string) ([]Job, error) {
 		if job.Comment = strings.Clone(strings.TrimSuffix(f[8], "\n")); job.Comment == "(null)" {
 			job.Comment = ""
 		}
-		jobs = append(jobs, job)
+		for _, job.ID = range ids {
+			jobs = append(jobs, job)
+		}
 	}
 	return jobs, nil
 }
 
-// parseAccounting reads sacct's answer.
-func parseAccounting(out, separator string) ([]Job, error) {
+// parseAccounting reads sacct's answer. It returns the jobs with a record of their own, and the tasks that share one because
+// they have not begun. A shared record may still list tasks that have begun since: a task's own record counts.
+func parseAccounting(out, separator string) (jobs, shared []Job, err error) {
 	records, err := splitRecords(out, separator, accountingFields)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var jobs []Job
+	var ids []JobID
+	own := map[JobID]bool{}
 	for _, fields := range records {
 		job, err := parseJob(fields)
+		isShared := false
+		if err == nil {
+			ids, isShared, err = appendIDs(ids[:0], fields[0])
+		}
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if job.State.Ended() && job.State != StateCompleted {
 			job.Exit = strings.Clone(fields[7])
 		}
-		jobs = append(jobs, job)
+		for _, job.ID = range ids {
+			if isShared {
+				shared = append(shared, job)
+			} else {
+				jobs, own[job.ID] = append(jobs, job), true
+			}
+		}
 	}
-	return jobs, nil
+	return jobs, slices.DeleteFunc(shared, func(j Job) bool { return own[j.ID] }), nil
 }
 
 // splitRecords returns the fields of each record of an answer. A separator stands between two fields of a record, and a
@@ -104,19 +122,15 @@ func splitLines(out string, n int) ([][]string, error) {
 	return lines, nil
 }
 
-// parseJob reads the fields id, state, nodes, start, name, reason and submission. The job shares no memory
-// with them, so that one kept job of ten thousand does not keep the whole answer in memory.
+// parseJob reads the fields state, nodes, start, name, reason and submission, which come after the id. The job shares no
+// memory with them, so that one kept job of ten thousand does not keep the whole answer in memory.
 func parseJob(f []string) (Job, error) {
-	id, err := strconv.ParseInt(f[0], 10, 64)
-	if err != nil || id <= 0 {
-		return Job{}, fmt.Errorf("cannot read job id %q", shorten(f[0]))
-	}
 	state, by, _ := strings.Cut(f[1], " by ") // sacct: "CANCELLED by 1001"
 	if state == "" {
-		return Job{}, fmt.Errorf("cannot read the state of job %d", id)
+		return Job{}, fmt.Errorf("cannot read the state of job %s", shorten(f[0]))
 	}
 	job := Job{
-		ID: JobID(id), State: State(strings.Clone(state)), Nodes: strings.Clone(f[2]), Name: strings.Clone(f[4]), Reason: strings.Clone(f[5]),
+		State: State(strings.Clone(state)), Nodes: strings.Clone(f[2]), Name: strings.Clone(f[4]), Reason: strings.Clone(f[5]),
 	}
 	if job.State == StateCancelled {
 		job.CancelledBy = strings.Clone(by)

@@ -40,7 +40,7 @@ func TestJobDoesNotKeepTheWholeAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	accounted, err := parseAccounting(accounting, "|")
+	accounted, _, err := parseAccounting(accounting, "|")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func TestQueueIsReadAsSlurmPrintsIt(t *testing.T) {
 			t.Errorf("%q: id %d, start %v", c.name, got.ID, got.Start)
 		}
 		// testdata/record submits the first job, and the others within a minute.
-		if after := got.Submitted.Sub(time.Unix(1795891268, 0)); after < 0 || after > time.Minute || after > 0 && c.name == "clrec-running" || !got.Start.IsZero() && got.Start.Before(got.Submitted) {
+		if after := got.Submitted.Sub(time.Unix(1796002668, 0)); after < 0 || after > time.Minute || after > 0 && c.name == "clrec-running" || !got.Start.IsZero() && got.Start.Before(got.Submitted) {
 			t.Errorf("%q: submitted %v, start %v", c.name, got.Submitted, got.Start)
 		}
 		limit := 5 * time.Minute
@@ -116,16 +116,33 @@ func TestQueueIsReadAsSlurmPrintsIt(t *testing.T) {
 			t.Errorf("%q (-want +got):\n%s", c.name, d)
 		}
 	}
-	if n := len(named(jobs, "clrec-array")); n != 3 {
-		t.Errorf("%d tasks of an array of three", n)
+	for name, want := range map[string]string{
+		"clrec-array":   "1500_1 COMPLETED, 1500_2 RUNNING, 1500_3 PENDING",
+		"clrec-stepped": "1501_2 PENDING, 1501_4 PENDING, 1501_6 PENDING, 1501_8 PENDING, 1501_10 PENDING, 1501_12 PENDING, 1501_14 PENDING, 1501_16 PENDING, 1501_18 PENDING, 1501_20 PENDING",
+	} {
+		if got := tasks(named(jobs, name)); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
 	}
+}
+
+// tasks returns the ids and the states of jobs.
+func tasks(jobs []Job) string {
+	var all []string
+	for _, j := range jobs {
+		all = append(all, j.ID.String()+" "+string(j.State))
+	}
+	return strings.Join(all, ", ")
 }
 
 func TestAccountingIsReadAsSlurmPrintsIt(t *testing.T) {
 	t.Parallel()
-	jobs, err := parseAccounting(recorded(t, "sacct.txt"), "|")
+	jobs, shared, err := parseAccounting(recorded(t, "sacct.txt"), "|")
 	if err != nil {
 		t.Fatal(err)
+	}
+	if got := tasks(named(jobs, "clrec-array")); got != "1500_1 COMPLETED, 1500_2 COMPLETED, 1500_3 COMPLETED" || len(shared) != 10 {
+		t.Errorf("%s, and %s share a record", got, tasks(shared))
 	}
 	for _, c := range []struct {
 		name        string
@@ -159,11 +176,11 @@ func TestAccountingIsReadAsSlurmPrintsIt(t *testing.T) {
 		}
 	}
 	// The database's answer in the first seconds of a job.
-	young, err := parseAccounting(recorded(t, "sacct-young.txt"), "|")
+	young, _, err := parseAccounting(recorded(t, "sacct-young.txt"), "|")
 	if err != nil || len(young) != 2 || young[0].Name != "allocation" || young[1].State != StateRunning {
 		t.Errorf("a young job: %+v, %v", young, err)
 	}
-	none, err := parseAccounting("", "|")
+	none, _, err := parseAccounting("", "|")
 	if err != nil || len(none) != 0 {
 		t.Errorf("no job: %+v, %v", none, err)
 	}
@@ -180,7 +197,7 @@ func TestNamesWithSeparatorsAndLineFeedsAreReadFromAccounting(t *testing.T) {
 	for i, name := range names {
 		out += record(strconv.Itoa(i+1), name)
 	}
-	jobs, err := parseAccounting(out, separator)
+	jobs, _, err := parseAccounting(out, separator)
 	if err != nil || len(jobs) != len(names) {
 		t.Fatalf("%d jobs, %v", len(jobs), err)
 	}
@@ -190,7 +207,7 @@ func TestNamesWithSeparatorsAndLineFeedsAreReadFromAccounting(t *testing.T) {
 		}
 	}
 	for end := range len(out) - 1 { // cut between two records it is whole: sacct's exit status tells
-		if jobs, err := parseAccounting(out[:end], separator); err == nil && end > 0 && out[end-1] != '\n' {
+		if jobs, _, err := parseAccounting(out[:end], separator); err == nil && end > 0 && out[end-1] != '\n' {
 			t.Errorf("%d jobs were read from an answer that ends in %q", len(jobs), out[max(0, end-30):end])
 		}
 	}
@@ -214,7 +231,12 @@ func TestHalfAnAnswerIsAnError(t *testing.T) {
 		strings.Replace(whole, separator+"PENDING", separator, 1),
 		strings.Replace(whole, separator+"PENDING", "|x|PENDING", 1),
 		pending("0"),
-		pending("1_2"),
+		pending("1_x"),
+		pending("1_[0-3"),
+		pending("1_[0,...]"),
+		pending("1_[2-1]"),
+		pending("1_[0-4:0]"),
+		pending("1+"),
 		strings.Replace(pending("1"), separator+"5:00", "", 1),
 		whole + separator + "9" + separator + "PENDING" + separator + separator + "N/A" + separator + "a name with a line feed\n", // cut there
 	} {
@@ -223,12 +245,65 @@ func TestHalfAnAnswerIsAnError(t *testing.T) {
 		}
 	}
 	for _, out := range []string{"sacct: no\n", "1|COMPLETED|n1|1|name|None\n", "1|COMPLETED|n1|1|name|None|1\n", "1|COMPLETED|n1|1|name|None|17|0:0", "1||n1|1|name|None|1|0:0\n", "x|COMPLETED|n1|1|name|None|1|0:0\n"} {
-		if jobs, err := parseAccounting(out, "|"); err == nil {
+		if jobs, _, err := parseAccounting(out, "|"); err == nil {
 			t.Errorf("%q was read as %+v", out, jobs)
 		}
 	}
 	if jobs, err := parseQueue("", separator); err != nil || len(jobs) != 0 {
 		t.Errorf("an empty queue: %+v, %v", jobs, err)
+	}
+}
+
+func TestTasksThatShareARecordAreJobs(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"5":                 "5",
+		"5_3":               "5_3",
+		"5+2":               "7", // a component of a heterogeneous job
+		"5_[3]":             "5_3",
+		"5_[0-2]":           "5_0 5_1 5_2",
+		"5_[0-1,7%2]":       "5_0 5_1 5_7",
+		"5_[2-6:2,9-10]":    "5_2 5_4 5_6 5_9 5_10",
+		"5_[0-10000]":       "5", // somebody's huge array
+		"5_[0-4000000:500]": strings.TrimSuffix(strings.Repeat("5_* ", 8001), " "),
+	} {
+		ids, shared, err := appendIDs(nil, text)
+		var got []string
+		for _, id := range ids {
+			if got = append(got, id.String()); len(ids) > 100 {
+				got[len(got)-1] = "5_*"
+			}
+		}
+		if strings.Join(got, " ") != want || err != nil || shared != strings.Contains(text, "[") {
+			t.Errorf("%s: %.80s, shared %v, %v", text, got, shared, err)
+		}
+	}
+}
+
+// The lines of Slurm 22.05.8 for an array of which task 5 was cancelled while it waited, and then the last tasks that
+// waited. Task 9 was held, which gave it a record of its own.
+func TestTasksOwnRecordInAccountingCounts(t *testing.T) {
+	t.Parallel()
+	const out = `1461_1|CANCELLED by 1001|n1|1796002233|arrexp|None|1796002233|0:0
+1461_3|RUNNING|n1|1796002239|arrexp|JobArrayTaskLimit|1796002233|0:0
+1461_9|PENDING|None assigned|Unknown|arrexp|JobArrayTaskLimit|1796002233|0:0
+1461_[8-9%3]|CANCELLED by 1001|None assigned|None|arrexp|JobArrayTaskLimit|1796002233|0:0
+`
+	own, shared, err := parseAccounting(out, "|")
+	if err != nil || tasks(own) != "1461_1 CANCELLED, 1461_3 RUNNING, 1461_9 PENDING" || tasks(shared) != "1461_8 CANCELLED" {
+		t.Errorf("%s; shared %s; %v", tasks(own), tasks(shared), err)
+	}
+	client := Client{Bin: programs(t, map[string]string{"sacct": `for a; do case $a in --delimiter=*) sep=${a#--delimiter=};; esac; done
+		while read -r line; do printf '%s\n' "$line"; done <<END | sed "s/|/$sep/g"
+` + out + `END`})}
+	for want, ids := range map[string][]JobID{
+		"1461_3 RUNNING": {JobID(1461).Task(3), JobID(1461).Task(8), JobID(1461).Task(7), 1463},
+		"1461_1 CANCELLED, 1461_3 RUNNING, 1461_9 PENDING, 1461_8 CANCELLED": {1461},
+	} {
+		jobs, err := client.QueryAccounting(t.Context(), time.Now(), Which{IDs: ids})
+		if err != nil || tasks(jobs) != want {
+			t.Errorf("of %v: %s, %v", ids, tasks(jobs), err)
+		}
 	}
 }
 
@@ -288,8 +363,8 @@ func FuzzQueue(f *testing.F) {
 		if err == nil && len(jobs) == 0 && strings.TrimSpace(raw) != "" {
 			t.Errorf("%q is no empty queue", raw)
 		}
-		accounts, _ := parseAccounting(raw, separator)
-		for _, j := range append(jobs, accounts...) {
+		own, shared, _ := parseAccounting(raw, separator)
+		for _, j := range slices.Concat(jobs, own, shared) {
 			if j.ID <= 0 || j.State == "" {
 				t.Errorf("%q was read as %+v", raw, j)
 			}

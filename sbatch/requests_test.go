@@ -58,7 +58,16 @@ func TestQuestionsCostTheControllerTheSameForAnyNumberOfJobs(t *testing.T) {
 		"Try":        {func() error { return c.Try(t.Context(), held("tried")) }, map[string]int64{"REQUEST_FED_INFO": 1, "REQUEST_JOB_WILL_RUN": 1}},
 		"Expect":     {func() error { _, err := c.Expect(t.Context(), held("tried")); return err }, map[string]int64{"REQUEST_FED_INFO": 1, "REQUEST_JOB_WILL_RUN": 1}},
 		"Submit":     {func() error { submit(); return nil }, map[string]int64{"REQUEST_SUBMIT_BATCH_JOB": 1}},
-		"Cancel":     {func() error { return c.Cancel(t.Context(), "", submit()) }, map[string]int64{"REQUEST_SUBMIT_BATCH_JOB": 1, "REQUEST_KILL_JOB": 1}},
+		"Cancel of tasks": {
+			func() error {
+				r := held("array")
+				r.Tasks = 50
+				id, err := c.Submit(t.Context(), r)
+				testenv.Must(t, err)
+				return c.Cancel(t.Context(), r.Name, id.Task(1), id.Task(7), id.Task(8), id.Task(40))
+			}, map[string]int64{"REQUEST_SUBMIT_BATCH_JOB": 1, "REQUEST_PARTITION_INFO": 1, "REQUEST_JOB_INFO_SINGLE": 1, "REQUEST_KILL_JOB": 1},
+		},
+		"Cancel": {func() error { return c.Cancel(t.Context(), "", submit()) }, map[string]int64{"REQUEST_SUBMIT_BATCH_JOB": 1, "REQUEST_KILL_JOB": 1}},
 	}
 	for _, jobs := range []int{1, 100} {
 		for range jobs {

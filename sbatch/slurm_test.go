@@ -314,19 +314,6 @@ func awaitAccounting(t *testing.T, s *slurm, ids []sbatch.JobID) map[sbatch.JobI
 	return found
 }
 
-func TestTasksOfAnArrayAreListedOneByOne(t *testing.T) {
-	t.Parallel()
-	onReal(t, func(t *testing.T, s *slurm) {
-		r := s.held()
-		r.Extra = append(r.Extra, "--array=1-1000")
-		id := s.submit(t, r)
-		tasks := s.observe(t).ByName()[s.name]
-		if len(tasks) != 1000 || tasks[0].ID != id || tasks[999].State != sbatch.StatePending {
-			t.Errorf("%d tasks, want 1000", len(tasks))
-		}
-	})
-}
-
 func TestJobInAHiddenPartitionIsObserved(t *testing.T) {
 	t.Parallel()
 	onReal(t, func(t *testing.T, s *slurm) {

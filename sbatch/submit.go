@@ -1,6 +1,7 @@
 package sbatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/command"
 )
 
-// Request is one batch job of one task on one node. An empty field requests nothing.
+// Request is one batch job of one process on one node, or an array of such jobs. An empty field requests nothing.
 type Request struct {
 	Name        string
 	Comment     string
@@ -37,10 +38,17 @@ type Request struct {
 	Time time.Duration
 	// Nice lowers the priority; it is never negative.
 	Nice int64
+	// Tasks makes an array with that many tasks, whose indices begin at 0; 0 makes a single job. All tasks have the name,
+	// the comment and the script. Slurm tells a script its index in SLURM_ARRAY_TASK_ID, and in SLURM_JOB_ID a number of the
+	// task's own, which is none of a JobID.
+	Tasks int
 	// Dir is the working directory of the batch script. Slurm appends its output to the file Output, a path
 	// that may have any characters.
 	Dir    string
 	Output string
+	// OutputPattern replaces Output by a filename pattern of sbatch(1): %A is the array's number, and %a a task's index. See
+	// LiteralPattern.
+	OutputPattern string
 	// Env adds variables to the job's environment, or replaces them, as NAME=value. A job has PATH, HOME,
 	// USER, LOGNAME, SHELL and LANG, and Slurm's variables. Env must hold no secret: Slurm's database may
 	// store it (slurm.conf(5): AccountingStoreFlags=job_env).
@@ -93,9 +101,15 @@ func (r Request) Args() []string {
 	}
 	add("nice", positive(r.Nice))
 	add("chdir", r.Dir)
-	add("output", strings.ReplaceAll(r.Output, "%", "%%")) // sbatch(1): filename pattern
+	add("output", cmp.Or(r.OutputPattern, LiteralPattern(r.Output)))
+	if r.Tasks > 0 {
+		add("array", "0-"+strconv.Itoa(r.Tasks-1))
+	}
 	return append(args, extra...)
 }
+
+// LiteralPattern returns the filename pattern of sbatch(1) for a path that may have any characters.
+func LiteralPattern(path string) string { return strings.ReplaceAll(path, "%", "%%") }
 
 // exclude returns all nodes that the job must not run on, and the options of Extra without --exclude. sbatch
 // follows only the last --exclude.
@@ -142,7 +156,8 @@ func (c *Client) sbatch(r Request, options ...string) command.Command {
 	}
 }
 
-// Submit submits a job and returns its id.
+// Submit submits a job, or an array, and returns its id. The controller counts each task of an array as a job, and accepts
+// or refuses all of them.
 //
 // An error is an *Error. If Refused is set, no job of this submission will ever run (it may leave a record
 // of a job that FAILED without a node). Otherwise Slurm may have made a job, and the caller has to search

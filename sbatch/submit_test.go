@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -35,6 +36,7 @@ func TestOptionsOfARequest(t *testing.T) {
 			GPUType: "a100", GPUs: 2, Time: 90*time.Minute + time.Second, Nice: 100, Dir: "/shared/runs/0x1/1",
 			Output: "/shared/100%/slurm.out", Extra: []string{"--licenses=matlab", "--signal=B:USR1@60"}, Script: "#!/bin/sh\n",
 		},
+		{Name: "array", Tasks: 1000, Output: "ignored", OutputPattern: LiteralPattern("/shared/100%a") + "/%A_%a.out"},
 		{Name: "any-gpu", GPUs: 1, Time: time.Second, MemoryMiB: -1, CPUs: -1, Nice: -5},
 	}
 	var got strings.Builder
@@ -173,7 +175,7 @@ func TestCommandsSeeNothingOfTheLoginShell(t *testing.T) {
 		t.Errorf("sbatch, which passes all on to the job (-want +got):\n%s", d)
 	}
 	for _, query := range []string{"squeue", "sacct", "scancel"} {
-		if d := cmp.Diff("LC_ALL=C\n"+path+conf+"SLURM_TIME_FORMAT=%s\nTZ=UTC\n", told(query+".env")); d != "" {
+		if d := cmp.Diff("LC_ALL=C\n"+path+"SLURM_BITSTR_LEN=0\n"+conf+"SLURM_TIME_FORMAT=%s\nTZ=UTC\n", told(query+".env")); d != "" {
 			t.Errorf("%s (-want +got):\n%s", query, d)
 		}
 	}
@@ -252,6 +254,88 @@ func TestCancelOfAPurgedJobIsNoError(t *testing.T) {
 	}
 	if args, err := os.ReadFile(filepath.Join(bin, "scancel.args")); string(args) != "7 8\n" {
 		t.Errorf("scancel %q, %v: want the plain ids", args, err)
+	}
+}
+
+// All tasks of an array are one word, because a command line has an end.
+func TestCancelOfTasksNamesThemAsRanges(t *testing.T) {
+	t.Parallel()
+	task := JobID(7).Task
+	for want, ids := range map[string][]JobID{
+		"7_3":                   {task(3)},
+		"7_[0-5,7]":             {task(7), task(0), task(1), task(2), task(3), task(4), task(5), task(1)},
+		"9 7_[1,3] 8_0 7":       {9, task(1), JobID(8).Task(0), 7, task(3)},
+		"7_[0-9999]":            manyTasks(7, 10_000),
+		"1 2 3":                 {1, 2, 3},
+		"7_[9998-9999,3999999]": {task(9999), task(3999999), task(9998)},
+	} {
+		words := cancelWords(ids)
+		slices.Sort(words)
+		expected := strings.Fields(want)
+		slices.Sort(expected)
+		if d := cmp.Diff(expected, words); d != "" {
+			t.Errorf("(-want +got):\n%s", d)
+		}
+	}
+}
+
+func manyTasks(array JobID, n int) []JobID {
+	ids := make([]JobID, n)
+	for i := range ids {
+		ids[i] = array.Task(i)
+	}
+	return ids
+}
+
+// With a name, scancel would cancel all tasks that wait for one of them.
+func TestTasksAreCancelledByNameWithoutScancelsOwn(t *testing.T) {
+	t.Parallel()
+	task := JobID(7).Task
+	for want, c := range map[string]struct {
+		squeue string
+		ids    []JobID
+	}{
+		"7_[1-2]\n":             {`echo "${sep}7${sep}a job"; echo "${sep}7${sep}a job"`, []JobID{task(1), task(2)}},
+		"":                      {`echo "${sep}7${sep}a job of another"`, []JobID{task(1)}},
+		"8_1\n":                 {`printf "${sep}7${sep}a\njob\n${sep}8${sep}a job\n"`, []JobID{task(1), JobID(8).Task(1)}},
+		"--name=a job 9\n7_1\n": {`echo "${sep}7${sep}a job"`, []JobID{task(1), 9}},
+		"--name=a job 9\n":      {`echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1`, []JobID{task(1), 9}},
+	} {
+		bin := programs(t, map[string]string{
+			"squeue":  `for a; do case $a in --format=*) sep=${a#--format=}; sep=${sep%%%*};; esac; done; ` + c.squeue,
+			"scancel": `echo "$@" >>"$0.args"`,
+		})
+		if err := (&Client{Bin: bin}).Cancel(t.Context(), "a job", c.ids...); err != nil {
+			t.Errorf("%q: %v", want, err)
+		}
+		if got, _ := os.ReadFile(filepath.Join(bin, "scancel.args")); string(got) != want { // absent if it was not run
+			t.Errorf("scancel %q, want %q", got, want)
+		}
+	}
+	for _, squeue := range []string{`echo no controller >&2; exit 1`, `echo Welcome`, `printf "${sep}7${sep}a job"`} {
+		bin := programs(t, map[string]string{
+			"squeue":  `for a; do case $a in --format=*) sep=${a#--format=}; sep=${sep%%%*};; esac; done; ` + squeue,
+			"scancel": `echo "$@" >>"$0.args"`,
+		})
+		err := (&Client{Bin: bin}).Cancel(t.Context(), "a job", task(1))
+		if _, ran := os.Stat(filepath.Join(bin, "scancel.args")); err == nil || ran == nil {
+			t.Errorf("%s: %v; scancel was run: %v", squeue, err, ran == nil)
+		}
+	}
+}
+
+// A command line has an end, and sacct knows no ranges.
+func TestQuestionForManyTasksIsOneForTheirArray(t *testing.T) {
+	t.Parallel()
+	for want, ids := range map[string][]JobID{
+		"--jobs=5,9":       {9, 5},
+		"--jobs=5,7_0,7_1": {JobID(7).Task(1), 5, JobID(7).Task(0)},
+		"--jobs=5,8_3,7":   append(manyTasks(7, 101), 5, JobID(8).Task(3)),
+		"--jobs=7":         append(manyTasks(7, 10_000), 7),
+	} {
+		if got := ask(ids).option(); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
 	}
 }
 

@@ -299,57 +299,6 @@ func TestAccountingLacksAJobThatWasNeverEligible(t *testing.T) {
 	})
 }
 
-func TestTasksOfAnArrayGetIDsOfTheirOwn(t *testing.T) {
-	t.Parallel()
-	onReal(t, func(t *testing.T, s *slurm) {
-		out := filepath.Join(s.dir, "out.")
-		r := with(s.request(`echo "$SLURM_JOB_ID $SLURM_ARRAY_JOB_ID $SLURM_ARRAY_TASK_ID"; exec sleep 600`), "--array=1-3%2", "--output="+out+"%a")
-		id := s.submit(t, r)
-		var tasks []sbatch.Job
-		testenv.Await(t, "two of three tasks run", func() bool {
-			tasks = s.observe(t).ByName()[s.name]
-			return len(tasks) == 3 && tasks[1].State == sbatch.StateRunning && tasks[2].State == sbatch.StateRunning &&
-				tasks[0].Reason == "JobArrayTaskLimit"
-		}, &tasks)
-		if tasks[0].ID != id || tasks[1].ID <= id || tasks[2].ID <= tasks[1].ID {
-			t.Errorf("%+v, want the array's id for the task that waits", tasks)
-		}
-		var said []byte
-		testenv.Await(t, "the first task has printed something", func() bool { said, _ = os.ReadFile(out + "1"); return len(said) > 0 })
-		if want := tasks[1].ID.String() + " " + id.String() + " 1\n"; string(said) != want {
-			t.Errorf("the task says %q, want %q", said, want)
-		}
-		if err := s.Cancel(t.Context(), s.name, id); err != nil {
-			t.Fatal(err)
-		}
-		testenv.Await(t, "all tasks have ended", func() bool { tasks = s.jobs(t, s.name)(); return allEnded(tasks) }, &tasks)
-	})
-}
-
-func allEnded(jobs []sbatch.Job) bool {
-	for _, j := range jobs {
-		if !j.State.Ended() {
-			return false
-		}
-	}
-	return true
-}
-
-func TestArrayWithGapsIsListedWithoutItsLastTask(t *testing.T) {
-	t.Parallel()
-	onReal(t, func(t *testing.T, s *slurm) {
-		for array, want := range map[string]int{
-			"2-20:2": 9, "0-15:3": 5, "2-12:2": 6, "1-13:3": 5, "0-22:11": 3, "1-5,8": 6,
-		} {
-			r := named(with(s.held(), "--array="+array), array)
-			s.submit(t, r)
-			if tasks := s.observe(t).ByName()[r.Name]; len(tasks) != want {
-				t.Errorf("%s: %d tasks, want %d", array, len(tasks), want)
-			}
-		}
-	})
-}
-
 func TestJobOfAnotherUserIsNeitherObservedNorCancelled(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, s *slurm) {

@@ -16,7 +16,8 @@ type Turn struct {
 	// run in several it is the one with the fewest.
 	Partition string
 	// Ahead counts the jobs that Slurm considers before this one: those of a higher priority, and the older ones of
-	// the same. A job that waits for a time, a limit, or a release is ahead of none. An array counts as one job.
+	// the same. A job that waits for a time, a limit, or a release is ahead of none. The tasks of an array that never began
+	// count as one job, and have one place.
 	Ahead int
 }
 
@@ -32,7 +33,7 @@ func (t Turn) Rounded() Turn {
 }
 
 // turnFields are the fields of parseTurns.
-const turnFields = "|%A|%P|%Q|%r"
+const turnFields = "|%i|%P|%Q|%r"
 
 // Turns returns the places of those of the jobs that wait for their turn. It costs the controller two requests
 // (partitions, and all jobs), whatever the number of jobs, so a caller asks once a minute at most. Where users do not
@@ -40,7 +41,7 @@ const turnFields = "|%A|%P|%Q|%r"
 func (c *Client) Turns(ctx context.Context, ids []JobID) (map[JobID]Turn, error) {
 	separator := "|" + rand.Text()[:8] + "|"
 	out, err := c.query(ctx, "list the waiting jobs",
-		c.onCluster("squeue", "--start", "--all", "--local", "--noheader", "--format="+strings.ReplaceAll(turnFields, "|", separator))...)
+		c.onCluster("squeue", "--start", "--all", "--local", "--array-unique", "--noheader", "--format="+strings.ReplaceAll(turnFields, "|", separator))...)
 	if err != nil {
 		return nil, err
 	}
@@ -51,16 +52,18 @@ func (c *Client) Turns(ctx context.Context, ids []JobID) (map[JobID]Turn, error)
 	return turns, nil
 }
 
-// waitingJob is a job that waits for its turn.
+// waitingJob is a job that waits for its turn. Tasks that share a record are one, with the id of the first of them.
 type waitingJob struct {
 	id         JobID
 	partitions []string
 	priority   uint64
 }
 
-// before orders jobs as Slurm considers them.
+// before orders jobs as Slurm considers them (Slurm src/slurmctld/job_scheduler.c: sort_job_queue2).
 func (j waitingJob) before(other waitingJob) int {
-	return cmp.Or(cmp.Compare(other.priority, j.priority), cmp.Compare(j.id, other.id))
+	array, _, _ := j.id.ArrayTask()
+	otherArray, _, _ := other.id.ArrayTask()
+	return cmp.Or(cmp.Compare(other.priority, j.priority), cmp.Compare(array, otherArray), cmp.Compare(j.id, other.id))
 }
 
 // parseTurns reads squeue's answer about the pending jobs of all users.
@@ -78,48 +81,52 @@ func parseTurns(out, separator string, ids []JobID) (map[JobID]Turn, error) {
 	for _, id := range ids {
 		wanted[id] = true
 	}
-	queues, own := map[string][]waitingJob{}, []waitingJob(nil)
+	queues, own := map[string][]waitingJob{}, map[JobID]waitingJob{}
+	var record []JobID
 	for f := range slices.Chunk(fields, perJob) {
 		job, err := parseWaiting(f)
+		if err == nil {
+			record, _, err = appendIDs(record[:0], f[0])
+		}
 		if err != nil {
 			return nil, err
 		}
+		job.id = record[0]
 		if Explain(strings.TrimSuffix(f[3], "\n")).Category != WaitsForTurn {
 			continue
 		}
 		for _, p := range job.partitions {
 			queues[p] = append(queues[p], job)
 		}
-		if wanted[job.id] {
-			own = append(own, job)
+		for _, id := range record {
+			if wanted[id] {
+				own[id] = job
+			}
 		}
 	}
 	return places(queues, own), nil
 }
 
+// parseWaiting reads the fields partition and priority, which come after the id.
 func parseWaiting(f []string) (waitingJob, error) {
-	id, err := strconv.ParseInt(f[0], 10, 64)
-	if err != nil || id <= 0 {
-		return waitingJob{}, fmt.Errorf("cannot read job id %q", shorten(f[0]))
-	}
 	priority, err := strconv.ParseUint(f[2], 10, 64)
 	if err != nil || f[1] == "" {
-		return waitingJob{}, fmt.Errorf("cannot read the partition %q and the priority %q of job %d", shorten(f[1]), shorten(f[2]), id)
+		return waitingJob{}, fmt.Errorf("cannot read the partition %q and the priority %q of job %s", shorten(f[1]), shorten(f[2]), shorten(f[0]))
 	}
-	return waitingJob{JobID(id), strings.Split(strings.Clone(f[1]), ","), priority}, nil
+	return waitingJob{partitions: strings.Split(strings.Clone(f[1]), ","), priority: priority}, nil
 }
 
 // places returns the places of the own jobs in the queues of the partitions.
-func places(queues map[string][]waitingJob, own []waitingJob) map[JobID]Turn {
+func places(queues map[string][]waitingJob, own map[JobID]waitingJob) map[JobID]Turn {
 	for _, queue := range queues {
 		slices.SortFunc(queue, waitingJob.before)
 	}
 	turns := make(map[JobID]Turn, len(own))
-	for _, job := range own {
+	for id, job := range own {
 		for _, p := range job.partitions {
 			ahead, _ := slices.BinarySearchFunc(queues[p], job, waitingJob.before)
-			if best, ok := turns[job.id]; !ok || ahead < best.Ahead {
-				turns[job.id] = Turn{p, ahead}
+			if best, ok := turns[id]; !ok || ahead < best.Ahead {
+				turns[id] = Turn{p, ahead}
 			}
 		}
 	}

@@ -51,6 +51,23 @@ func TestPlaceOfAJobCountsTheJobsThatSlurmConsidersBefore(t *testing.T) {
 	}
 }
 
+// The tasks of an array that never began are one job for Slurm. Those that it has put back into the queue are jobs of their
+// own, and older than later submissions.
+func TestTasksOfAnArrayHaveOnePlace(t *testing.T) {
+	t.Parallel()
+	task := JobID(8).Task
+	got := turnsOf(t, `
+		9 cpu 100 Priority
+		7 cpu 100 Priority
+		8_[3-5,9%2] cpu 100 Priority
+		8_1 cpu 100 Resources
+	`, 9, task(1), task(4), task(9), task(2))
+	want := map[JobID]Turn{task(1): {"cpu", 1}, task(4): {"cpu", 2}, task(9): {"cpu", 2}, 9: {"cpu", 3}}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
 func TestCutAnswerAboutPlacesIsAnError(t *testing.T) {
 	t.Parallel()
 	for _, out := range []string{

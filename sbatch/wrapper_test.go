@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -28,8 +29,11 @@ func TestCutAnswerIsNeverReadAsAnother(t *testing.T) {
 		whole string
 		parse func(string) (any, error)
 	}{
-		"squeue":   {recorded(t, "squeue.txt"), func(out string) (any, error) { return parseQueue(out, separator) }},
-		"sacct":    {recorded(t, "sacct.txt"), func(out string) (any, error) { return parseAccounting(out, "|") }},
+		"squeue": {recorded(t, "squeue.txt"), func(out string) (any, error) { return parseQueue(out, separator) }},
+		"sacct": {recorded(t, "sacct.txt"), func(out string) (any, error) {
+			own, shared, err := parseAccounting(out, "|")
+			return slices.Concat(own, shared), err
+		}},
 		"sinfo":    {recorded(t, "sinfo.txt"), func(out string) (any, error) { return parsePartitions(out) }},
 		"sacctmgr": {recorded(t, "sacctmgr.txt"), func(out string) (any, error) { return parseAssociations(out) }},
 		"scontrol show config": {recorded(t, "scontrol-config.txt"), func(out string) (any, error) {

@@ -24,7 +24,7 @@ func (c *Controller) Update(now time.Time, id sbatch.JobID, change Change) error
 		return failed(op, unreachable)
 	}
 	c.advance(now)
-	j := c.jobByID(id)
+	j := c.ownJob(id)
 	switch {
 	case j == nil:
 		return failed(op, invalidID)

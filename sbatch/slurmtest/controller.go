@@ -1,7 +1,6 @@
 package slurmtest
 
 import (
-	"slices"
 	"strconv"
 	"time"
 
@@ -23,7 +22,8 @@ type Controller struct {
 	site       *Site
 	partitions []Partition
 	nodes      []node
-	jobs       []job // sorted by id
+	jobs       []job                         // sorted by number
+	tasks      map[sbatch.JobID]sbatch.JobID // the numbers of tasks that have their own record
 	records    []record
 	nextID     sbatch.JobID
 	orders     []Order
@@ -39,7 +39,8 @@ type Controller struct {
 // job is slurmctld's record of a job.
 type job struct {
 	*spec
-	id   sbatch.JobID
+	member
+
 	user int
 	// state is never COMPLETING: while completing is set, Slurm shows COMPLETING, and state is the next
 	// state.
@@ -90,8 +91,17 @@ func (c *Controller) Observe(now time.Time, uid int) (sbatch.Snapshot, error) {
 	c.advance(now)
 	s := sbatch.Snapshot{Asked: now, Jobs: make([]sbatch.Job, 0, len(c.jobs))}
 	for i := range c.jobs {
-		if j := &c.jobs[i]; j.user == uid {
-			s.Jobs = append(s.Jobs, j.view())
+		j := &c.jobs[i]
+		if j.user != uid {
+			continue
+		}
+		shown := j.view()
+		if !j.shared {
+			s.Jobs = append(s.Jobs, shown)
+			continue
+		}
+		for _, shown.ID = range j.ids() {
+			s.Jobs = append(s.Jobs, shown)
 		}
 	}
 	return s, nil
@@ -133,7 +143,7 @@ func failed(op, message string) error { return &sbatch.Error{Op: op, Message: me
 // view returns the job as squeue shows it.
 func (j *job) view() sbatch.Job {
 	v := sbatch.Job{
-		ID: j.id, Name: j.Name, State: j.state, Reason: j.reason, Comment: j.Comment,
+		ID: j.id(), Name: j.Name, State: j.state, Reason: j.reason, Comment: j.Comment,
 		Start: j.start, Submitted: j.submitted.Truncate(time.Second), TimeLimit: j.shownLimit(),
 	}
 	if j.completing {
@@ -155,30 +165,37 @@ func (j *job) view() sbatch.Job {
 	return v
 }
 
-// jobByID returns nil if the job does not exist.
-func (c *Controller) jobByID(id sbatch.JobID) *job {
-	i, ok := slices.BinarySearchFunc(c.jobs, id, func(j job, id sbatch.JobID) int { return int(j.id - id) })
-	if !ok {
-		return nil
-	}
-	return &c.jobs[i]
-}
-
-// Cancel cancels a user's job if it has this name; an empty name fits any. It is no error if the job does not
-// exist, or has ended.
+// Cancel cancels a user's job, a task or a whole array if it has this name; an empty name fits any. It is no error if the
+// job does not exist, or has ended.
 func (c *Controller) Cancel(now time.Time, uid int, id sbatch.JobID, name string) error {
 	op := "cancel " + id.String()
 	if c.stopped {
 		return failed(op, "slurm_kill_job2() failed "+unreachable)
 	}
 	c.advance(now)
-	j := c.jobByID(id)
-	switch {
-	case j == nil || j.state.Ended() || name != "" && j.Name != name:
-		return nil
-	case uid != j.user && uid != 0:
-		return failed(op, "Kill job error on job id "+id.String()+": "+denied)
+	for _, number := range c.jobsOf(id) {
+		j := &c.jobs[c.numbered(number)]
+		switch {
+		case j.state.Ended() || name != "" && j.Name != name:
+			continue
+		case uid != j.user && uid != 0:
+			return failed(op, "Kill job error on job id "+id.String()+": "+denied)
+		}
+		_, task, isTask := id.ArrayTask()
+		switch {
+		case !j.shared:
+		case isTask && j.cancelTask(task):
+			continue
+		case name != "":
+			j.waiting = nil // with a name, scancel cancels them as tasks
+		}
+		c.cancel(now, uid, j)
 	}
+	return nil
+}
+
+// cancel cancels a job that has not ended.
+func (c *Controller) cancel(now time.Time, uid int, j *job) {
 	c.dirty = true
 	j.by = strconv.Itoa(uid)
 	switch {
@@ -190,7 +207,6 @@ func (c *Controller) Cancel(now time.Time, uid int, id sbatch.JobID, name string
 	default:
 		c.terminate(now, j, sbatch.StateCancelled, "None")
 	}
-	return nil
 }
 
 // terminate ends a running job: TERM now, KILL after KillWait. A suspended job gets KILL at once, and its

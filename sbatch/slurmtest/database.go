@@ -21,7 +21,8 @@ type Database struct {
 // record is the accounting database's record of one instance of a job. The database shows it with a delay.
 type record struct {
 	*spec
-	id         sbatch.JobID
+	member // an older state of the controller's
+
 	user       int
 	submitted  time.Time
 	eligible   time.Time // zero for never
@@ -35,7 +36,7 @@ type record struct {
 }
 
 func (c *Controller) newRecord(j *job) int {
-	r := record{spec: j.spec, id: j.id, user: j.user, submitted: j.submitted, waitReason: "None"}
+	r := record{spec: j.spec, member: j.member, user: j.user, submitted: j.submitted, waitReason: "None"}
 	if !j.held {
 		r.eligible = j.submitted
 		if !j.begin.IsZero() {
@@ -70,10 +71,14 @@ func (c *Controller) QueryAccounting(now time.Time, uid int, since time.Time, wh
 	var jobs []sbatch.Job
 	for i := range c.records {
 		r := &c.records[i]
-		if r.user != uid || !slices.Contains(which.Names, r.Name) && !slices.Contains(which.IDs, r.id) {
+		if r.user != uid || !slices.Contains(which.Names, r.Name) && !slices.Contains(which.IDs, r.id()) && (r.array == 0 || !slices.Contains(which.IDs, r.array)) {
 			continue
 		}
-		if j, end, shown := c.shown(now, r); shown && (end.IsZero() || !end.Before(since)) {
+		j, end, shown := c.shown(now, r)
+		if !shown || !end.IsZero() && end.Before(since) {
+			continue
+		}
+		for _, j.ID = range r.ids() {
 			jobs = append(jobs, j)
 		}
 	}
@@ -94,7 +99,7 @@ func (c *Controller) shown(now time.Time, r *record) (j sbatch.Job, end time.Tim
 	if r.eligible.IsZero() || known.Before(since.Add(c.site.NameAfter)) || ended && r.end.Before(r.eligible) {
 		return sbatch.Job{}, time.Time{}, false
 	}
-	j = sbatch.Job{ID: r.id, Name: r.Name, State: sbatch.StatePending, Reason: "None", Submitted: r.submitted.Truncate(time.Second)}
+	j = sbatch.Job{ID: r.id(), Name: r.Name, State: sbatch.StatePending, Reason: "None", Submitted: r.submitted.Truncate(time.Second)}
 	if !r.start.IsZero() && !known.Before(r.start) {
 		j.Start, j.Nodes, j.State = r.start.Truncate(time.Second), r.node, sbatch.StateRunning
 		if r.suspended {

@@ -88,7 +88,7 @@ func (c *Controller) complete(j *job) {
 // startRequeue marks a job that becomes pending again after it has completed.
 func (c *Controller) startRequeue(now time.Time, j *job) {
 	j.requeuing, j.holding, j.submitted, j.begin = true, false, now, now.Add(c.site.RequeueDelay)
-	c.requeued[j.id] = true
+	c.requeued[j.id()] = true
 }
 
 // HasRequeued reports whether a job was ever put back into the queue, also after the controller has purged it.
@@ -184,10 +184,10 @@ func (c *Controller) assignNode(now time.Time, id sbatch.JobID) *job {
 		return nil
 	}
 	c.advance(now)
-	j := c.jobByID(id)
-	if j == nil || j.state != sbatch.StatePending || j.completing {
+	if j := c.jobByID(id); j == nil || j.state != sbatch.StatePending || j.completing {
 		return nil
 	}
+	j := c.ownJob(id)
 	at, gpus := c.findNode(c.partition(j.Partition), j)
 	if at == noNode {
 		return nil
@@ -207,31 +207,42 @@ func (c *Controller) failOnNode(now time.Time, j *job, state sbatch.State) {
 	c.complete(j)
 }
 
-// Hold keeps a pending job from starting until Release.
+// Hold keeps a pending job, a task or all pending tasks of an array from starting until Release.
 func (c *Controller) Hold(now time.Time, id sbatch.JobID) {
+	c.eachJob(now, id, func(j *job) {
+		if j.state == sbatch.StatePending {
+			j.held, j.reason, c.dirty = true, "JobHeldUser", true
+		}
+	})
+}
+
+// eachJob calls change with a job, with a task, or with each record of an array.
+func (c *Controller) eachJob(now time.Time, id sbatch.JobID, change func(j *job)) {
 	if c.stopped {
 		return
 	}
 	c.advance(now)
-	if j := c.jobByID(id); j != nil && j.state == sbatch.StatePending {
-		j.held, j.reason, c.dirty = true, "JobHeldUser", true
+	if _, _, isTask := id.ArrayTask(); isTask {
+		c.ownJob(id) // it is changed alone
+	}
+	for _, number := range c.jobsOf(id) {
+		change(&c.jobs[c.numbered(number)])
 	}
 }
 
-// Release lets a held job start.
+// Release lets a held job, a task or all tasks of an array start.
 func (c *Controller) Release(now time.Time, id sbatch.JobID) {
-	if c.stopped {
-		return
-	}
-	c.advance(now)
-	if j := c.jobByID(id); j != nil && j.held {
+	c.eachJob(now, id, func(j *job) {
+		if !j.held {
+			return
+		}
 		r := &c.records[j.record]
 		r.waitReason = j.reason
 		j.held, j.reason, c.dirty = false, "None", true
 		if r.eligible.IsZero() {
 			r.eligible = now
 		}
-	}
+	})
 }
 
 // Suspend stops the processes of a running job, which keeps its node, like gang scheduling (slurm.conf(5),

@@ -5,6 +5,8 @@ import "github.com/cl-slurm/cl-slurm/sbatch"
 // Launch is one start of a job on a node.
 type Launch struct {
 	Job sbatch.JobID
+	// Number is SLURM_JOB_ID: that of a task is none of a JobID.
+	Number sbatch.JobID
 	// Restart counts the job's earlier starts: SLURM_RESTART_COUNT.
 	Restart int
 	Node    string
@@ -44,7 +46,7 @@ func (c *Controller) order(kind OrderKind, j *job) {
 }
 
 func (j *job) launched() Launch {
-	l := Launch{Job: j.id, Restart: j.restarts, Node: j.nodeName, UID: j.user, Request: &j.Request}
+	l := Launch{Job: j.id(), Number: j.number, Restart: j.restarts, Node: j.nodeName, UID: j.user, Request: &j.Request}
 	for g := 0; j.gpus>>g != 0; g++ {
 		if j.gpus&(1<<g) != 0 {
 			l.GPUs = append(l.GPUs, g)

@@ -173,5 +173,6 @@ func (c *Controller) Lose(now time.Time) {
 			c.complete(j)
 		}
 	}
+	clear(c.tasks)
 	c.jobs, c.nextID, c.dirty = c.jobs[:0], c.site.FirstJob, true
 }

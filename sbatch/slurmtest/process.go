@@ -37,8 +37,8 @@ func (k *Cluster) carryOut(o Order) {
 	case Terminate:
 		// Of a job's processes only the batch script gets TERM (proctrack/cgroup).
 		at := time.Now().Format("2006-01-02T15:04:05")
-		_, _ = fmt.Fprintf(p.output, "slurmstepd-%s: error: *** JOB %d ON %s CANCELLED AT %s ***\n", o.Node, o.Job, o.Node, at) // the job goes on without this line
-		_ = p.cmd.Process.Signal(syscall.SIGTERM)                                                                               // it may have ended
+		_, _ = fmt.Fprintf(p.output, "slurmstepd-%s: error: *** JOB %s ON %s CANCELLED AT %s ***\n", o.Node, o.Number, o.Node, at) // the job goes on without this line
+		_ = p.cmd.Process.Signal(syscall.SIGTERM)                                                                                  // it may have ended
 	case Suspend:
 		p.signalAll(syscall.SIGSTOP)
 	case Resume:
@@ -115,7 +115,7 @@ var errOutput = errors.New("cannot open the output")
 
 // execute starts a job's batch script.
 func (k *Cluster) execute(l Launch) (*process, error) {
-	script := filepath.Join(k.dir, fmt.Sprintf("job%d.%d", l.Job, l.Restart))
+	script := filepath.Join(k.dir, fmt.Sprintf("job%s.%d", l.Job, l.Restart))
 	// No program that another goroutine starts now may inherit the open file: it would keep the file open for
 	// writing, and the script could not be run (ETXTBSY).
 	syscall.ForkLock.RLock()
@@ -129,7 +129,7 @@ func (k *Cluster) execute(l Launch) (*process, error) {
 		moved = fmt.Sprintf("slurmstepd-%s: error: couldn't chdir to `%s': No such file or directory: going to /tmp instead\n", l.Node, dir)
 		dir = "/tmp"
 	}
-	output, err := os.OpenFile(cmp.Or(l.Request.Output, filepath.Join(k.dir, "output")), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	output, err := os.OpenFile(cmp.Or(l.outputPath(), filepath.Join(k.dir, "output")), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errOutput, err)
 	}
@@ -143,6 +143,19 @@ func (k *Cluster) execute(l Launch) (*process, error) {
 		return nil, fmt.Errorf("run script: %w", err)
 	}
 	return &process{cmd: cmd, output: output}, nil
+}
+
+// outputPath returns the path of a launch's output (sbatch(1): filename pattern).
+func (l Launch) outputPath() string {
+	if l.Request.OutputPattern == "" {
+		return l.Request.Output
+	}
+	array, index, isTask := l.Job.ArrayTask()
+	if !isTask {
+		index = 1<<32 - 2 // NO_VAL
+	}
+	return strings.NewReplacer("%%", "%", "%A", array.String(), "%a", strconv.Itoa(index), "%j", l.Number.String(), "%x", l.Request.Name).
+		Replace(l.Request.OutputPattern)
 }
 
 // wait waits for the script's end, and then ends the processes that it left.
@@ -163,7 +176,7 @@ func (p *process) wait() End {
 // environment returns the environment of a batch script. It has only variables that tests and workers read,
 // and nothing of a login shell.
 func (k *Cluster) environment(l Launch) []string {
-	r, id, user := l.Request, l.Job.String(), k.site.user(l.UID).Name
+	r, id, user := l.Request, l.Number.String(), k.site.user(l.UID).Name
 	env := []string{
 		"PATH=" + sbatch.DefaultPath, "LANG=C.UTF-8", "HOME=" + k.dir, "USER=" + user, "LOGNAME=" + user, "SHELL=/bin/sh",
 	}
@@ -181,6 +194,9 @@ func (k *Cluster) environment(l Launch) []string {
 		if n > 0 {
 			env = append(env, name+"="+strconv.FormatInt(n, 10))
 		}
+	}
+	if array, index, isTask := l.Job.ArrayTask(); isTask {
+		env = append(env, "SLURM_ARRAY_JOB_ID="+array.String(), "SLURM_ARRAY_TASK_ID="+strconv.Itoa(index), "SLURM_ARRAY_TASK_COUNT="+strconv.Itoa(r.Tasks))
 	}
 	add("SLURM_CPUS_PER_TASK", r.CPUs)
 	add("SLURM_MEM_PER_NODE", r.MemoryMiB)

@@ -18,7 +18,14 @@ type day struct {
 	begun   map[string]bool
 }
 
-func (d *day) id() sbatch.JobID { return sbatch.JobID(1 + d.rand.IntN(40)) }
+// id returns the number of a job, of an array or of a task, or the id of a task. There may be none.
+func (d *day) id() sbatch.JobID {
+	id := sbatch.JobID(1 + d.rand.IntN(40))
+	if d.rand.IntN(3) == 0 {
+		return id.Task(d.rand.IntN(6))
+	}
+	return id
+}
 
 // happens makes a random event.
 func (d *day) happens() {
@@ -66,6 +73,7 @@ func (d *day) happens() {
 
 func (d *day) submits() {
 	r := request("a", [][]string{nil, {"--hold"}, {"--requeue"}}[d.rand.IntN(3)]...)
+	r.Tasks = max(0, d.rand.IntN(9)-3)
 	r.CPUs, r.Partition = int64(1+d.rand.IntN(40)), []string{"", "gpu", "short"}[d.rand.IntN(3)]
 	if r.Partition == "gpu" {
 		r.GPUs = int64(d.rand.IntN(4))
@@ -148,7 +156,7 @@ func TestWhateverHappensNoJobBeginsTwiceAndNothingIsLeftOccupied(t *testing.T) {
 			d.fits()
 		}
 		d.Start(d.now)
-		for id := range sbatch.JobID(500) {
+		for id := range sbatch.JobID(5000) {
 			if err := d.Cancel(d.now, ann, id, ""); err != nil {
 				t.Fatal(err)
 			}

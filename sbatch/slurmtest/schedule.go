@@ -109,11 +109,15 @@ func (c *Controller) purge(now time.Time) {
 	keep := func(j *job) bool {
 		return !j.state.Ended() || j.completing || now.Sub(j.end) < c.site.MinJobAge
 	}
+	purged := false
 	for i := range c.jobs {
-		if !keep(&c.jobs[i]) {
-			c.jobs = slices.DeleteFunc(c.jobs, func(j job) bool { return !keep(&j) })
-			return
+		if j := &c.jobs[i]; !keep(j) {
+			purged = true
+			delete(c.tasks, j.id())
 		}
+	}
+	if purged {
+		c.jobs = slices.DeleteFunc(c.jobs, func(j job) bool { return !keep(&j) })
 	}
 }
 
@@ -135,31 +139,44 @@ func (c *Controller) schedule(now time.Time) {
 	slices.SortStableFunc(c.pending, func(a, b int) int { return cmp.Compare(c.jobs[a].Nice, c.jobs[b].Nice) })
 	first := true
 	for _, i := range c.pending {
-		c.startJob(now, &c.jobs[i], first)
+		c.startJobs(now, i, first)
 		first = first && c.jobs[i].reason != "Resources"
 	}
 }
 
-// startJob starts a job, or notes the reason for its waiting. first is set while no other job waits for
-// resources.
-func (c *Controller) startJob(now time.Time, j *job, first bool) {
+// startJobs starts the job at an index, or as many of the tasks that share its record as there is room for. first is set
+// while no other job waits for resources.
+func (c *Controller) startJobs(now time.Time, i int, first bool) {
+	for own := -1; own != i; {
+		at, gpus := c.place(&c.jobs[i], first)
+		if at == noNode {
+			return
+		}
+		if own = i; c.jobs[i].shared {
+			own = c.split(i, c.jobs[i].waiting[0])
+		}
+		c.launch(now, &c.jobs[own], at, gpus)
+	}
+}
+
+// place returns a node for a job, and its GPUs there, or notes the reason for its waiting.
+func (c *Controller) place(j *job, first bool) (at int, gpus uint64) {
 	j.begin = time.Time{}
 	p := c.partition(j.Partition)
 	if reason := c.blocked(p, j); reason != "" {
 		j.reason = reason
-		return
+		return noNode, 0
 	}
-	at, gpus := c.findNode(p, j)
-	if at == noNode {
-		if j.reason, j.expectedStart = "Priority", (time.Time{}); first {
-			j.reason, j.expectedStart = "Resources", c.earliestEnd(p)
-		}
-		if nodes := c.unusable(p, j); nodes != "" {
-			j.reason, j.expectedStart = c.site.Slurm.unavailable(nodes), time.Time{}
-		}
-		return
+	if at, gpus = c.findNode(p, j); at != noNode {
+		return at, gpus
 	}
-	c.launch(now, j, at, gpus)
+	if j.reason, j.expectedStart = "Priority", (time.Time{}); first {
+		j.reason, j.expectedStart = "Resources", c.earliestEnd(p)
+	}
+	if nodes := c.unusable(p, j); nodes != "" {
+		j.reason, j.expectedStart = c.site.Slurm.unavailable(nodes), time.Time{}
+	}
+	return noNode, 0
 }
 
 // unusable returns the nodes on which a job could run, if none of them is usable; else "". Slurm lists several

@@ -17,6 +17,8 @@ type Site struct {
 	Users      []User
 	// FirstJob is the id of the first job, and of the first one after a loss of the controller's state.
 	FirstJob sbatch.JobID
+	// MaxArraySize bounds the tasks of an array (slurm.conf(5)); 0 permits none.
+	MaxArraySize int
 	// MemoryPerCPU, in MiB, is the memory of a job that requests none.
 	MemoryPerCPU int64
 	// StartDelay is the time between a submission and the pass of the scheduler that can start the job;
@@ -86,7 +88,7 @@ func NewSite() *Site {
 			{UID: 0, Name: "root", Accounts: []string{"lab", "nlp"}, QOS: []string{"normal", "limited"}, WCKeys: []string{"proj1"}},
 			{UID: 1001, Name: "researcher", Accounts: []string{"lab", "nlp"}, QOS: []string{"normal", "limited"}, WCKeys: []string{"proj1"}},
 		},
-		FirstJob: 1, MemoryPerCPU: 500,
+		FirstJob: 1, MaxArraySize: 10001, MemoryPerCPU: 500,
 		StartDelay: 200 * time.Millisecond, Epilog: 20 * time.Millisecond,
 		KillWait: 3 * time.Second, MinJobAge: 300 * time.Second, LimitEvery: 30 * time.Second, RequeueDelay: 121 * time.Second,
 		NameAfter: 2 * time.Second, EndAfter: 500 * time.Millisecond,

@@ -51,7 +51,7 @@ func (c *Controller) Submit(now time.Time, uid int, r sbatch.Request) (sbatch.Jo
 	}
 	unfit := c.unfit(p, s)
 	j := job{
-		spec: s, id: c.nextID, user: uid, state: sbatch.StatePending, reason: "None", node: noNode,
+		spec: s, member: newMember(c.nextID, s.Tasks), user: uid, state: sbatch.StatePending, reason: "None", node: noNode,
 		submitted: now, schedulable: now.Add(c.site.StartDelay), limit: s.Time,
 	}
 	c.nextID++
@@ -74,7 +74,19 @@ func (c *Controller) Submit(now time.Time, uid int, r sbatch.Request) (sbatch.Jo
 		c.recordEnd(&c.jobs[len(c.jobs)-1])
 		return 0, unfit
 	}
-	return j.id, nil
+	return j.id(), nil
+}
+
+// newMember returns the place of a new record.
+func newMember(number sbatch.JobID, tasks int) member {
+	if tasks <= 0 {
+		return member{number: number}
+	}
+	m := member{number: number, array: number, shared: true, waiting: make([]int, tasks)}
+	for i := range m.waiting {
+		m.waiting[i] = i
+	}
+	return m
 }
 
 // Try returns the refusal that a submission would get, like sbatch --test-only. It uses up an id, and leaves
@@ -101,6 +113,9 @@ func (c *Controller) admit(now time.Time, uid int, r sbatch.Request) (*spec, *Pa
 	c.advance(now)
 	if len(s.Name) > maxString || len(s.Comment) > maxString || len(s.Script) > maxScript {
 		return nil, nil, s.controllerError(tooLong)
+	}
+	if s.Tasks > c.site.MaxArraySize {
+		return nil, nil, s.controllerError("Invalid job array specification")
 	}
 	p, err := c.partitionOf(s)
 	if err != nil {
@@ -170,10 +185,10 @@ func (c *Controller) withinLimits(uid int, s *spec) error {
 	if q == nil || q.MaxSubmitJobs == 0 {
 		return nil
 	}
-	n := 1
+	n := max(1, s.Tasks)
 	for i := range c.jobs {
 		if j := &c.jobs[i]; j.user == uid && j.QOS == s.QOS && !j.state.Ended() {
-			n++
+			n += j.size()
 		}
 	}
 	if n > q.MaxSubmitJobs {

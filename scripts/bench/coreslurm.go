@@ -88,7 +88,7 @@ func (d desk) Queue(format string, text *string) error {
 	var lines strings.Builder
 	seconds := func(t time.Time) string { return strconv.FormatInt(t.Unix(), 10) }
 	for _, j := range s.Jobs {
-		fields := strings.NewReplacer("%A", j.ID.String(), "%T", string(j.State), "%N", j.Nodes, "%S", seconds(j.Start),
+		fields := strings.NewReplacer("%i", j.ID.String(), "%T", string(j.State), "%N", j.Nodes, "%S", seconds(j.Start),
 			"%j", j.Name, "%r", j.Reason, "%V", seconds(j.Submitted), "%l", "NOT_SET", "%k", j.Comment)
 		lines.WriteString(fields.Replace(format) + "\n")
 	}

@@ -86,7 +86,7 @@ func writeCharges(ctx context.Context, dir string, bundles int) {
 func benchAccounting(ctx context.Context) {
 	cluster := slurmcluster.Chosen()
 	cmd := exec.CommandContext(ctx, filepath.Join(cluster.Bin, "sacct"), "--allocations", "--parsable2", "--noheader", "--duplicates",
-		"--starttime=now-365days", "--format=JobIDRaw,State,Start,End,ElapsedRaw,AllocTRES,ConsumedEnergyRaw") // as sbatch.Client.QueryCharges
+		"--starttime=now-365days", "--format=JobID,State,Start,End,ElapsedRaw,AllocTRES,ConsumedEnergyRaw") // as sbatch.Client.QueryCharges
 	cmd.Env, cmd.Dir, cmd.SysProcAttr = cluster.Env(), "/", &syscall.SysProcAttr{Credential: researcherAccount()}
 	var said string
 	took := seconds(func() { said = output(cmd) })
