@@ -193,7 +193,7 @@ func (s *Scheduler) ordered() []*job {
 // An error is an *sbatch.Error. It is permanent if the machine can never serve the request, and
 // temporary if the job could not be recorded. A scheduler uses these fields of the request: Name,
 // Comment, CPUs, MemoryMiB, GPUs, Time, which it does not round, Dir, Output, an absolute path, and
-// Script. The others are for clusters, and it ignores them.
+// Script. The others are for clusters, and it ignores them; but it refuses an array.
 func (s *Scheduler) Submit(ctx context.Context, r sbatch.Request) (sbatch.JobID, error) {
 	refused := func(err error, retry bool) error {
 		return &sbatch.Error{Op: "submit " + r.Name, Message: err.Error(), Refused: true, Retry: retry, Err: err}
@@ -204,6 +204,9 @@ func (s *Scheduler) Submit(ctx context.Context, r sbatch.Request) (sbatch.JobID,
 	asked := request{
 		Name: r.Name, Comment: r.Comment, Script: r.Script, Dir: r.Dir, Output: r.Output,
 		CPUs: int(max(r.CPUs, 1)), GPUs: int(r.GPUs), MemoryMiB: r.MemoryMiB, Time: r.Time,
+	}
+	if r.Tasks > 0 {
+		return 0, refused(errors.New("this scheduler has no arrays of jobs"), false)
 	}
 	if interpreter(r.Script) == nil {
 		return 0, refused(errors.New("the script does not begin with #! and an interpreter"), false)

@@ -207,6 +207,7 @@ func TestRequestThatTheMachineCanNeverServeIsRefused(t *testing.T) {
 		"this worker has 4 CPUs, and the run asks for 8":          func(r *sbatch.Request) { r.CPUs = 8 },
 		"this worker has 1 GPU, and the run asks for 2":           func(r *sbatch.Request) { r.GPUs = 2 },
 		"this worker has 1g of memory, and the run asks for 1.5g": func(r *sbatch.Request) { r.MemoryMiB = 1536 },
+		"this scheduler has no arrays of jobs":                    func(r *sbatch.Request) { r.Tasks = 2 },
 		"the script does not begin with #! and an interpreter":    func(r *sbatch.Request) { r.Script = "true" },
 	} {
 		r := s.request("wide", "true")
