@@ -1,0 +1,108 @@
+package spool
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+
+	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+)
+
+// Members lists the attempts that the tasks of one array begin: task i begins Attempts[i].
+type Members struct {
+	Format int `json:"format"`
+	// Submission is that of the attempts' specifications (Spec.Submission). A bridge whose ledger was restored from an older copy may
+	// use it again for other attempts.
+	Submission string   `json:"submission"`
+	Attempts   []Member `json:"attempts"`
+}
+
+// Member is one attempt of Members.
+type Member struct {
+	Bundle string      `json:"bundle"`
+	Name   AttemptName `json:"name"`
+}
+
+func (m Members) check() error { return checkFormat(m.Format) }
+
+// Name returns the name of the list: the submission, and a digest of the attempts.
+func (m Members) Name() string {
+	digest := sha256.New()
+	for _, a := range m.Attempts {
+		_, _ = fmt.Fprintf(digest, "%s %s\n", a.Bundle, a.Name) // it never fails: hash.Hash
+	}
+	return m.Submission + "-" + hex.EncodeToString(digest.Sum(nil)[:8])
+}
+
+// membersFile matches the names of the files of lists of members, and their temporary ones.
+var membersFile = regexp.MustCompile(`^\.?(([0-9A-Za-z]+\.[0-9]+)-[0-9a-f]{16})\.(?:json|out)(?:\.tmp-[0-9]+)?$`)
+
+// Arrays returns the directory of the members and of the output of arrays. The first record makes it.
+func (l Layout) Arrays() string { return filepath.Join(l.spool(), "arrays") }
+
+// MembersPath returns the path of the list of members of a name (Members.Name).
+func (l Layout) MembersPath(name string) string { return filepath.Join(l.Arrays(), name+".json") }
+
+// ArrayOutputPath returns the path of the output of all batch scripts of the array with that list.
+func (l Layout) ArrayOutputPath(name string) string { return filepath.Join(l.Arrays(), name+".out") }
+
+// WriteMembers writes the list of a submission's members for the workers of its tasks. A repetition writes the same list.
+func (d Disk) WriteMembers(m Members) error {
+	if !membersFile.MatchString(m.Name() + ".json") {
+		return fmt.Errorf("write members: %q names no submission", m.Submission)
+	}
+	if err := os.Mkdir(d.Layout.Arrays(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("write members: %w", err)
+	}
+	m.Format = Format
+	return atomicfile.WriteJSON(d.Layout.MembersPath(m.Name()), m)
+}
+
+// ReadMember returns the attempt that a task of an array begins, and its submission. path is that of the list of members.
+func ReadMember(path string, task int) (a Attempt, submission string, err error) {
+	m, err := readRecord[Members](path)
+	if err != nil {
+		return Attempt{}, "", err
+	}
+	if task < 0 || task >= len(m.Attempts) {
+		return Attempt{}, "", fmt.Errorf("read members: %s has no task %d", path, task)
+	}
+	layout := Layout(filepath.Dir(filepath.Dir(filepath.Dir(path))))
+	return layout.Attempt(m.Attempts[task].Bundle, m.Attempts[task].Name), m.Submission, nil
+}
+
+// MembersFile is a list of members that MembersFiles found.
+type MembersFile struct{ Name, Submission string }
+
+// MembersFiles lists the lists of members on the disk.
+func (d Disk) MembersFiles() ([]MembersFile, error) {
+	entries, err := os.ReadDir(d.Layout.Arrays())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // there was no array yet
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list arrays: %w", err)
+	}
+	var found []MembersFile
+	for _, e := range entries { // a list and its output follow each other
+		if parts := membersFile.FindStringSubmatch(e.Name()); parts != nil && (len(found) == 0 || found[len(found)-1].Name != parts[1]) {
+			found = append(found, MembersFile{Name: parts[1], Submission: parts[2]})
+		}
+	}
+	return found, nil
+}
+
+// RemoveMembers removes a list of members and the output of its array, none of whose tasks can begin any more.
+func (d Disk) RemoveMembers(f MembersFile) error {
+	for _, path := range []string{d.Layout.MembersPath(f.Name), d.Layout.ArrayOutputPath(f.Name)} {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove members: %w", err)
+		}
+	}
+	return nil
+}
