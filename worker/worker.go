@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,6 +39,8 @@ type Worker struct {
 	// 26.05 on), SLURM_RESTART_COUNT, SLURM_JOB_GPUS and CUDA_VISIBLE_DEVICES of the allocation. They
 	// are empty outside of Slurm.
 	Job, SLUID, Restart, JobGPUs, VisibleDevices string
+	// ArrayTask is the job as a task of an array, such as "123_4", by which the bridge knows it; empty if it is none.
+	ArrayTask string
 	// Cluster is SLURM_CLUSTER_NAME of the allocation, and Version the version of this program, for the records.
 	Cluster, Version string
 	// Submission is the submission of this job (spool.Spec.Submission), from its batch script. Run
@@ -88,7 +91,7 @@ func (w Worker) begin(ctx context.Context, specPath string) (*attemptRun, error)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), beginTimeout)
 	defer cancel()
 	standing, own, err := w.takeAttempt(ctx, attempt, spool.Started{
-		Token: token, Node: w.Node, Job: w.Job, Restart: w.Restart, At: time.Now(),
+		Token: token, Node: w.Node, Job: cmp.Or(w.ArrayTask, w.Job), Restart: w.Restart, At: time.Now(),
 	})
 	switch {
 	case err != nil:

@@ -5,14 +5,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/cmd/internal/argparse"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/manual"
@@ -56,6 +59,10 @@ const execHelp = `Runs the prepared bundle that SPEC describes, a spec.json on t
 disk. The batch script of a bundle's job ends with:
 
   exec cl-worker exec --submission=ID SPEC
+
+and that of an array, of which each task runs another bundle, with:
+
+  exec cl-worker exec --submission=ID --members=FILE
 
 It writes exit.json to SPEC's directory once results on the node's own disk are copied to
 the shared one. On TERM, INT and HUP it sends TERM to the bundle's command, and
@@ -145,25 +152,70 @@ func normalizeArgs(root *cobra.Command, args []string) ([]string, error) {
 }
 
 func execCommand(p program.Process) *cobra.Command {
-	var submission string
+	var submission, members string
 	exec := &cobra.Command{
-		Use:   "exec SPEC",
+		Use:   "exec {SPEC | --members FILE}",
 		Short: "Run one prepared bundle inside an allocation",
 		Long:  execHelp,
-		Args:  program.WrongUsage(cobra.ExactArgs(1)),
+		Args: program.WrongUsage(func(_ *cobra.Command, args []string) error {
+			if (len(args) == 1) == (members == "") {
+				return nil
+			}
+			return errors.New("want either SPEC or --members FILE")
+		}),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return execute(cmd.Context(), p, args[0], submission)
+			if members != "" {
+				return executeTask(cmd.Context(), p, members, submission)
+			}
+			return execute(cmd.Context(), p, args[0], submission, "")
 		},
 	}
 	exec.Flags().StringVar(&submission, "submission", "", "refuse SPEC unless it is for the submission of this `ID`")
+	exec.Flags().StringVar(&members, "members", "", "run the bundle of this task of an array, by the list of its members in `FILE`")
 	return exec
 }
 
 // clusterVariable is Slurm's variable with the name of the job's cluster.
 const clusterVariable = "SLURM_CLUSTER_NAME"
 
-// execute is `cl-worker exec`.
-func execute(ctx context.Context, p program.Process, spec, submission string) error {
+// executeTask is `cl-worker exec --members`: it runs the bundle of one task of an array. What it has to say from then on goes to the
+// bundle's own file of output, because all tasks share the array's.
+func executeTask(ctx context.Context, p program.Process, members, submission string) error {
+	array, task := p.Getenv("SLURM_ARRAY_JOB_ID"), p.Getenv("SLURM_ARRAY_TASK_ID")
+	index, err := strconv.Atoi(task)
+	if err != nil || array == "" {
+		return &program.Error{Code: exitSpec, Err: fmt.Errorf("this is no task of an array: SLURM_ARRAY_JOB_ID=%q, SLURM_ARRAY_TASK_ID=%q", array, task)}
+	}
+	attempt, of, err := spool.ReadMember(members, index)
+	if err == nil && submission != "" && of != submission {
+		err = fmt.Errorf("%s is of submission %s, and this job is of submission %s", members, of, submission)
+	}
+	if err != nil {
+		return &program.Error{Code: exitSpec, Err: err}
+	}
+	if err := writeTo(attempt.OutputPath()); err != nil {
+		p.Log(false).WarnContext(ctx, "cannot write to the bundle's own file of output", slog.Any("error", err))
+	}
+	return execute(ctx, p, attempt.SpecPath(), submission, array+"_"+task)
+}
+
+// writeTo appends what this program and its children write to a file.
+func writeTo(path string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return fmt.Errorf("open output: %w", err)
+	}
+	defer func() { _ = f.Close() }() // its copies stay
+	for _, fd := range []int{1, 2} {
+		if err := unix.Dup3(int(f.Fd()), fd, 0); err != nil {
+			return fmt.Errorf("redirect output: %w", err)
+		}
+	}
+	return nil
+}
+
+// execute is `cl-worker exec`. task is the job's name as a task of an array; empty if it is none.
+func execute(ctx context.Context, p program.Process, spec, submission, task string) error {
 	// A second TERM must not end the worker before it has recorded the end that the
 	// first one caused; further signals are therefore ignored.
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt, syscall.SIGHUP)
@@ -185,6 +237,7 @@ func execute(ctx context.Context, p program.Process, spec, submission string) er
 		Node:           node,
 		Submission:     submission,
 		Job:            p.Getenv("SLURM_JOB_ID"),
+		ArrayTask:      task,
 		SLUID:          p.Getenv("SLURM_JOB_SLUID"),
 		Restart:        p.Getenv("SLURM_RESTART_COUNT"),
 		JobGPUs:        p.Getenv("SLURM_JOB_GPUS"),
