@@ -40,15 +40,16 @@ type decider struct {
 	limits     limits
 	generation int64      // the last number given to a submission
 	turns      plan.Turns // of submissions
-	rested     bool       // the rows that were done when Slurm was first seen rest
-	diskLow    *string    // plan.LowWater.Lack; nil while it is not known
+	shared     submissions
+	rested     bool    // the rows that were done when Slurm was first seen rest
+	diskLow    *string // plan.LowWater.Lack; nil while it is not known
 }
 
 func newDecider(c *Config, f *inForce, in *inbox, shown *board, reach *contact, l *life, state *condition) decider {
 	d := decider{
 		inForce: f, queuesChanged: make(chan struct{}, 1), ledger: c.Ledger, inbox: in, board: shown, contact: reach, life: l, condition: state, trace: c.Trace, count: c.Count, log: c.Log,
 		rules: &rules{Policy: c.Policy, adapt: c.Adapt, trace: c.TracePolicy, log: c.Log},
-		rows:  newRows(), jobs: &shownJobs{}, health: newHealth(c.Policy.Queues), pace: newPace(c.Pace, c.ObserveEvery), turns: plan.Turns{},
+		rows:  newRows(), jobs: &shownJobs{}, health: newHealth(c.Policy.Queues), pace: newPace(c.Pace, c.ObserveEvery), turns: plan.Turns{}, shared: submissions{},
 	}
 	d.starter = &starter{rows: d.rows, rules: d.rules, jobs: d.jobs, pace: d.pace, contact: reach}
 	return d
@@ -76,6 +77,9 @@ func (d *decider) open(ctx context.Context) error {
 		}
 		d.inbox.put(r.Bundle, func(n *plan.News) { n.Restarted = true })
 		d.board.resume(&r)
+	}
+	if err := d.openShared(ctx); err != nil {
+		return err
 	}
 	d.log.InfoContext(ctx, "started", slog.Int("rows", len(saved.Rows)+len(saved.Done)), slog.String("bridge", d.rules.Bridge))
 	return nil
@@ -105,7 +109,17 @@ func (d *decider) step(ctx context.Context, now time.Time) ([]plan.Effect, time.
 	if err := d.decideDue(ctx, s); err != nil {
 		return nil, 0, err
 	}
+	for name, n := range in.shared {
+		if sub := d.shared[name]; sub != nil {
+			sub.news.Answer, sub.touched = n.Answer, true
+			if rows := d.rows.sharing(name); d.count != nil && len(rows) > 0 {
+				d.count(rows[0], rows[0], &plan.News{Submitted: n.Answer})
+			}
+		}
+	}
+	d.decideShared(ctx, s) // rows of a refused array may go again at once
 	d.batch(ctx, s)
+	d.decideShared(ctx, s)
 	d.tellHeld(ctx, s.now)
 	if err := d.save(ctx, s); err != nil {
 		return nil, 0, err
@@ -122,7 +136,7 @@ func (d *decider) arrived() arrivals {
 	for _, e := range in.ended {
 		delete(d.starter.active.calls, e.Kind)
 		for _, r := range e.Rows() {
-			d.starter.active.end(plan.Effect{Kind: e.Kind, Row: r})
+			d.starter.active.end(plan.Effect{Kind: e.Kind, Row: r, Submission: e.Submission})
 		}
 	}
 	return in
@@ -136,6 +150,7 @@ type step struct {
 	changed []bool
 	places  map[string]int // the indexes of bundles in rows
 	effects []plan.Effect
+	shared  map[plan.SubmissionName]plan.Submission // to be saved
 }
 
 // add notes a decided row.
@@ -228,6 +243,7 @@ func (d *decider) decide(ctx context.Context, s *step, r plan.Row, n plan.News) 
 	}
 	d.health.examine(s.now, r, &n)
 	d.limits.examine(&d.rules.Policy, r, &n)
+	d.shared.tell(&r, &n)
 	next, effects := d.rules.Next(s.now, r, n)
 	d.life.countClaim(&r, &next)
 	d.health.learn(s.now, r, next)
@@ -268,9 +284,12 @@ func (d *decider) batch(ctx context.Context, s *step) {
 	}
 	var chosen []plan.Row
 	chosen, d.turns = d.rules.Batch(s.now, w, d.turns, d.generation)
-	d.generation += int64(len(chosen))
 	d.tellFull(ctx, w.Rooms)
-	for _, r := range chosen {
+	for i, r := range chosen {
+		if r.Shared && (i == 0 || chosen[i-1].SubmissionName != r.SubmissionName) {
+			d.shared.add(s.now, chosen[i:i+1])
+		}
+		d.generation = max(d.generation, r.Generation)
 		d.health.of(r.Queue).Submitted(s.now)
 		r.Exclude = d.health.nodes.Exclude(s.now, r)
 		d.decide(ctx, s, r, plan.News{})
@@ -291,7 +310,7 @@ func (d *decider) tellHeld(ctx context.Context, now time.Time) {
 // noteSnapshot searches a snapshot for orphan jobs. A ledger that is older than Slurm's jobs ends
 // the bridge.
 func (d *decider) noteSnapshot(ctx context.Context, s *step, snapshot sbatch.Snapshot) error {
-	orphans, overdue, err := d.rules.OrphanJobs(s.now, snapshot, d.rows.get, d.generation, d.jobs.orphans)
+	orphans, overdue, err := d.rules.OrphanJobs(s.now, snapshot, d.rows.get, d.rows.hasTask, d.generation, d.jobs.orphans)
 	if err != nil {
 		return fmt.Errorf("compare the ledger with Slurm: %w", err)
 	}
@@ -334,8 +353,9 @@ func (d *decider) save(ctx context.Context, s *step) error {
 			changed = append(changed, *r)
 		}
 	}
-	if len(changed)+len(s.effects)+len(d.starter.held) > 0 {
-		if err := d.ledger.Save(ctx, changed); err != nil {
+	shared := s.changedShared()
+	if len(changed)+len(s.effects)+len(d.starter.held)+len(shared) > 0 {
+		if err := d.ledger.Save(ctx, changed, shared...); err != nil {
 			return fmt.Errorf("save decisions: %w", err)
 		}
 	}
@@ -360,6 +380,9 @@ func (d *decider) admit(ctx context.Context, s *step) ([]plan.Effect, error) {
 	wanted := d.starter.stillWanted()
 	for _, e := range s.effects {
 		if i, ok := s.places[e.Row.Bundle]; ok {
+			if outdated(e, s.rows[i]) {
+				continue
+			}
 			e.Row = s.rows[i]
 		}
 		switch {
@@ -377,6 +400,11 @@ func (d *decider) admit(ctx context.Context, s *step) ([]plan.Effect, error) {
 	return d.starter.startNow(s.now, wanted), nil
 }
 
+// outdated reports whether a row that was decided again in the same step no longer wants an effect of the attempt that it had.
+func outdated(e plan.Effect, now *plan.Row) bool {
+	return e.Kind == plan.Prepare && (now.Phase != plan.Submitting || now.Attempt.Number != e.Row.Attempt.Number)
+}
+
 // idle is the longest time between two steps.
 const idle = time.Minute
 
@@ -384,6 +412,9 @@ const idle = time.Minute
 func (d *decider) wait(now time.Time) time.Duration {
 	next := idle
 	if due, ok := d.rows.nextDue(); ok {
+		next = min(next, due.Sub(now))
+	}
+	if due, ok := d.shared.nextDue(); ok {
 		next = min(next, due.Sub(now))
 	}
 	if wait, ok := d.starter.wait(now, d.rows.anyWaiting()); ok {

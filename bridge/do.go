@@ -69,6 +69,10 @@ func (d *doer) outcomesOf(ctx context.Context, e plan.Effect) outcomes {
 		return func(*plan.Row) func(*plan.News) { return func(n *plan.News) { n.Cancelled = &o } }
 	default: // the others are of one row
 	}
+	if e.Submission != nil {
+		answer := d.submitShared(ctx, e.Submission, *e.Row)
+		return func(*plan.Row) func(*plan.News) { return func(n *plan.News) { n.Submitted = &answer } }
+	}
 	outcome := d.doForRow(ctx, e.Kind, *e.Row)
 	return func(*plan.Row) func(*plan.News) { return outcome }
 }
@@ -203,8 +207,8 @@ func (d *doer) prepare(ctx context.Context, r plan.Row) plan.Outcome {
 
 // submit runs sbatch, if there is still time for it. If Slurm refuses the job, it asks whether Slurm takes
 // any job of the queue: without an answer nobody is at fault, and the job is refused for now.
-func (d *doer) submit(ctx context.Context, r plan.Row) plan.Submission {
-	end := plan.Submission{Attempt: r.Attempt.Number}
+func (d *doer) submit(ctx context.Context, r plan.Row) plan.SbatchAnswer {
+	end := plan.SbatchAnswer{Attempt: r.Attempt.Number}
 	if d.now().Sub(r.SubmittedAt) > plan.SubmitWithin {
 		end.Refused, end.Retry, end.Words = true, true, "Slurm is slow to take other submissions"
 		return end

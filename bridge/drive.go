@@ -51,6 +51,9 @@ func (b *Bridge) Measure(ctx context.Context, now time.Time) error { return b.di
 // WithdrawSecrets removes the files with values of secrets that no job needs any more.
 func (b *Bridge) WithdrawSecrets() error { return b.secrets.withdraw() }
 
+// RemoveMembers removes the lists of members of arrays that no row in flight has any more.
+func (b *Bridge) RemoveMembers() error { return b.members.remove() }
+
 // Changes returns two channels of a queue. The first receives when a run has entered
 // another state of CodaLab's, the second when something else is worth a check-in.
 func (b *Bridge) Changes(q plan.Queue) (urgent, other <-chan struct{}) {

@@ -30,6 +30,7 @@ type effectKey struct {
 	bundle  string
 	attempt int
 	orphan  string
+	shared  plan.SubmissionName // of a submission that rows share
 }
 
 type runningEffect struct {
@@ -39,6 +40,9 @@ type runningEffect struct {
 }
 
 func keyOf(e plan.Effect) effectKey {
+	if e.Submission != nil {
+		return effectKey{kind: e.Kind, shared: e.Submission.Name}
+	}
 	key := effectKey{kind: e.Kind, bundle: e.Row.Bundle, attempt: e.Row.Attempt.Number}
 	if e.Row.Bundle == "" {
 		key.orphan = e.Row.Job.ID.String()

@@ -165,7 +165,7 @@ func TestI10QueueIsHeldUpIfSlurmTakesNoJobOfIt(t *testing.T) {
 	judge := func(at time.Duration, ofQueue bool) {
 		r := plan.Row{Bundle: bundleID(1), Queue: "gpu", Phase: plan.Submitting}
 		r.Attempt.Number = 1
-		h.Judge(time.Unix(0, 0).Add(at), r, &plan.News{Submitted: &plan.Submission{Attempt: 1, Refused: true, OfQueue: ofQueue, Words: noNode}})
+		h.Judge(time.Unix(0, 0).Add(at), r, &plan.News{Submitted: &plan.SbatchAnswer{Attempt: 1, Refused: true, OfQueue: ofQueue, Words: noNode}})
 	}
 	for i := range 3 {
 		judge(time.Duration(i)*time.Second, false)

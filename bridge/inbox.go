@@ -29,7 +29,8 @@ type arrivals struct {
 	limits   *learntLimits               // the newest; nil for no news
 	diskLow  *string                     // plan.LowWater.Lack; nil for no news
 	ended    []plan.Effect               // the news of their rows tell how
-	policy   *replacement                // the newest; nil for none
+	shared   map[plan.SubmissionName]plan.SubmissionNews
+	policy   *replacement // the newest; nil for none
 }
 
 type bundleNews struct {
@@ -75,13 +76,28 @@ func (i *inbox) put(bundle string, add func(n *plan.News)) {
 func (i *inbox) putEnded(e plan.Effect, of outcomes) {
 	i.mu.Lock()
 	i.ended = append(i.ended, e)
-	for _, r := range e.Rows() {
-		if r.Bundle != "" {
-			of(r)(i.newsOf(r.Bundle))
+	if e.Submission != nil {
+		var n plan.News
+		if of(e.Row)(&n); n.Submitted != nil {
+			i.noteAnswer(e.Submission.Name, *n.Submitted)
+		}
+	} else {
+		for _, r := range e.Rows() {
+			if r.Bundle != "" {
+				of(r)(i.newsOf(r.Bundle))
+			}
 		}
 	}
 	i.mu.Unlock()
 	signal(i.arrived)
+}
+
+// noteAnswer notes the answer of sbatch for a submission that rows share.
+func (a *arrivals) noteAnswer(name plan.SubmissionName, answer plan.SbatchAnswer) {
+	if a.shared == nil {
+		a.shared = map[plan.SubmissionName]plan.SubmissionNews{}
+	}
+	a.shared[name] = plan.SubmissionNews{Answer: &answer}
 }
 
 // putMessages adds a server's messages. No step comes between them: a kill may be for the bundle

@@ -47,7 +47,7 @@ func TestI11StandingLimitOfOneQueueHoldsNoOtherUp(t *testing.T) {
 		}
 		for _, e := range effects {
 			b.decider.starter.active.end(e)
-			end := plan.Submission{Attempt: 1, Refused: true, Retry: true, Words: "QOSMaxSubmitJobPerUserLimit"}
+			end := plan.SbatchAnswer{Attempt: 1, Refused: true, Retry: true, Words: "QOSMaxSubmitJobPerUserLimit"}
 			switch {
 			case e.Kind == plan.Prepare:
 				b.inbox.put(e.Row.Bundle, func(n *plan.News) { n.Prepared = &plan.Outcome{} })

@@ -56,7 +56,7 @@ type Secrets struct {
 type Ledger interface {
 	LedgerReader
 	Take(ctx context.Context) error
-	Save(ctx context.Context, rows []plan.Row) error
+	Save(ctx context.Context, rows []plan.Row, shared ...plan.Submission) error
 	Delete(ctx context.Context, r plan.Row) error
 }
 
@@ -65,12 +65,21 @@ type LedgerReader interface {
 	Outline(ctx context.Context) (plan.Outline, error)
 	Row(ctx context.Context, bundle string) (plan.Row, error)
 	Generation(ctx context.Context) (int64, error)
+	Submissions(ctx context.Context) ([]plan.Submission, error)
+}
+
+// MemberLists writes the lists of members that the workers of arrays read. spool.Disk is one, and documents the methods.
+type MemberLists interface {
+	WriteMembers(m spool.Members) error
+	MembersFiles() ([]spool.MembersFile, error)
+	RemoveMembers(f spool.MembersFile) error
 }
 
 // Orders writes the records that workers read. spool.Disk is one, and documents the methods.
 type Orders interface {
 	Prepare(name spool.AttemptName, s spool.Spec) error
 	TellTimeLimit(bundle string, name spool.AttemptName, l spool.TimeLimit) error
+	MemberLists
 }
 
 // Spool is the shared disk. spool.Disk is one, and documents the methods.

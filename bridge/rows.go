@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"container/heap"
 	"maps"
 	"slices"
@@ -14,12 +15,20 @@ import (
 // with the news and not with the number of rows. Only Step uses them.
 type rows struct {
 	byBundle map[string]*entry
-	inFlight map[string]int               // rows with a place in Slurm, by queue
-	jobs     map[sbatch.JobID]int         // rows with a place in Slurm that know their job's id, by it
-	upcoming int                          // rows that are about to be submitted
-	retrying map[plan.Lane]int            // rows that Slurm or the disk refused at the last try to submit them
-	staged   map[string]map[string]*entry // rows that may wait for a place, by queue and bundle
+	inFlight map[string]int                            // rows with a place in Slurm, by queue
+	jobs     map[sbatch.JobID]int                      // rows with a place in Slurm that know their job's id, by it
+	upcoming int                                       // rows that are about to be submitted
+	retrying map[plan.Lane]int                         // rows that Slurm or the disk refused at the last try to submit them
+	staged   map[string]map[string]*entry              // rows that may wait for a place, by queue and bundle
+	shared   map[plan.SubmissionName]map[string]*entry // rows in flight that share a submission, by it and by bundle
+	tasks    map[taskKey]*entry                        // rows in flight that share a submission and know their task
 	due      dueHeap
+}
+
+// taskKey identifies a task of the bridge's arrays.
+type taskKey struct {
+	generation int64
+	index      int
 }
 
 // entry is one row and its place in the heap of due rows. A row that rests has an entry without
@@ -37,6 +46,7 @@ func newRows() *rows {
 	return &rows{
 		byBundle: map[string]*entry{},
 		inFlight: map[string]int{}, jobs: map[sbatch.JobID]int{}, retrying: map[plan.Lane]int{}, staged: map[string]map[string]*entry{},
+		shared: map[plan.SubmissionName]map[string]*entry{}, tasks: map[taskKey]*entry{},
 	}
 }
 
@@ -90,6 +100,7 @@ func (t *rows) put(r *plan.Row) {
 	switch {
 	case r.InFlight():
 		t.countInFlight(r, 1)
+		t.listShared(e)
 	case r.Phase == plan.Staging && r.Staged != nil:
 		if t.staged[r.Queue] == nil {
 			t.staged[r.Queue] = map[string]*entry{}
@@ -121,7 +132,7 @@ func (t *rows) countInFlight(r *plan.Row, n int) {
 // try failed. A row that pauses because the shared disk does not take its specification is not about to
 // be submitted.
 func (t *rows) countUnsubmitted(r *plan.Row, n int) {
-	if r.Phase == plan.Submitting && r.SubmittedAt.IsZero() && r.DueAt.IsZero() {
+	if r.Phase == plan.Submitting && r.SubmittedAt.IsZero() && r.DueAt.IsZero() && !r.Shared {
 		t.upcoming += n
 	}
 	if retrying(r) {
@@ -144,8 +155,57 @@ func (t *rows) unlist(e *entry) {
 	t.countUnsubmitted(e.row, -1)
 	if e.row.InFlight() {
 		t.countInFlight(e.row, -1)
+		t.unlistShared(e.row)
 	}
 	delete(t.staged[e.row.Queue], e.row.Bundle)
+}
+
+// listShared adds a row in flight to those that share its submission.
+func (t *rows) listShared(e *entry) {
+	r := e.row
+	if !r.Shared {
+		return
+	}
+	if t.shared[r.SubmissionName] == nil {
+		t.shared[r.SubmissionName] = map[string]*entry{}
+	}
+	t.shared[r.SubmissionName][r.Bundle] = e
+	if !r.SubmittedAt.IsZero() {
+		t.tasks[taskKey{r.Generation, r.Index}] = e
+	}
+}
+
+// unlistShared removes a row from those that share its submission.
+func (t *rows) unlistShared(r *plan.Row) {
+	if !r.Shared {
+		return
+	}
+	sharing := t.shared[r.SubmissionName]
+	if delete(sharing, r.Bundle); len(sharing) == 0 {
+		delete(t.shared, r.SubmissionName)
+	}
+	key := taskKey{r.Generation, r.Index}
+	if e := t.tasks[key]; e != nil && e.bundle == r.Bundle {
+		delete(t.tasks, key)
+	}
+}
+
+// sharing returns the rows in flight that share a submission, in the order of their places in it.
+func (t *rows) sharing(name plan.SubmissionName) []*plan.Row {
+	rows := make([]*plan.Row, 0, len(t.shared[name]))
+	for _, e := range t.shared[name] {
+		rows = append(rows, e.row)
+	}
+	slices.SortFunc(rows, func(a, b *plan.Row) int {
+		return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.Bundle, b.Bundle))
+	})
+	return rows
+}
+
+// hasTask reports whether a row in flight has a task of an array of this generation, or knows its job by this id.
+func (t *rows) hasTask(generation int64, id sbatch.JobID) bool {
+	_, index, ok := id.ArrayTask()
+	return ok && t.tasks[taskKey{generation, index}] != nil || t.jobs[id] > 0
 }
 
 // otherHasJob reports whether a row of another bundle has the job of the same id.

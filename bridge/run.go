@@ -54,6 +54,7 @@ func (b *Bridge) work(ctx context.Context) error {
 	if b.Secrets != nil {
 		g.Go(func() error { return b.secrets.run(ctx) })
 	}
+	g.Go(func() error { return b.members.run(ctx) })
 	g.Go(func() error { return b.serveQueues(ctx, g) })
 	if b.Once != nil {
 		end := passEnder{once: b.Once, inForce: &b.inForce, board: &b.board, contact: &b.contact, condition: &b.condition, log: b.Log, now: b.Now}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
@@ -101,6 +102,16 @@ func newJobsByRow(bridge string, s sbatch.Snapshot) jobsByRow {
 	found := jobsByRow{make(map[string][]sbatch.Job, len(s.Jobs)), s.Jobs}
 	for _, j := range s.Jobs {
 		key := j.Name
+		if _, index, ok := j.ID.ArrayTask(); ok {
+			name := j.Name
+			if stamp, ok := plan.SharedStampOf(j); ok && stamp.Bridge == bridge {
+				name = generationKey(stamp.Generation)
+			}
+			if len(found.named[name]) == 0 { // one task shows that there is an array
+				found.named[name] = append(found.named[name], j)
+			}
+			key = taskOf(name, index)
+		}
 		if stamp, ok := plan.StampOf(j); ok && stamp.Bridge == bridge {
 			key = stamp.Bundle
 		}
@@ -112,6 +123,9 @@ func newJobsByRow(bridge string, s sbatch.Snapshot) jobsByRow {
 // of returns the jobs that may be the row's, in the order of their ids. Next decides which of them
 // are.
 func (f jobsByRow) of(r *plan.Row) []sbatch.Job {
+	if r.Shared {
+		return f.ofTask(r)
+	}
 	jobs := f.named[r.Bundle]
 	if other := f.named[string(r.SubmissionName)]; len(other) > 0 {
 		jobs = slices.SortedFunc(slices.Values(slices.Concat(jobs, other)), byJobID)
@@ -123,6 +137,32 @@ func (f jobsByRow) of(r *plan.Row) []sbatch.Job {
 		return jobs
 	}
 	return slices.Insert(slices.Clone(jobs), at, f.all[i]) // its name is another one
+}
+
+// generationKey and taskOf return keys of tasks of arrays in jobsByRow.
+func generationKey(generation int64) string { return "generation " + strconv.FormatInt(generation, 10) }
+
+func taskOf(name string, index int) string { return name + " " + strconv.Itoa(index) }
+
+// ofTask returns the jobs that may be those of a row that shares its submission. If there is none, and the row does not know the
+// array yet, it returns a job that shows the array.
+func (f jobsByRow) ofTask(r *plan.Row) []sbatch.Job {
+	var jobs []sbatch.Job
+	names := []string{generationKey(r.Generation), string(r.SubmissionName)}
+	for _, name := range names {
+		jobs = append(jobs, f.named[taskOf(name, r.Index)]...)
+	}
+	known := sbatch.Job{ID: r.Job.ID}
+	if i, ok := slices.BinarySearchFunc(f.all, known, byJobID); ok && r.Job.ID != 0 && !slices.ContainsFunc(jobs, func(j sbatch.Job) bool { return j.ID == r.Job.ID }) {
+		jobs = append(jobs, f.all[i]) // its name is another one
+	}
+	if len(jobs) == 0 && r.Job.ID == 0 {
+		for _, name := range names {
+			jobs = append(jobs, f.named[name]...)
+		}
+	}
+	slices.SortFunc(jobs, byJobID)
+	return jobs
 }
 
 func byJobID(a, b sbatch.Job) int { return cmp.Compare(a.ID, b.ID) }

@@ -30,6 +30,10 @@ func (s *starter) stillWanted() []plan.Effect {
 			}
 		} else {
 			r := s.rows.get(e.Row.Bundle)
+			if e.Submission != nil { // sbatch decides by its own time whether it is still wanted
+				wanted = append(wanted, e)
+				continue
+			}
 			if r == nil || r.Phase != e.Row.Phase || r.Attempt.Number != e.Row.Attempt.Number || e.Kind == plan.Cancel && !r.CancelsJob() {
 				s.active.end(e)
 				continue
@@ -92,7 +96,11 @@ func (s *starter) mayStart(now time.Time, e plan.Effect) bool {
 	case !s.jobs.observed && irrevocable(e.Kind), s.active.calls[e.Kind]:
 		return false
 	case e.Kind == plan.Submit:
-		tooLate := now.Sub(e.Row.SubmittedAt) > plan.SubmitWithin // then sbatch is not run
+		submitted := e.Row.SubmittedAt
+		if e.Submission != nil {
+			submitted = e.Submission.SubmittedAt
+		}
+		tooLate := now.Sub(submitted) > plan.SubmitWithin // then sbatch is not run
 		return tooLate || s.pace.allowSubmit(now)
 	case e.Kind == plan.Cancel:
 		return !s.contact.unreachable.Load() && s.jobs.isFresh(now) && s.pace.allowCancel(now)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ import (
 // memory is a ledger that forgets.
 type memory struct {
 	rows       []plan.Row
+	shared     map[plan.SubmissionName]plan.Submission
 	generation int64
 	failure    error // of Save
 }
@@ -48,12 +50,24 @@ func (m *memory) Row(_ context.Context, bundle string) (plan.Row, error) {
 }
 func (m *memory) Generation(context.Context) (int64, error) { return m.generation, nil }
 func (m *memory) Delete(context.Context, plan.Row) error    { return nil }
-func (m *memory) Save(_ context.Context, rows []plan.Row) error {
+func (m *memory) Submissions(context.Context) ([]plan.Submission, error) {
+	return slices.Collect(maps.Values(m.shared)), nil
+}
+
+func (m *memory) Save(_ context.Context, rows []plan.Row, shared ...plan.Submission) error {
 	if m.failure != nil {
 		return m.failure
 	}
 	for i := range rows {
 		rows[i].Version++
+	}
+	for _, s := range shared {
+		if m.shared == nil {
+			m.shared = map[plan.SubmissionName]plan.Submission{}
+		}
+		if m.shared[s.Name] = s; s.State == plan.Over {
+			delete(m.shared, s.Name)
+		}
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 	"github.com/cl-slurm/cl-slurm/internal/subpath"
+	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -161,6 +162,8 @@ func (q Queue) check(name string) error {
 		return fmt.Errorf("max_processes = %d: want %d or more, or 0 for no limit", q.MaxProcesses, LeastProcesses)
 	case q.MaxInFlight < 0:
 		return errors.New("max_in_flight is negative")
+	case q.ArrayTasks < 0 || q.ArrayTasks > sbatch.MostTasks:
+		return fmt.Errorf("array_tasks = %d: want a number from 0 to %d", q.ArrayTasks, sbatch.MostTasks)
 	case q.Nice != 0 && q.hasNiceOption():
 		return errors.New("nice has no effect beside the --nice in sbatch_options: leave one of them out")
 	case q.Nice < 0 || q.Nice > plan.MaxNice:

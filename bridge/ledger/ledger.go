@@ -190,13 +190,14 @@ func (l *Ledger) identify(tx *sqlx.Tx) error {
 	return err
 }
 
-// Save writes rows, all or none, and raises their versions in place. A row of version 0 is new.
-// Each bundle occurs once. Without rows Save only checks that l is still the writer.
+// Save writes rows, and submissions that rows share, all or none, and raises the versions of the rows in place. A row of version 0
+// is new. Each bundle and each submission occurs once. A submission that is plan.Over is removed. Without both Save only checks that l
+// is still the writer.
 //
 // After ErrConflict, and after an error whose method Transient() bool returns true, nothing was written;
 // after a transient error the caller may save the same rows later. After any other error the ledger has
 // either the old rows or the new ones, and the caller has to read them again.
-func (l *Ledger) Save(ctx context.Context, rows []plan.Row) error {
+func (l *Ledger) Save(ctx context.Context, rows []plan.Row, shared ...plan.Submission) error {
 	records := make([]record, len(rows))
 	err := each(len(rows), func(i int) error {
 		encoded, err := json.Marshal(rows[i])
@@ -213,6 +214,10 @@ func (l *Ledger) Save(ctx context.Context, rows []plan.Row) error {
 	if err != nil {
 		return err
 	}
+	documents, err := packShared(shared)
+	if err != nil {
+		return err
+	}
 	err = l.db.InTx(ctx, func(tx *sqlx.Tx) error {
 		if err := l.assertWriter(tx, rows...); err != nil {
 			return err
@@ -222,7 +227,7 @@ func (l *Ledger) Save(ctx context.Context, rows []plan.Row) error {
 				return err
 			}
 		}
-		return nil
+		return saveShared(tx, shared, documents)
 	})
 	if err != nil {
 		return fmt.Errorf("save rows: %w", err)

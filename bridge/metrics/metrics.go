@@ -129,7 +129,7 @@ func (m *Metrics) Count(before, after *plan.Row, news *plan.News) {
 }
 
 // resultOf names the result of a submission.
-func resultOf(s *plan.Submission) string {
+func resultOf(s *plan.SbatchAnswer) string {
 	switch {
 	case s.Job != 0:
 		return accepted

@@ -31,7 +31,7 @@ func TestEachSubmissionHasOneResult(t *testing.T) {
 	t.Parallel()
 	m := New(clock)
 	before := plan.Row{Queue: "cpu", Phase: plan.Submitting}
-	for _, s := range []plan.Submission{
+	for _, s := range []plan.SbatchAnswer{
 		{Job: 7}, {Job: 8}, {}, {Refused: true}, {Refused: true, Retry: true}, {Refused: true, OfQueue: true}, {Refused: true, OfSite: true},
 	} {
 		m.Count(&before, &before, &plan.News{Submitted: &s})

@@ -204,7 +204,7 @@ func (w *world) answer(a *arguments) error {
 	case plan.Prepare:
 		n.Prepared = &o
 	case plan.Submit:
-		n.Submitted = &plan.Submission{
+		n.Submitted = &plan.SbatchAnswer{
 			Attempt: attempt, Job: sbatch.JobID(a.number(cmp.Or(a.get("job"), "0"))),
 			Refused: a.flag("refused"), Retry: a.flag("retry"), OfSite: a.flag("of-site"), OfQueue: a.flag("of-queue"), Words: a.get("words"),
 		}

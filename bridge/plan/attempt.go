@@ -18,6 +18,23 @@ func (p Policy) NewAttempt(now time.Time, r Row, generation int64) Row {
 	return r
 }
 
+// NewAttempts returns rows with their next attempts, which share one submission if there are several.
+func (p Policy) NewAttempts(now time.Time, rows []*Row, generation int64) []Row {
+	fresh := make([]Row, len(rows))
+	for i, r := range rows {
+		fresh[i] = p.NewAttempt(now, *r, generation)
+		if len(rows) > 1 {
+			fresh[i].Shared, fresh[i].SubmissionName = true, fresh[0].SubmissionName
+		}
+	}
+	return fresh
+}
+
+// NewSubmission returns the submission that rows with new attempts share.
+func NewSubmission(now time.Time, rows []Row) Submission {
+	return Submission{Name: rows[0].SubmissionName, Generation: rows[0].Generation, Queue: rows[0].Queue, State: Gathering, Since: now}
+}
+
 // startReason returns the reason of a row that is about to be submitted.
 func (r Row) startReason() string {
 	if r.Standalone {

@@ -180,7 +180,7 @@ func everyNews() map[string]plan.News {
 	news["an unanswered check-in"] = plan.News{Unanswered: true}
 	news["the worker gives back"], news["the worker leaves"] = plan.News{GiveBack: true}, plan.News{GiveBack: true, Leave: true}
 	news["staged again"] = plan.News{Restaged: true}
-	for name, s := range map[string]plan.Submission{
+	for name, s := range map[string]plan.SbatchAnswer{
 		"a job": {Job: 7}, "refusal": {Refused: true, Words: "no"}, "refusal of the site's": {Refused: true, OfSite: true, Words: "no"}, "refusal of the queue": {Refused: true, OfSite: true, OfQueue: true, Words: "no"}, "refusal for now": {Refused: true, Retry: true, Words: "busy"}, "nonsense": {Words: "?"},
 	} {
 		news["submission: "+name] = answered(s)

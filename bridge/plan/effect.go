@@ -54,6 +54,8 @@ type Effect struct {
 	Kind Kind
 	// Row is the row as saved with the decision. It must not be changed.
 	Row *Row
+	// Submission is the shared submission that Submit submits, with Row for one of its members; nil for the row's own.
+	Submission *Submission
 	// More has the further rows that the same command of Slurm serves. Next sets none.
 	More []*Row
 }

@@ -211,7 +211,7 @@ func TestBatchNumbersSubmissions(t *testing.T) {
 func TestI4KillFencesAnAttemptOfWhichAnEarlierSbatchMayHaveMadeAJob(t *testing.T) {
 	t.Parallel()
 	b := given(t, rowIn(plan.Submitting), func(r *plan.Row) { r.SbatchCount = 2 })
-	b.decide(plan.News{Submitted: &plan.Submission{Attempt: 1, Refused: true, Retry: true, Words: "too many jobs"}}).is(plan.Submitting)
+	b.decide(plan.News{Submitted: &plan.SbatchAnswer{Attempt: 1, Refused: true, Retry: true, Words: "too many jobs"}}).is(plan.Submitting)
 	b.decide(plan.News{Messages: []codalab.Message{kill}}).is(plan.Stopping, plan.Fence)
 	b.decide(fencing(spool.Started{Fenced: true})).is(plan.Finalizing)
 }

@@ -102,7 +102,7 @@ func TestI9JobOfAnEarlierBundleOfItsUUIDIsNotTakenUp(t *testing.T) {
 		t.Errorf("stamp %+v (%t) of another owner's bundle may be taken up", stamp, ok)
 	}
 	given(t, row).decide(plan.News{Found: &plan.Found{Stamp: stamp, Job: j}}).is(plan.Staging, plan.Stage)
-	_, overdue, err := policy().OrphanJobs(epoch.Add(time.Hour), sbatch.Snapshot{Jobs: []sbatch.Job{j}}, plan.ByBundle([]plan.Row{row}), 10, plan.OrphanJobs{3: epoch})
+	_, overdue, err := policy().OrphanJobs(epoch.Add(time.Hour), sbatch.Snapshot{Jobs: []sbatch.Job{j}}, plan.ByBundle([]plan.Row{row}), noTask, 10, plan.OrphanJobs{3: epoch})
 	if err != nil || len(overdue) != 1 {
 		t.Errorf("overdue %v, %v, want the job cancelled: no row has it", overdue, err)
 	}

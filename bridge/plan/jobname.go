@@ -60,6 +60,16 @@ func (p Policy) comment(r Row) string {
 	return comment
 }
 
+// sharedComment returns the comment of the jobs of a submission that rows share. The bridge reads the values back (SharedStampOf).
+func (p Policy) sharedComment(s *Submission, leader Row) string {
+	run := leader.run()
+	comment := fmt.Sprintf("codalab tasks=%d owner=%s bridge=%s generation=%d", len(s.Members), cleanValue(run.OwnerID), p.Bridge, s.Generation)
+	if login := cleanValue(run.OwnerName); login != "" {
+		comment += " login=" + login
+	}
+	return comment
+}
+
 // run returns the row's run message, or an empty one.
 func (r Row) run() *codalab.RunBundle { return cmp.Or(r.Run, &codalab.RunBundle{}) }
 

@@ -107,7 +107,7 @@ func TestI10MistakeInTheTableOfOwnersFailsNoBundle(t *testing.T) {
 		}
 		tries := 0
 		for ; tries < 20; tries++ {
-			b.decide(answered(plan.Submission{Refused: true, OfSite: true, Words: "Invalid account or account/partition combination specified"}))
+			b.decide(answered(plan.SbatchAnswer{Refused: true, OfSite: true, Words: "Invalid account or account/partition combination specified"}))
 			if b.row.Phase != plan.Staging {
 				break
 			}
@@ -128,7 +128,7 @@ func TestI10MistakeInTheTableOfOwnersFailsNoBundle(t *testing.T) {
 			continue
 		}
 		b.now = b.now.Add(b.policy.OutagePatience)
-		b.decide(answered(plan.Submission{Refused: true, OfSite: true, Words: "Invalid account or account/partition combination specified"})).is(plan.Finalizing)
+		b.decide(answered(plan.SbatchAnswer{Refused: true, OfSite: true, Words: "Invalid account or account/partition combination specified"})).is(plan.Finalizing)
 	}
 }
 

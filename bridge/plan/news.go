@@ -56,14 +56,16 @@ type News struct {
 	Staged    *StageEnd
 	Carried   *Outcome `json:",omitempty"`
 	Prepared  *Outcome
-	Submitted *Submission
-	Canary    *Canary `json:",omitempty"`
-	Fenced    *Fencing
-	TimeTold  *TimeTold `json:",omitempty"`
-	Cancelled *Outcome
-	Collected *Outcome
-	Confirmed *Confirmation
-	Released  *Outcome
+	Submitted *SbatchAnswer
+	// Submission is the row's place in the submission that it shares; nil if it has one of its own.
+	Submission *Place  `json:",omitempty"`
+	Canary     *Canary `json:",omitempty"`
+	Fenced     *Fencing
+	TimeTold   *TimeTold `json:",omitempty"`
+	Cancelled  *Outcome
+	Collected  *Outcome
+	Confirmed  *Confirmation
+	Released   *Outcome
 	// Progress describes the progress of staging, carrying, preparing or collecting.
 	Progress string
 	// DataChanged names the data that the bundle used in place and that had changed when the bridge was
@@ -116,11 +118,11 @@ type StageEnd struct {
 	Inputs spool.Inputs
 }
 
-// Submission is the outcome of one sbatch.
-type Submission struct {
+// SbatchAnswer is the outcome of one sbatch.
+type SbatchAnswer struct {
 	// Attempt is the number of the submitted attempt.
 	Attempt int
-	// Job is the job's id; 0 if the answer had none.
+	// Job is the job's id, or the array's; 0 if the answer had none.
 	Job sbatch.JobID
 	// Refused is set if it is certain that no job of the submission will run. Retry is set as well if a
 	// later try may succeed. Words is Slurm's message.

@@ -162,6 +162,14 @@ func (d *decision) withoutForeign(s *Observation) *Observation {
 func (d *decision) owns(j sbatch.Job) bool {
 	r := &d.row
 	stamp, stamped := StampOf(j)
+	if r.Shared {
+		if _, index, ok := j.ID.ArrayTask(); !ok || index != r.Index {
+			return false
+		}
+		if shared, ok := SharedStampOf(j); ok {
+			return shared.Bridge == d.policy.Bridge && (shared.Generation == r.Generation || r.Begun != nil && r.Begun.Job == j.ID.String())
+		}
+	}
 	switch {
 	case stamped:
 		return stamp.Bundle == r.Bundle && stamp.Bridge == d.policy.Bridge && r.Stamped(j, stamp)

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -18,7 +19,8 @@ type OrphanJobs map[sbatch.JobID]time.Time
 
 // OrphanJobs finds the bridge's live jobs in a snapshot for which the ledger has no row. It recognizes them
 // by their comments, because they may have been renamed. row returns a bundle's row, nil for none. before
-// is the result of the previous call. An orphan is overdue once it has been seen for OrphanGrace; the
+// is the result of the previous call. task reports whether a row in flight has a task of an array of that generation, or has that
+// job. An orphan is overdue once it has been seen for OrphanGrace; the
 // caller cancels it. If CancelOrphans is not set, none is overdue.
 //
 // An orphan that its bundle's row may take up (News.Found) is not overdue.
@@ -27,18 +29,25 @@ type OrphanJobs map[sbatch.JobID]time.Time
 // number, live or ended, proves that the ledger is old. OrphanJobs then returns an error that wraps
 // ErrOutdated, and the caller must not submit, cancel or remove anything. OrphanJobs does not find jobs
 // whose comment the site has rewritten.
-func (p Policy) OrphanJobs(now time.Time, s sbatch.Snapshot, row func(bundle string) *Row, generation int64, before OrphanJobs) (orphans OrphanJobs, overdue []sbatch.Job, err error) {
+func (p Policy) OrphanJobs(now time.Time, s sbatch.Snapshot, row func(bundle string) *Row, task func(generation int64, id sbatch.JobID) bool, generation int64, before OrphanJobs) (orphans OrphanJobs, overdue []sbatch.Job, err error) {
 	for _, j := range s.Jobs {
 		stamp, ok := StampOf(j)
-		if !ok || stamp.Bridge != p.Bridge {
+		shared, ofArray := SharedStampOf(j)
+		if ofArray {
+			stamp = Stamp{Bridge: shared.Bridge, Generation: shared.Generation}
+		}
+		if !ok && !ofArray || stamp.Bridge != p.Bridge {
 			continue
 		}
 		if stamp.Generation > generation {
 			return before, nil, fmt.Errorf("job %s is submission %d of bundle %s, and the ledger's last one is %d: %w",
-				j.ID, stamp.Generation, stamp.Bundle, generation, ErrOutdated)
+				j.ID, stamp.Generation, cmp.Or(stamp.Bundle, "several bundles"), generation, ErrOutdated)
 		}
-		r := row(stamp.Bundle)
-		if j.State.Ended() || r != nil && r.InFlight() && r.Stamped(j, stamp) {
+		var r *Row
+		if !ofArray {
+			r = row(stamp.Bundle)
+		}
+		if j.State.Ended() || ofArray && task(stamp.Generation, j.ID) || r != nil && r.InFlight() && r.Stamped(j, stamp) {
 			continue
 		}
 		since, ok := before[j.ID]

@@ -38,7 +38,7 @@ func running(generation int64) func(string) *plan.Row {
 // findOrphans searches for orphans at a time after epoch, with a ledger whose last submission is the tenth.
 func findOrphans(t *testing.T, at time.Duration, row func(string) *plan.Row, before plan.OrphanJobs, jobs ...sbatch.Job) (plan.OrphanJobs, []sbatch.Job) {
 	t.Helper()
-	found, overdue, err := policy().OrphanJobs(epoch.Add(at), sbatch.Snapshot{Asked: epoch.Add(at), Jobs: jobs}, row, 10, before)
+	found, overdue, err := policy().OrphanJobs(epoch.Add(at), sbatch.Snapshot{Asked: epoch.Add(at), Jobs: jobs}, row, noTask, 10, before)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestI5DryRunOnlyTells(t *testing.T) {
 	t.Parallel()
 	p := policy()
 	p.CancelOrphans = false
-	found, overdue, err := p.OrphanJobs(epoch.Add(time.Hour), sbatch.Snapshot{Jobs: []sbatch.Job{orphanJob(3, 10)}}, none, 10, plan.OrphanJobs{3: epoch})
+	found, overdue, err := p.OrphanJobs(epoch.Add(time.Hour), sbatch.Snapshot{Jobs: []sbatch.Job{orphanJob(3, 10)}}, none, noTask, 10, plan.OrphanJobs{3: epoch})
 	if err != nil || len(found) != 1 || overdue != nil {
 		t.Errorf("orphans %v, overdue %v, error %v, want one orphan that is left alone", found, overdue, err)
 	}
@@ -156,7 +156,7 @@ func TestI5OldLedgerTouchesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			jobs := []sbatch.Job{orphanJob(3, 10), newer}
-			found, overdue, err := policy().OrphanJobs(epoch.Add(time.Hour), sbatch.Snapshot{Jobs: jobs}, none, 10, before)
+			found, overdue, err := policy().OrphanJobs(epoch.Add(time.Hour), sbatch.Snapshot{Jobs: jobs}, none, noTask, 10, before)
 			if !errors.Is(err, plan.ErrOutdated) || overdue != nil {
 				t.Errorf("error %v, overdue %v, want that the ledger is outdated and nothing else", err, overdue)
 			}
@@ -173,7 +173,7 @@ func TestI5NewerJobOfARowShowsAnOldLedgerToo(t *testing.T) {
 	t.Parallel()
 	row := rowIn(plan.Running)
 	row.Generation, row.Begun.Job = 10, "9"
-	_, _, err := policy().OrphanJobs(epoch.Add(time.Hour), sbatch.Snapshot{Jobs: []sbatch.Job{orphanJob(9, 11)}}, plan.ByBundle([]plan.Row{row}), 10, nil)
+	_, _, err := policy().OrphanJobs(epoch.Add(time.Hour), sbatch.Snapshot{Jobs: []sbatch.Job{orphanJob(9, 11)}}, plan.ByBundle([]plan.Row{row}), noTask, 10, nil)
 	if !errors.Is(err, plan.ErrOutdated) {
 		t.Errorf("error %v, want that the ledger is outdated", err)
 	}
@@ -185,7 +185,7 @@ func TestI5JobOfABundleThatWaitsIsItsRows(t *testing.T) {
 	t.Parallel()
 	j := orphanJob(3, 9)
 	waits := rowIn(plan.Staging)
-	_, overdue, err := policy().OrphanJobs(epoch.Add(time.Hour), sbatch.Snapshot{Jobs: []sbatch.Job{j}}, plan.ByBundle([]plan.Row{waits}), 10, plan.OrphanJobs{3: epoch})
+	_, overdue, err := policy().OrphanJobs(epoch.Add(time.Hour), sbatch.Snapshot{Jobs: []sbatch.Job{j}}, plan.ByBundle([]plan.Row{waits}), noTask, 10, plan.OrphanJobs{3: epoch})
 	if err != nil || len(overdue) != 0 {
 		t.Errorf("overdue %v, %v", overdue, err)
 	}
@@ -208,3 +208,6 @@ func TestI5JobOfABundleThatWaitsIsItsRows(t *testing.T) {
 	killed.StopVerdict = &plan.Verdict{Cause: spool.CauseUser, Failure: codalab.KillRequested}
 	given(t, killed).decide(plan.News{Found: &plan.Found{Stamp: stamp, Job: j}}).is(plan.Stopping, plan.ReadRecords, plan.Cancel, plan.Fence)
 }
+
+// noTask has no arrays.
+func noTask(int64, sbatch.JobID) bool { return false }

@@ -16,7 +16,7 @@ import (
 func TestOneUnclearAnswerAfterManyRefusalsForNowIsSubmittedAgain(t *testing.T) {
 	t.Parallel()
 	b := given(t, rowIn(plan.Submitting), func(r *plan.Row) { r.FailedTries = 9 })
-	b.decide(answered(plan.Submission{Words: "killed"})).is(plan.Submitting)
+	b.decide(answered(plan.SbatchAnswer{Words: "killed"})).is(plan.Submitting)
 	b.at(late).decide(seen(late)).is(plan.Submitting, plan.QueryAccounting)
 	b.decide(plan.News{AccountingFailure: "slurmdbd does not answer"}).is(plan.Submitting)
 	b.at(late+5*time.Minute).decide(accounted(late+5*time.Minute)).is(plan.Submitting, plan.Submit)
@@ -37,16 +37,16 @@ func TestKillInEachPhase(t *testing.T) {
 		{"staging", rowIn(plan.Staging), nil, plan.Finalizing},
 		{"submitting, before sbatch", vary(rowIn(plan.Submitting), func(r *plan.Row) { r.SubmittedAt, r.SbatchCount = time.Time{}, 0 }), nil, plan.Finalizing},
 		{"submitting, refused", rowIn(plan.Submitting), []plan.News{
-			answered(plan.Submission{Refused: true, Retry: true}), fencing(spool.Started{Fenced: true}),
+			answered(plan.SbatchAnswer{Refused: true, Retry: true}), fencing(spool.Started{Fenced: true}),
 		}, plan.Finalizing},
 		{"submitting, accepted", rowIn(plan.Submitting), []plan.News{
-			answered(plan.Submission{Job: 7}), {Cancelled: &plan.Outcome{}}, fencing(spool.Started{Fenced: true}),
+			answered(plan.SbatchAnswer{Job: 7}), {Cancelled: &plan.Outcome{}}, fencing(spool.Started{Fenced: true}),
 		}, plan.Finalizing},
 		{"submitting, unknown, then found", rowIn(plan.Submitting), []plan.News{
-			answered(plan.Submission{Words: "?"}), fencing(spool.Started{Fenced: true}), seen(early, job(sbatch.StatePending)), {Cancelled: &plan.Outcome{}},
+			answered(plan.SbatchAnswer{Words: "?"}), fencing(spool.Started{Fenced: true}), seen(early, job(sbatch.StatePending)), {Cancelled: &plan.Outcome{}},
 		}, plan.Finalizing},
 		{"submitting, unknown, then begun", rowIn(plan.Submitting), []plan.News{
-			answered(plan.Submission{Words: "?"}), fencing(*started()), seen(early, job(sbatch.StateRunning)),
+			answered(plan.SbatchAnswer{Words: "?"}), fencing(*started()), seen(early, job(sbatch.StateRunning)),
 			{Cancelled: &plan.Outcome{}},
 			read(early, started(), terminated),
 		}, plan.Collecting},
@@ -97,7 +97,7 @@ func TestKilledJobThatTurnsUpLateIsCancelled(t *testing.T) {
 	// Without the fencing a job could still begin.
 	b := given(t, rowIn(plan.Stopping), jobless).decide(plan.News{}).is(plan.Stopping, plan.Fence)
 	b.decide(fencing(spool.Started{Fenced: true})).is(plan.Finalizing)
-	b.decide(answered(plan.Submission{Job: 9})).is(plan.Finalizing)
+	b.decide(answered(plan.SbatchAnswer{Job: 9})).is(plan.Finalizing)
 	if !b.row.InFlight() {
 		t.Error("nobody looks for its job")
 	}

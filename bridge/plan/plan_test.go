@@ -185,7 +185,7 @@ func read(at time.Duration, begun *spool.Started, end *spool.Exit) plan.News {
 	return plan.News{Records: &plan.Records{Attempt: 1, Read: epoch.Add(at), Records: spool.Records{Started: begun, Exit: end}}}
 }
 
-func answered(s plan.Submission) plan.News {
+func answered(s plan.SbatchAnswer) plan.News {
 	s.Attempt = 1
 	return plan.News{Submitted: &s}
 }

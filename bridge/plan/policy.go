@@ -143,6 +143,8 @@ type Queue struct {
 	MaxProcesses int64
 	// MaxInFlight bounds the queue's jobs in Slurm; 0 for no bound.
 	MaxInFlight int
+	// ArrayTasks bounds the bundles of one owner that one array of the queue runs; 0 or 1 for no arrays.
+	ArrayTasks int `json:",omitempty"`
 	// RetryBegun decides whether a bundle that has begun, and does not ask to be resumed, may begin again.
 	RetryBegun RetryBegun
 	// Path lists directories on the nodes in which jobs look for programs first.

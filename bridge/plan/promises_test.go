@@ -19,7 +19,7 @@ const (
 
 func TestI2LostSubmitAnswerIsAdopted(t *testing.T) {
 	t.Parallel()
-	lost := answered(plan.Submission{Words: "sbatch: signal: killed"})
+	lost := answered(plan.SbatchAnswer{Words: "sbatch: signal: killed"})
 	for name, found := range map[string]plan.News{
 		"in the queue":          seen(early, job(sbatch.StatePending)),
 		"in the queue, running": seen(early, job(sbatch.StateRunning)),
@@ -48,10 +48,10 @@ func TestI2AdoptedNeverSubmittedAgain(t *testing.T) {
 	b := given(t, rowIn(plan.Submitting)).at(early).decide(seen(early, job(sbatch.StatePending))).is(plan.Queued)
 	// This holds for every answer of Slurm, and of the sbatch whose answer was lost.
 	for _, n := range []plan.News{
-		answered(plan.Submission{Words: "timed out"}),
-		answered(plan.Submission{Refused: true, Retry: true, Words: "busy"}),
-		answered(plan.Submission{Refused: true, Words: "Invalid qos specification"}),
-		answered(plan.Submission{Job: 8}),
+		answered(plan.SbatchAnswer{Words: "timed out"}),
+		answered(plan.SbatchAnswer{Refused: true, Retry: true, Words: "busy"}),
+		answered(plan.SbatchAnswer{Refused: true, Words: "Invalid qos specification"}),
+		answered(plan.SbatchAnswer{Job: 8}),
 		seen(early), seen(late),
 		{},
 	} {
@@ -193,7 +193,7 @@ func TestI7FinalVerdictNeverChanges(t *testing.T) {
 		{Collected: &plan.Outcome{}},
 		{Cancelled: &fail},
 		fencing(spool.Started{Fenced: true}),
-		answered(plan.Submission{Refused: true, Words: "no"}),
+		answered(plan.SbatchAnswer{Refused: true, Words: "no"}),
 		{Claimed: &plan.Claimed{Outcome: fail}},
 		{Staged: &plan.StageEnd{Outcome: fail}},
 		told(ack), told(kill), told(offered()),
@@ -276,7 +276,7 @@ func TestI7SupersededRecordIsIgnored(t *testing.T) {
 	b.decide(plan.News{}).is(plan.Submitting, plan.Prepare)
 	b.decide(plan.News{Prepared: &plan.Outcome{}}).is(plan.Submitting, plan.Submit)
 	b.decide(back).is(plan.Submitting)
-	b.decide(answered(plan.Submission{Job: 7})).is(plan.Submitting) // the first attempt's answer
+	b.decide(answered(plan.SbatchAnswer{Job: 7})).is(plan.Submitting) // the first attempt's answer
 	b.decide(fencing(*started())).is(plan.Submitting)
 	if b.row.Begun != nil || b.row.Exit != nil || b.row.Fenced {
 		t.Errorf("attempt %d took over records of attempt 1: begun %v, exit %v", b.row.Attempt.Number, b.row.Begun, b.row.Exit)

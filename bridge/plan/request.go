@@ -50,7 +50,7 @@ func (p Policy) Request(r Row) sbatch.Request {
 	req.Comment = p.comment(r)
 	req.Exclude = r.Exclude
 	req.CPUs = max(res.CPUs, 1)
-	req.Nice = min(max(-r.Run.Metadata.Int("request_priority"), 0), MaxNice-q.Nice) + q.Nice
+	req.Nice = p.niceOf(&r)
 	req.Dir, req.Output = attempt.Dir, attempt.OutputPath()
 	req.Script = "#!/bin/sh\n" + cmp.Or(q.Worker, p.Worker).Exec("exec", "--submission="+p.Submission(r), sbatch.Quote(attempt.SpecPath()))
 	if res.Memory > 0 {
@@ -59,6 +59,12 @@ func (p Policy) Request(r Row) sbatch.Request {
 	}
 	req.Time = q.jobLimit(res)
 	return req
+}
+
+// niceOf returns the nice value of a row's job.
+func (p Policy) niceOf(r *Row) int64 {
+	q := p.Queues[r.Queue].Billed(p.billing(*r))
+	return min(max(-r.Run.Metadata.Int("request_priority"), 0), MaxNice-q.Nice) + q.Nice
 }
 
 // jobLimit returns the time limit of a request's job in whole minutes, as sbatch takes it; 0 for none.
@@ -78,7 +84,11 @@ func (q Queue) jobLimit(res codalab.Resources) time.Duration {
 const MaxNice = 2147483645
 
 // Submission returns text that tells a row's submission from all others, of this bridge and of others.
-func (p Policy) Submission(r Row) string { return fmt.Sprintf("%s.%d", p.Bridge, r.Generation) }
+func (p Policy) Submission(r Row) string { return p.submissionID(r.Generation) }
+
+func (p Policy) submissionID(generation int64) string {
+	return fmt.Sprintf("%s.%d", p.Bridge, generation)
+}
 
 // The references for bundles that name no image, if neither the site nor the server names one
 // (codalab/lib/codalab_manager.py: init_config, "workers").

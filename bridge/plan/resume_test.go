@@ -48,7 +48,7 @@ func (b *bench) begins(generation int64) {
 	b.row = b.policy.NewAttempt(b.now, b.row, generation)
 	b.decide(plan.News{Prepared: &plan.Outcome{}}).is(plan.Submitting, plan.Submit)
 	n := b.row.Attempt.Number
-	b.decide(plan.News{Submitted: &plan.Submission{Attempt: n, Job: sbatch.JobID(100 + n)}}).is(plan.Queued)
+	b.decide(plan.News{Submitted: &plan.SbatchAnswer{Attempt: n, Job: sbatch.JobID(100 + n)}}).is(plan.Queued)
 	b.decide(plan.News{Records: &plan.Records{Attempt: n, Read: b.now, Records: spool.Records{
 		Started: &spool.Started{Token: fmt.Sprint("token ", n), Node: fmt.Sprint("n", n), Job: fmt.Sprint(100 + n), At: b.now},
 		Status:  &spool.Status{Token: fmt.Sprint("token ", n), Stage: spool.StageRunning, At: b.now, CommandStarted: b.now},

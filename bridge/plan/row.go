@@ -111,6 +111,8 @@ type Row struct {
 	Tried string `json:"tried,omitempty"`
 	// Resumption is the state of a bundle that asks to be resumed.
 	Resumption Resumption `json:"resumption,omitzero"`
+	// MostTogether bounds the members of the next submission, because Slurm refused a larger one; 0 for no such bound.
+	MostTogether int `json:"most_together,omitempty"`
 	// AnyNode is set if Slurm refused the next attempt with nodes excluded. The attempt then excludes none.
 	AnyNode bool `json:"any_node,omitempty"`
 
@@ -171,30 +173,26 @@ type Attempt struct {
 	// than all before. The job's comment has it, so that a bridge sees from a job that its
 	// ledger is older than the job.
 	Generation int64 `json:"generation,omitempty"`
+	// Shared is set if other rows share the submission (Submission). Index is the row's place among its members then, once
+	// these are frozen, and its task in the array.
+	Shared bool `json:"shared,omitempty"`
+	Index  int  `json:"index,omitempty"`
 	// Exclude lists the nodes on which the job must not run, separated by commas.
 	Exclude string `json:"exclude,omitempty"`
 	// Prepared is set once the job's specification is on the shared disk.
 	Prepared bool `json:"prepared,omitempty"`
 	// SubmittedAt is the last start of sbatch for SubmissionName; zero before.
 	SubmittedAt time.Time `json:"submitted_at,omitzero"`
-	// SbatchCount counts the decisions to run sbatch for SubmissionName.
-	SbatchCount int `json:"sbatch_count,omitempty"`
-	// RepeatRefusal is Slurm's refusal of a repeated submission. An earlier submission may still have made
-	// a job.
-	RepeatRefusal string `json:"repeat_refusal,omitempty"`
+	// Asking is the state of the attempt's own submission. The Submission has that of a shared one.
+	Asking
 	// QueueTrouble is set if the queue may be at fault for that refusal, or for the reason for which the job
 	// can never start.
 	QueueTrouble bool `json:"queue_trouble,omitempty"`
-	// UnclearCount counts the unclear answers of sbatch for SubmissionName.
-	UnclearCount int `json:"unclear_count,omitempty"`
 	// Job is the job, as Slurm last showed it; its ID is 0 before it has one.
 	Job sbatch.Job `json:"job,omitzero"`
 	// LastNodes are the last nodes that Slurm showed for the job; empty for none. A job that Slurm puts back into the
 	// queue loses its nodes. If it ends there, Job has these.
 	LastNodes string `json:"last_nodes,omitempty"`
-	// AbsentAsOf is the request time of the snapshot that proves, as far as squeue can, that the submission
-	// made no job; zero without such a snapshot.
-	AbsentAsOf time.Time `json:"absent_as_of,omitzero"`
 	// NoJobSince is the time at which Slurm was first seen without a live job for the attempt; zero while
 	// it has one.
 	NoJobSince time.Time `json:"no_job_since,omitzero"`

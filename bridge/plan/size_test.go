@@ -49,7 +49,7 @@ func TestRefusalNamesTheNearestRequestThatFits(t *testing.T) {
 				p.Queues[name] = other
 			}
 			r.Resources = c.asked
-			refused := plan.News{Submitted: &plan.Submission{Attempt: 1, Refused: true, Words: "no"}}
+			refused := plan.News{Submitted: &plan.SbatchAnswer{Attempt: 1, Refused: true, Words: "no"}}
 			r.RefusedAlone = 2 // a refusal that contradicts the nodes is the last one
 			after, _ := p.Next(epoch, r, refused)
 			if after.Verdict == nil || after.Verdict.Cause != spool.CauseUser {

@@ -31,3 +31,20 @@ func StampOf(j sbatch.Job) (Stamp, bool) {
 	s.OnDisk = spool.AttemptName(cmp.Or(commentValue(j.Comment, "dir"), string(spool.NameAttempt(s.Attempt, s.Bridge))))
 	return s, s.Bundle != "" && s.Bridge != "" && errAttempt == nil && errGeneration == nil
 }
+
+// SharedStamp is the content of the comment that SharedRequest wrote into the jobs of an array.
+type SharedStamp struct {
+	Bridge     string
+	Generation int64
+	// Tasks is the number of the array's members.
+	Tasks int
+}
+
+// SharedStampOf reads the stamp of a task of an array. It returns false if the comment has none.
+func SharedStampOf(j sbatch.Job) (SharedStamp, bool) {
+	s := SharedStamp{Bridge: commentValue(j.Comment, "bridge")}
+	var errTasks, errGeneration error
+	s.Tasks, errTasks = strconv.Atoi(commentValue(j.Comment, "tasks"))
+	s.Generation, errGeneration = strconv.ParseInt(commentValue(j.Comment, "generation"), 10, 64)
+	return s, s.Bridge != "" && errTasks == nil && errGeneration == nil
+}

@@ -55,6 +55,12 @@ func (d *decision) fencingFailure() string {
 
 // applyUnwantedSubmission applies the outcome of sbatch for an attempt that is not wanted any more.
 func (d *decision) applyUnwantedSubmission() {
+	if d.row.Shared {
+		if d.news.Submission != nil {
+			d.applyUnwantedPlace(*d.news.Submission)
+		}
+		return
+	}
 	s := d.news.Submitted
 	switch {
 	case s == nil || s.Attempt != d.row.Attempt.Number || d.row.Job.ID != 0:
@@ -78,7 +84,7 @@ func (d *decision) cancelLeftJob() {
 		switch {
 		case ok && !job.State.Ended() && !d.givenUpAsRevoked():
 			d.row.Job = job
-		case ok, s.Asked.After(d.row.SubmittedAt.Add(d.policy.SubmitGrace)):
+		case ok, s.Asked.After(d.row.SubmittedAt.Add(d.policy.SubmitGrace)) && !d.mayBeMade():
 			d.row.NoJobSince = d.now
 		}
 	}

@@ -13,6 +13,10 @@ import (
 // submitting: sbatch is wanted once. If its answer is lost the bridge searches for the job by its
 // submission name, and wants sbatch again only if there is no job.
 func (d *decision) submitting() {
+	if d.row.Shared {
+		d.submittingShared()
+		return
+	}
 	if d.row.Begun != nil {
 		d.enter(Running, "the attempt has begun")
 		return
@@ -73,6 +77,10 @@ func (d *decision) prepare() {
 		d.tryLater(p.Failure)
 	default:
 		d.row.Prepared, d.row.LastFailure = true, ""
+		if d.row.Shared {
+			d.row.Reason = "its specification is on the shared disk; it goes to Slurm with others"
+			return
+		}
 		d.submit(d.row.startReason())
 	}
 }
@@ -83,8 +91,8 @@ const unclearAnswers = 3
 
 // submit wants sbatch. The row is saved with SubmittedAt before sbatch runs.
 func (d *decision) submit(reason string) {
-	d.row.SubmittedAt, d.row.AbsentAsOf = d.now, time.Time{}
-	d.row.SbatchCount++
+	d.row.SubmittedAt = d.now
+	d.row.Asking.begin()
 	d.row.TimeLimits = newTimeLimits(d.queue.jobLimit(d.row.Resources))
 	d.row.DueAt = time.Time{}
 	d.row.Reason = reason
@@ -130,7 +138,7 @@ func (d *decision) adopt(job sbatch.Job, reason string) {
 	d.enter(Queued, fmt.Sprintf("job %s: %s", job.ID, reason))
 }
 
-func (d *decision) applySubmission(s Submission) {
+func (d *decision) applySubmission(s SbatchAnswer) {
 	switch {
 	case s.Job != 0:
 		d.adopt(sbatch.Job{ID: s.Job, Name: string(d.row.SubmissionName), State: sbatch.StatePending, Reason: "None"}, "sbatch accepted it")
@@ -178,7 +186,7 @@ func (d *decision) sendBack(reason string) {
 	d.enter(Staging, reason)
 	d.row.LastFailure = reason
 	d.row.Attempt = Attempt{Number: number}
-	d.news.Observation, d.news.Accounting, d.news.Submitted = nil, nil, nil
+	d.news.Observation, d.news.Accounting, d.news.Submitted, d.news.Submission = nil, nil, nil, nil
 }
 
 // refusedForQueue reports whether Slurm's refusal does not decide about the bundle yet. There are three cases:
@@ -192,7 +200,7 @@ func (d *decision) sendBack(reason string) {
 //
 // A bundle that Slurm refuses repeatedly while it accepts other jobs of the queue is at fault itself: a
 // plugin of the site may have a rule about it.
-func (d *decision) refusedForQueue(s Submission) bool {
+func (d *decision) refusedForQueue(s SbatchAnswer) bool {
 	r := &d.row
 	switch {
 	case !s.OfQueue && !s.OfSite && !d.fitsANode():
@@ -219,12 +227,12 @@ const (
 )
 
 // refusedForTable reports whether the site's table may be at fault for a refusal.
-func (d *decision) refusedForTable(s Submission) bool {
+func (d *decision) refusedForTable(s SbatchAnswer) bool {
 	return s.OfSite && !s.OfQueue && d.policy.billing(d.row).String() != ""
 }
 
 // refusedFor returns the reason of a row whose refusal does not decide about the bundle.
-func (d *decision) refusedFor(s Submission) string {
+func (d *decision) refusedFor(s SbatchAnswer) string {
 	if s.OfQueue {
 		return fmt.Sprintf("Slurm takes no job of queue %s: %s", d.queue.Tag, s.Words)
 	}
@@ -243,32 +251,26 @@ func (d *decision) endRefused(words string) {
 	d.endUnbegun(Verdict{Cause: spool.CauseUser, Failure: sentence}, "Slurm refused the submission")
 }
 
-// provenAbsent reports whether it is proven that the current submission made no live job. A complete
-// snapshot must lack the job; the bridge must have requested it later than the longest life of an sbatch
-// after its start. The accounting database must lack the job too. Without a database the snapshot is
-// enough while Slurm still shows ended jobs; after that nothing proves the absence, and the attempt is
-// fenced. provenAbsent wants the effects that the proof needs.
+// provenAbsent reports whether it is proven that the current submission made no live job, and wants the effects that the
+// proof needs. Without an accounting database nothing proves the absence once Slurm may have forgotten the job: the
+// attempt is then fenced.
 //
 // Callers use it only if adoptable found nothing in the same news.
 func (d *decision) provenAbsent() bool {
-	s := d.news.Observation
-	if s != nil && d.row.AbsentAsOf.IsZero() && s.Asked.After(d.row.SubmittedAt.Add(d.policy.SubmitGrace)) {
-		d.row.AbsentAsOf = s.Asked
-	}
-	if d.row.AbsentAsOf.IsZero() {
-		return false
-	}
-	switch a := d.news.Accounting; {
-	case d.row.Fenced:
+	switch d.policy.absence(&d.row.Asking, d.row.SubmittedAt, d.news.Observation, d.news.Accounting) {
+	case absent:
 		return true
-	case a != nil && !a.Asked.Before(d.row.AbsentAsOf):
-		return true
-	case d.policy.Accounting:
+	case absentFromQueue:
+		if d.row.Fenced {
+			return true
+		}
 		d.wantUnlessFailed(QueryAccounting, d.news.AccountingFailure)
-	case d.row.AbsentAsOf.Before(d.row.SubmittedAt.Add(d.policy.RecordAge)):
-		return true
-	default:
+	case unprovable:
+		if d.row.Fenced {
+			return true
+		}
 		d.fence()
+	case notAbsent:
 	}
 	return false
 }

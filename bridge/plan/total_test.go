@@ -163,7 +163,7 @@ func TestI8NothingIsWantedInACircle(t *testing.T) {
 		plan.Stage:       {Staged: &plan.StageEnd{Outcome: plan.Outcome{Failure: "no"}}},
 		plan.Carry:       {Carried: &plan.Outcome{Failure: "no"}},
 		plan.Prepare:     {Prepared: &plan.Outcome{Failure: "no"}},
-		plan.Submit:      answered(plan.Submission{Words: "timed out"}),
+		plan.Submit:      answered(plan.SbatchAnswer{Words: "timed out"}),
 		plan.ReadRecords: {RecordsFailure: "no"},
 		plan.Fence:       {Fenced: &plan.Fencing{Attempt: 1, Failure: "no"}},
 		plan.Cancel:      {Cancelled: &plan.Outcome{Failure: "no"}},
@@ -290,7 +290,7 @@ func truth(e plan.Effect, now time.Time) plan.News {
 	case plan.Prepare:
 		n.Prepared = &plan.Outcome{}
 	case plan.Submit:
-		n.Submitted = &plan.Submission{Attempt: e.Row.Attempt.Number, Refused: true, Words: "no"}
+		n.Submitted = &plan.SbatchAnswer{Attempt: e.Row.Attempt.Number, Refused: true, Words: "no"}
 	case plan.AskQueue:
 		n.Canary = &plan.Canary{}
 	case plan.QueryAccounting:

@@ -42,8 +42,9 @@ func (q Queue) MaySubmit(inFlight, budget int) int {
 	return max(budget, 0)
 }
 
-// Batch chooses the rows that are submitted now, in their order, and begins the next attempt of each.
-// generation is the last number that was given. Batch also returns the new turns; it does not change turns.
+// Batch chooses the rows that are submitted now, in their order, and begins the next attempt of each. Rows that share a
+// submission have one name and follow each other. generation is the last number that was given. Batch also returns the new turns;
+// it does not change turns.
 func (p Policy) Batch(now time.Time, w Waiting, turns Turns, generation int64) ([]Row, Turns) {
 	if len(w.Rows) == 0 || w.Budget <= 0 {
 		return nil, turns
@@ -51,7 +52,7 @@ func (p Policy) Batch(now time.Time, w Waiting, turns Turns, generation int64) (
 	lanes, left, after := inLanes(w.Rows), maps.Clone(w.MaySubmit), Turns{}
 	maps.Copy(after, turns)
 	var chosen []Row
-	for len(chosen) < w.Budget {
+	for range w.Budget {
 		heads := map[Lane]candidate{}
 		for at, rows := range lanes {
 			if left[at.Queue] > 0 && len(rows) > 0 && w.Rooms.Has(rows[0].Row) {
@@ -65,12 +66,59 @@ func (p Policy) Batch(now time.Time, w Waiting, turns Turns, generation int64) (
 		from := after.chooseLane(heads, turn)
 		generation++
 		after[turn] = generation
-		lanes[from] = lanes[from][1:]
-		left[from.Queue]--
-		w.Rooms.take(heads[from].Row)
-		chosen = append(chosen, p.NewAttempt(now, *heads[from].Row, generation))
+		together := p.together(lanes[from], left[from.Queue], w.Rooms)
+		lanes[from] = without(lanes[from], together)
+		left[from.Queue] -= len(together)
+		chosen = append(chosen, p.NewAttempts(now, together, generation)...)
 	}
 	return chosen, after
+}
+
+// together returns the first of the rows and those that share its submission, at most so many in all. It takes their rooms.
+func (p Policy) together(lane []candidate, most int, rooms *Rooms) []*Row {
+	head := lane[0].Row
+	rooms.take(head)
+	chosen := []*Row{head}
+	if !p.MayShare(head) {
+		return chosen
+	}
+	most = min(most, p.mostTogether(head))
+	for _, c := range lane[1:] {
+		if len(chosen) >= most {
+			break
+		}
+		if p.MayShare(c.Row) && p.sharedWith(head, c.Row) && rooms.Has(c.Row) {
+			most = min(most, p.mostTogether(c.Row))
+			rooms.take(c.Row)
+			chosen = append(chosen, c.Row)
+		}
+	}
+	return chosen
+}
+
+// mostTogether bounds the members of a row's submission.
+func (p Policy) mostTogether(r *Row) int {
+	most := p.Queues[r.Queue].ArrayTasks
+	if r.MostTogether > 0 {
+		most = min(most, r.MostTogether)
+	}
+	return most
+}
+
+// without returns a lane without the chosen rows, which are in the same order.
+func without(lane []candidate, chosen []*Row) []candidate {
+	left := lane[:0:0]
+	if len(chosen) == 1 {
+		return lane[1:]
+	}
+	for _, c := range lane {
+		if len(chosen) > 0 && c.Row == chosen[0] {
+			chosen = chosen[1:]
+			continue
+		}
+		left = append(left, c)
+	}
+	return left
 }
 
 // candidate is a row with its request_priority.

@@ -135,7 +135,7 @@ func (d *decision) applySlurm() {
 		d.row.setEnded(job)
 		d.noteEnded(d.row.jobStateReason())
 	case s.Job != d.row.Job.ID: // the row got its job from a record after the question; the next answer covers that job
-	case s.Asked.After(d.row.SubmittedAt.Add(d.policy.SubmitGrace)):
+	case s.Asked.After(d.row.SubmittedAt.Add(d.policy.SubmitGrace)) && !d.mayBeMade():
 		d.noteEnded("a whole snapshot does not show the job any more")
 	}
 }
@@ -503,5 +503,5 @@ func (d *decision) nextAttempt(why string) {
 	d.keepFiles()
 	d.row.Attempt = Attempt{Number: d.row.Attempt.Number, OnDisk: d.row.OnDisk}
 	// News about the last attempt does not concern the next one.
-	d.news.Records, d.news.Fenced, d.news.Observation, d.news.Accounting, d.news.Submitted, d.news.Carried = nil, nil, nil, nil, nil, nil
+	d.news.Records, d.news.Fenced, d.news.Observation, d.news.Accounting, d.news.Submitted, d.news.Carried, d.news.Submission = nil, nil, nil, nil, nil, nil, nil
 }

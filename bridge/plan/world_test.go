@@ -279,7 +279,7 @@ func (w *world) findOrphans(a *arguments) {
 		j.Comment += " generation=" + g
 	}
 	row := func(string) *plan.Row { return w.row }
-	found, overdue, err := w.policy.OrphanJobs(w.now, sbatch.Snapshot{Asked: w.now, Jobs: []sbatch.Job{j}}, row, w.generation, w.orphans)
+	found, overdue, err := w.policy.OrphanJobs(w.now, sbatch.Snapshot{Asked: w.now, Jobs: []sbatch.Job{j}}, row, noTask, w.generation, w.orphans)
 	if stamp, ok := plan.StampOf(j); ok && err == nil && len(found) > 0 && w.row != nil && w.row.MayTakeUp(stamp) {
 		w.stepNews().Found = &plan.Found{Stamp: stamp, Job: j}
 		return

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/sbatch"
+
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/spool"
@@ -41,8 +43,8 @@ func (s *Sweeper) needs(ctx context.Context) (*needs, error) {
 	if err != nil {
 		return nil, err
 	}
-	noRow := func(string) *plan.Row { return nil } // only the jobs tell whether the ledger is old
-	if _, _, err := (plan.Policy{Bridge: n.bridge}).OrphanJobs(now, snapshot, noRow, generation, nil); err != nil {
+	noRow, noTask := func(string) *plan.Row { return nil }, func(int64, sbatch.JobID) bool { return false } // only the jobs tell whether the ledger is old
+	if _, _, err := (plan.Policy{Bridge: n.bridge}).OrphanJobs(now, snapshot, noRow, noTask, generation, nil); err != nil {
 		return nil, err
 	}
 	flying := map[plan.SubmissionName]bool{}

@@ -27,10 +27,18 @@ func reportOf(v *plan.Verdict) reported {
 	return r
 }
 
-// attemptOf returns the attempt of a submission.
-func (w *world) attemptOf(r sbatch.Request) *attempt {
-	of, n := specOf(r)
-	return w.disk.bundleAt(of).attempt(n)
+// attemptsOf returns the attempts of a submission, in the order of its tasks; one for a job of its own.
+func (w *world) attemptsOf(r sbatch.Request) []*attempt {
+	if r.Tasks == 0 {
+		of, n := specOf(r)
+		return []*attempt{w.disk.bundleAt(of).attempt(n)}
+	}
+	members := w.disk.members[membersOf(r)]
+	attempts := make([]*attempt, len(members.Attempts))
+	for i, m := range members.Attempts {
+		attempts[i] = w.disk.bundleAt(keyOfMember(m)).attempt(number(string(m.Name)))
+	}
+	return attempts
 }
 
 // checkBegin checks a worker that begins its command.
@@ -279,6 +287,9 @@ func (w *world) checkLedger(what string) {
 	}
 	for _, j := range snapshot.Jobs {
 		stamp, ok := plan.StampOf(j)
+		if shared, ofArray := plan.SharedStampOf(j); ofArray {
+			stamp, ok = plan.Stamp{Bridge: shared.Bridge, Generation: shared.Generation}, true
+		}
 		if !ok || stamp.Bridge != w.policy.Bridge || stamp.Generation <= w.ledger.generation || w.slurm.hidden[j.ID] {
 			continue
 		}
@@ -293,18 +304,24 @@ func (w *world) checkLedger(what string) {
 func (w *world) checkSubmission(r sbatch.Request, by *life) {
 	w.countRequest()
 	w.checkLedger("a submission")
-	switch a := w.attemptOf(r); {
-	case a.job == 0 || w.mayBeSubmittedAgain(a):
-	case w.isUnknownToBridge(a) || a.unnamed && w.hasMovedOn(a):
-		a.doubtful = true // its worker may still show the bridge one job before the other is made
-	default:
-		w.violate(SubmittedTwice, "%s is submitted again, and job %s was made of it", r.Name, a.job)
+	attempts := w.attemptsOf(r)
+	for _, a := range attempts {
+		switch {
+		case a.job == 0 || w.mayBeSubmittedAgain(a):
+		case w.isUnknownToBridge(a) || a.unnamed && w.hasMovedOn(a):
+			a.doubtful = true // its worker may still show the bridge one job before the other is made
+		default:
+			w.violate(SubmittedTwice, "%s is submitted again, and job %s was made of it", r.Name, a.job)
+		}
 	}
 	if by.number != w.ledger.writer {
 		return // another life has the row, and may have decided it again
 	}
-	if a := w.attemptOf(r); w.isUnknown(a.command) && a.started.record != nil {
+	if slices.ContainsFunc(attempts, func(a *attempt) bool { return w.isUnknown(a.command) && a.started.record != nil }) {
 		return // records that the restored ledger does not know may have ended the attempt; no worker begins it again
+	}
+	if r.Tasks > 0 {
+		w.checkList(r)
 	}
 	for _, row := range w.ledger.rows {
 		if string(row.SubmissionName) == r.Name && row.Phase != plan.Claiming && row.Phase != plan.Staging {
@@ -312,6 +329,20 @@ func (w *world) checkSubmission(r sbatch.Request, by *life) {
 		}
 	}
 	w.violate(SubmittedTwice, "%s is submitted, and no saved row is in that phase", r.Name) // I1
+}
+
+// checkList checks the list of members of an array that is submitted: it was saved before (I1), and each repeat has the same.
+func (w *world) checkList(r sbatch.Request) {
+	list := w.disk.members[membersOf(r)].Attempts
+	w.tasks += len(list)
+	saved := w.ledger.shared[plan.SubmissionName(r.Name)]
+	if saved.State != plan.Asked || len(list) != r.Tasks || !slices.EqualFunc(saved.Members, list, func(a plan.Member, b spool.Member) bool { return spool.Member(a) == b }) {
+		w.violate(SubmittedTwice, "%s is submitted with %d tasks and the members %v, and the saved submission is %s with %v", r.Name, r.Tasks, list, saved.State, saved.Members)
+	}
+	if first, ok := w.lists[r.Name]; ok && !w.ledger.restored && !slices.Equal(first, list) { // a restored ledger gives the name again
+		w.violate(SubmittedTwice, "%s is submitted again with the members %v, and had %v", r.Name, list, first)
+	}
+	w.lists[r.Name] = list
 }
 
 // checkMade checks a new job, which may be made after sbatch's answer.

@@ -29,11 +29,9 @@ func (c commands) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, err
 	w.checkSubmission(r, c.life)
 	c.checkBackOff("sbatch")
 	c.extra += w.slurm.sleep()
-	noteNoJob := func() {
-		a := w.attemptOf(r)
-		a.noteCause("sbatch made no job")
-		a.unclear = true
-	}
+	attempts := w.attemptsOf(r)
+	noteNoJob, noteRefused := func() { noteNoJob(attempts) }, func() { noteRefused(attempts) }
+	row, _ := w.ledger.row(attempts[0].bundle)
 	submit := func() (sbatch.JobID, error) { return w.slurm.takeJob(r) }
 	switch {
 	case w.slurm.down:
@@ -44,7 +42,7 @@ func (c commands) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, err
 		return 0, unclear("Socket timed out on send/recv operation")
 	case w.fault(SubmitLate):
 		w.at(w.dice.faultDuration(SubmitLate, 0, submitBound-10*time.Second), func() {
-			if row, _ := w.ledger.row(w.attemptOf(r).bundle); w.slurm.down || w.now < w.slurm.refusedUntil[row.Queue] {
+			if w.slurm.down || w.now < w.slurm.refusedUntil[row.Queue] {
 				noteNoJob()
 				return
 			}
@@ -63,10 +61,10 @@ func (c commands) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, err
 			noteNoJob()
 			return 0, unclear("signal: killed") // sbatch was killed before it could print the refusal
 		}
-		w.attemptOf(r).refused = true
+		noteRefused()
 		return 0, err
 	}
-	if row, _ := w.ledger.row(w.attemptOf(r).bundle); w.now < w.slurm.refusedUntil[row.Queue] {
+	if w.now < w.slurm.refusedUntil[row.Queue] {
 		return 0, slurmtest.SubmitError(r.Name, "sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified", 1)
 	}
 	lost := w.fault(SubmitLost)
@@ -79,12 +77,27 @@ func (c commands) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, err
 		return 0, unclear("Socket timed out on send/recv operation")
 	}
 	if err != nil && r.Exclude == "" {
-		w.attemptOf(r).refused = true
+		noteRefused()
 	}
 	if c.crashes() {
 		return 0, errCrashed
 	}
 	return id, err
+}
+
+// noteNoJob notes that an sbatch has made no job, and gave an unclear answer.
+func noteNoJob(attempts []*attempt) {
+	for _, a := range attempts {
+		a.noteCause("sbatch made no job")
+		a.unclear = true
+	}
+}
+
+// noteRefused notes that Slurm has refused a submission.
+func noteRefused(attempts []*attempt) {
+	for _, a := range attempts {
+		a.refused = true
+	}
 }
 
 // Try runs sbatch --test-only.
@@ -111,13 +124,19 @@ func (s *slurm) takeJob(r sbatch.Request) (sbatch.JobID, error) {
 	}
 	id, err := s.Submit(w.wall(), researcher, made)
 	w.logf("sbatch", "%s: job %s, %v", r.Name, id, err)
-	if a := w.attemptOf(r); id != 0 && a.isSubmittedBy(r) {
-		w.checkMade(a, id)
-		s.attempts[id], a.name = a, r.Name
-		a.noteTimeLimit(r.Time)
-		a.job, a.unnamed = cmp.Or(a.job, id), a.unnamed || made.Name != r.Name
+	for i, a := range w.attemptsOf(r) {
+		job := id
+		if r.Tasks > 0 && id != 0 {
+			job = id.Task(i)
+		}
+		if job != 0 && a.isSubmittedBy(r) {
+			w.checkMade(a, job)
+			s.attempts[job], a.name = a, r.Name
+			a.noteTimeLimit(r.Time)
+			a.job, a.unnamed = cmp.Or(a.job, job), a.unnamed || made.Name != r.Name
+		}
+		s.strikeNewJob(job)
 	}
-	s.strikeNewJob(id)
 	s.settle()
 	return id, err
 }

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -24,6 +26,7 @@ import (
 type disk struct {
 	w       *world
 	bundles map[dirKey]*bundleDir
+	members map[string]spool.Members // by their names
 	rang    []spool.Ring
 	low     bool // less is free than the low water
 }
@@ -243,10 +246,42 @@ func (m mount) Prepare(_ spool.AttemptName, s spool.Spec) error {
 	return nil
 }
 
+// WriteMembers writes the list of a submission's members.
+func (m mount) WriteMembers(members spool.Members) error {
+	w := m.w
+	if m.crashes() {
+		return errCrashed
+	}
+	if w.fault(PrepareFails) {
+		return errFull
+	}
+	w.disk.members[members.Name()] = members
+	if m.crashes() {
+		return errCrashed
+	}
+	return nil
+}
+
+// MembersFiles lists the lists of members.
+func (m mount) MembersFiles() ([]spool.MembersFile, error) {
+	var found []spool.MembersFile
+	for _, name := range slices.Sorted(maps.Keys(m.w.disk.members)) {
+		found = append(found, spool.MembersFile{Name: name, Submission: m.w.disk.members[name].Submission})
+	}
+	return found, nil
+}
+
+// RemoveMembers removes such a list.
+func (m mount) RemoveMembers(f spool.MembersFile) error {
+	delete(m.w.disk.members, f.Name)
+	return nil
+}
+
 // ReadRecords reads an attempt's records.
 func (m mount) ReadRecords(uuid string, name spool.AttemptName) (spool.Records, error) {
 	w := m.w
 	if m.dead || w.fault(ReadFails) {
+		m.at(6*time.Second, m.readTurn) // the real bridge has a turn each second, and reads again after five
 		return spool.Records{}, &diskError{syscall.ESTALE}
 	}
 	a := w.disk.attempt(uuid, number(string(name)))

@@ -100,7 +100,7 @@ func (s *seat) grant() {
 		}
 	}
 	const lasts = 20 * time.Second
-	if bound := time.Duration(len(w.server.bundles)) * lasts; s.kind == plan.Collect && !s.wants.long && w.now-s.asked > bound {
+	if bound := time.Duration(w.server.made) * lasts; s.kind == plan.Collect && !s.wants.long && w.now-s.asked > bound {
 		w.violate(Starved, "the small results of %s waited %s", s.bundle, w.now-s.asked)
 	}
 }
@@ -151,6 +151,9 @@ func (w *world) checkTurns(l *life, before []*plan.Row, saved []plan.Row) {
 		now[saved[i].Bundle] = &saved[i]
 	}
 	for i, r := range going {
+		if i > 0 && going[i-1].Generation == r.Generation {
+			continue // an array is one turn
+		}
 		waiting, probing := w.waitingLanes(l, now, going[i:])
 		w.checkTurn(r, waiting, probing)
 	}

@@ -304,6 +304,7 @@ const (
 	ofAdmins
 	ofResumes
 	ofTimeLimits
+	ofArrays
 	matters
 )
 

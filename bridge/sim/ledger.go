@@ -33,12 +33,17 @@ type ledgerDisk struct {
 // contents is the data on a ledger's disk.
 type contents struct {
 	rows       map[string]*plan.Row // the rows never change
+	shared     map[plan.SubmissionName]plan.Submission
 	generation int64
 	writer     int // the last life that took the ledger
 }
 
+func emptyContents() contents {
+	return contents{rows: map[string]*plan.Row{}, shared: map[plan.SubmissionName]plan.Submission{}}
+}
+
 func (c contents) clone() contents {
-	c.rows = maps.Clone(c.rows)
+	c.rows, c.shared = maps.Clone(c.rows), maps.Clone(c.shared)
 	return c
 }
 
@@ -69,8 +74,8 @@ func (c contents) conflicts(writer int, rows ...plan.Row) bool {
 	})
 }
 
-// save writes rows, all or none.
-func (c *contents) save(writer int, rows []plan.Row) error {
+// save writes rows and submissions, all or none.
+func (c *contents) save(writer int, rows []plan.Row, shared []plan.Submission) error {
 	if c.conflicts(writer, rows...) {
 		return ledger.ErrConflict
 	}
@@ -80,6 +85,11 @@ func (c *contents) save(writer int, rows []plan.Row) error {
 		kept.Status, kept.Progress = nil, ""
 		c.rows[kept.Bundle] = &kept
 		c.generation = max(c.generation, kept.Generation)
+	}
+	for _, s := range shared {
+		if c.shared[s.Name] = s; s.State == plan.Over {
+			delete(c.shared, s.Name)
+		}
 	}
 	return nil
 }
@@ -189,8 +199,19 @@ func (b *book) Generation(ctx context.Context) (int64, error) {
 	})
 }
 
+// Submissions returns the submissions that rows share.
+func (b *book) Submissions(ctx context.Context) ([]plan.Submission, error) {
+	if b.crashes() {
+		return nil, errCrashed
+	}
+	if b.real != nil {
+		return b.real.Submissions(ctx)
+	}
+	return slices.SortedFunc(maps.Values(b.disk().shared), func(a, b plan.Submission) int { return cmp.Compare(a.Generation, b.Generation) }), nil
+}
+
 // Save writes rows, and checks each transition.
-func (b *book) Save(ctx context.Context, rows []plan.Row) error {
+func (b *book) Save(ctx context.Context, rows []plan.Row, shared ...plan.Submission) error {
 	d := b.disk()
 	if b.crashes() {
 		return errCrashed
@@ -209,7 +230,7 @@ func (b *book) Save(ctx context.Context, rows []plan.Row) error {
 	if b.real != nil {
 		unsaved = slices.Clone(rows)
 	}
-	err := b.agree(d.save(b.number, rows), func(l bridge.Ledger) error { return l.Save(ctx, unsaved) })
+	err := b.agree(d.save(b.number, rows, shared), func(l bridge.Ledger) error { return l.Save(ctx, unsaved, shared...) })
 	if err != nil {
 		return err
 	}

@@ -324,11 +324,16 @@ const readTurnEvery = 30 * time.Second
 
 // read makes the bridge read records in turn.
 func (l *life) read() {
+	l.readTurn()
+	l.at(readTurnEvery, l.read)
+}
+
+// readTurn makes the bridge read records once.
+func (l *life) readTurn() {
 	if l.w.ledger.anyInFlight() {
 		l.bridge.ReadTurn(l.clock())
 		l.wake()
 	}
-	l.at(readTurnEvery, l.read)
 }
 
 // measure makes the bridge measure the disk every 20 s.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/lease"
-	"github.com/cl-slurm/cl-slurm/bridge/plan"
 )
 
 // The bridge's ids: the first ledger's, and a rival's.
@@ -147,7 +146,7 @@ func (w *world) takeOver() {
 	for _, a := range w.slurm.attempts {
 		a.foreign = true
 	}
-	w.ledger = &ledgerDisk{w: w, contents: contents{rows: map[string]*plan.Row{}}, unknown: unknown}
+	w.ledger = &ledgerDisk{w: w, contents: emptyContents(), unknown: unknown}
 	w.policy.Bridge = rivalBridge
 	w.server.forgive()
 	clear(w.stopping)

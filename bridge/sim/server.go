@@ -102,6 +102,23 @@ func (s *server) create() {
 	s.publish(s.newBundle(bundleID(s.made)))
 }
 
+// createSweep makes bundles of one owner that ask for the same. Some of them are killed later.
+func (s *server) createSweep() {
+	w := s.w
+	queue, owner := w.pickQueue(), w.pickOwner()
+	for range 2 + w.dice.below(ofArrays, 9) {
+		wants := wants{queue: queue, owner: owner, cpus: 1, seconds: w.dice.duration(ofArrays, 0, time.Minute)}
+		if w.dice.below(ofArrays, 6) == 0 {
+			wants.code = 3
+		}
+		b := s.add(bundleID(s.made), wants)
+		if w.dice.below(ofArrays, 4) == 0 {
+			w.at(w.dice.duration(ofArrays, 0, 3*time.Minute), func() { s.kill(b.uuid, b.command) })
+		}
+		s.publish(b)
+	}
+}
+
 // publish stages a new bundle.
 func (s *server) publish(b *bundle) {
 	s.bundles = append(s.bundles, b)

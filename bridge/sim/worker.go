@@ -37,6 +37,32 @@ func specOf(r sbatch.Request) (of dirKey, attempt int) {
 	return dirKey{parts[len(parts)-3], bridge}, number(name)
 }
 
+// membersOf returns the name of the list of members that an array's script names, at its end: .../<name>.json'.
+func membersOf(r sbatch.Request) string {
+	name, _, _ := strings.Cut(r.Script[strings.LastIndex(r.Script, "/")+1:], ".json")
+	return name
+}
+
+// keyOfMember returns the key of a member's bundle.
+func keyOfMember(m spool.Member) dirKey {
+	_, bridge, _ := strings.Cut(string(m.Name), "-")
+	return dirKey{m.Bundle, bridge}
+}
+
+// taskOf returns the attempt of a batch script. It returns false if the disk does not have the list of the array's members.
+func (w *world) taskOf(l slurmtest.Launch) (of dirKey, attempt int, ok bool) {
+	_, index, isTask := l.Job.ArrayTask()
+	if !isTask {
+		of, attempt = specOf(*l.Request)
+		return of, attempt, true
+	}
+	members := w.disk.members[membersOf(*l.Request)].Attempts
+	if index >= len(members) {
+		return dirKey{}, 0, false
+	}
+	return keyOfMember(members[index]), number(string(members[index].Name)), true
+}
+
 // isSubmittedBy reports whether a submission is of the attempt's specification, and not of an earlier bundle
 // of the UUID.
 func (a *attempt) isSubmittedBy(r sbatch.Request) bool {
@@ -46,7 +72,14 @@ func (a *attempt) isSubmittedBy(r sbatch.Request) bool {
 // startWorker begins a batch script on its node.
 func (s *slurm) startWorker(l slurmtest.Launch) {
 	w := s.w
-	of, n := specOf(*l.Request)
+	of, n, ok := w.taskOf(l)
+	if !ok {
+		if a := s.attempts[l.Job]; a != nil {
+			a.notePlatformCause("the list of its array's members was gone")
+		}
+		s.Ended(w.wall(), l.Job, l.Restart, slurmtest.End{Code: 120})
+		return
+	}
 	wk := &worker{w: w, launch: l, bundle: w.disk.bundleAt(of), attempt: w.disk.bundleAt(of).attempt(n)}
 	wk.token = "worker " + strconv.Itoa(len(s.workers)) + " of job " + l.Job.String()
 	s.workers = append(s.workers, wk)

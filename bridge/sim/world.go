@@ -13,6 +13,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
+	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 // epoch is the beginning of simulated time.
@@ -56,7 +57,9 @@ type Result struct {
 	// Bundles, Attempts and Steps count the seed's bundles, attempts and steps; Simulated is the time that
 	// passed on the site's clock.
 	Bundles, Attempts, Steps int
-	Simulated                time.Duration
+	// Tasks counts the tasks of the arrays that were submitted.
+	Tasks     int
+	Simulated time.Duration
 }
 
 // Run runs a seed to its end.
@@ -68,7 +71,7 @@ func Run(ctx context.Context, seed uint64, o Options) Result {
 	}
 	return Result{
 		Seed: seed, Violations: w.violations, Faults: w.dice.struck, Bundles: len(w.server.bundles),
-		Attempts: w.attempts, Steps: w.steps, Simulated: w.now,
+		Attempts: w.attempts, Tasks: w.tasks, Steps: w.steps, Simulated: w.now,
 	}
 }
 
@@ -121,12 +124,15 @@ type world struct {
 	// stopping has the bundles that are being stopped before they have begun.
 	stopping map[string]*stop
 
-	violations  []Violation
-	verdicts    map[string]reported
-	requests    []time.Duration
-	passed      map[lane]map[string]*turns // the turns of others since each lane's last one, by their owner
-	steps       int
-	attempts    int
+	violations []Violation
+	verdicts   map[string]reported
+	requests   []time.Duration
+	passed     map[lane]map[string]*turns // the turns of others since each lane's last one, by their owner
+	steps      int
+	attempts   int
+	tasks      int
+	// lists has the list of members that a submission was first made with, by the name of its jobs.
+	lists       map[string][]spool.Member
 	nextLife    int
 	hampered    time.Duration   // the last time at which all reports were kept from the server
 	offeredLate map[string]bool // the bundles, by command, of which an offer came late
@@ -139,7 +145,7 @@ type world struct {
 func newWorld(ctx context.Context, seed uint64, o Options) *world {
 	w := &world{
 		ctx: ctx, dice: newDice(seed), log: o.Log, leases: o.Leases, unleased: o.Unleased,
-		wants: map[string]wants{}, killed: map[string]bool{}, stopping: map[string]*stop{}, verdicts: map[string]reported{}, offeredLate: map[string]bool{},
+		wants: map[string]wants{}, killed: map[string]bool{}, stopping: map[string]*stop{}, verdicts: map[string]reported{}, offeredLate: map[string]bool{}, lists: map[string][]spool.Member{},
 	}
 	if o.Only != nil {
 		w.dice.only = make(map[Fault]bool, len(o.Only))
@@ -163,8 +169,8 @@ func newWorld(ctx context.Context, seed uint64, o Options) *world {
 	for _, q := range w.queues {
 		w.server.stock[q.Name] = &stock{}
 	}
-	w.disk = disk{w: w, bundles: map[dirKey]*bundleDir{}}
-	w.ledger = &ledgerDisk{w: w, contents: contents{rows: map[string]*plan.Row{}}, open: o.Ledger}
+	w.disk = disk{w: w, bundles: map[dirKey]*bundleDir{}, members: map[string]spool.Members{}}
+	w.ledger = &ledgerDisk{w: w, contents: emptyContents(), open: o.Ledger}
 	return w
 }
 
@@ -182,7 +188,7 @@ func (w *world) newPolicy() plan.Policy {
 	for _, name := range []string{"cpu", "gpu", "idle"}[:w.howManyQueues()] {
 		queues[name] = plan.Queue{
 			Name: name, Tag: name, Partition: map[string]string{"gpu": "gpu"}[name], DefaultTime: 10 * time.Minute, TimeGrace: 2 * time.Minute,
-			MaxInFlight: int(w.dice.below(ofUsers, 3)) * w.crowd.flying, RetryBegun: retry, Extra: extra,
+			MaxInFlight: int(w.dice.below(ofUsers, 3)) * w.crowd.flying, RetryBegun: retry, Extra: extra, ArrayTasks: w.arrayTasks(),
 		}
 	}
 	keep := 2 * time.Minute // longer than the server takes to apply a check-in that failed
@@ -196,6 +202,14 @@ func (w *world) newPolicy() plan.Policy {
 		StagePatience: time.Hour, OutagePatience: 2 * time.Hour, CollectPatience: 72 * time.Hour, QuotaPatience: 2 * time.Hour, LongestAckPause: 3 * time.Minute, MaxAttempts: 3,
 		KeepAfterAck: keep, LowWater: plan.LowWater{Bytes: lowWater},
 	}
+}
+
+// arrayTasks returns the largest number of tasks of an array; 0 in the seeds without arrays.
+func (w *world) arrayTasks() int {
+	if w.dice.throw(kinds, 0, 9)%4 > 0 {
+		return 0
+	}
+	return 2 + int(w.dice.throw(kinds, 0, 10)%8)
 }
 
 // howManyQueues returns the number of the site's queues: mostly one, and more for a crowd.
@@ -247,6 +261,11 @@ func (w *world) begin() {
 	}
 	for range w.crowd.bundles {
 		w.at(w.dice.duration(ofQueues, 0, w.crowd.within), w.server.create)
+	}
+	if w.arrayTasks() > 0 {
+		for range 1 + w.dice.below(ofArrays, 2) {
+			w.at(w.dice.duration(ofArrays, 0, time.Minute), w.server.createSweep)
+		}
 	}
 	switch w.dice.below(ofUsers, 8) {
 	case 0, 1:

@@ -38,7 +38,7 @@ func life(p plan.Policy, bundle string) []plan.Decision {
 		{Staged: &plan.StageEnd{Outcome: plan.Outcome{Failure: "no route to host"}}},
 		{Staged: &plan.StageEnd{Inputs: spool.Inputs{SIF: "/x.sif"}}},
 		{},
-		{Submitted: &plan.Submission{Attempt: 1, Job: 7}},
+		{Submitted: &plan.SbatchAnswer{Attempt: 1, Job: 7}},
 		{Messages: []codalab.Message{{Type: codalab.MessageKill, UUID: bundle}}},
 	} {
 		now = now.Add(time.Second)

@@ -15,6 +15,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/slurmcluster"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
+	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
 // often configures a bridge that observes Slurm every second, with the commands of a
@@ -77,18 +78,18 @@ const program = testsite.Base + "/bin/cl-bridge"
 
 // explanation is the output of cl-bridge explain.
 type explanation struct {
-	Phase   string  `json:"phase"`
-	Reason  string  `json:"reason"`
-	Attempt int     `json:"attempt"`
-	Job     int64   `json:"job"`
-	History []entry `json:"history"`
+	Phase   string       `json:"phase"`
+	Reason  string       `json:"reason"`
+	Attempt int          `json:"attempt"`
+	Job     sbatch.JobID `json:"job"`
+	History []entry      `json:"history"`
 }
 
 // entry is one decision of a bundle's history.
 type entry struct {
-	Phase  string `json:"phase"`
-	Reason string `json:"reason"`
-	Job    int64  `json:"job"`
+	Phase  string       `json:"phase"`
+	Reason string       `json:"reason"`
+	Job    sbatch.JobID `json:"job"`
 }
 
 // explained runs cl-bridge explain; known is false if the bridge does not know the

@@ -26,9 +26,9 @@ type campaign struct {
 	done   uint64
 	failed int
 	totals struct {
-		bundles, attempts, steps, faults int
-		simulated                        time.Duration
-		broken                           map[sim.Broken]int
+		bundles, attempts, tasks, steps, faults int
+		simulated                               time.Duration
+		broken                                  map[sim.Broken]int
 	}
 }
 
@@ -75,6 +75,7 @@ func (c *campaign) count(ctx context.Context, r sim.Result) {
 	t := &c.totals
 	t.bundles += r.Bundles
 	t.attempts += r.Attempts
+	t.tasks += r.Tasks
 	t.steps += r.Steps
 	t.faults += len(r.Faults)
 	t.simulated += r.Simulated
@@ -104,7 +105,7 @@ func (c *campaign) summary() {
 		fmt.Fprintf(&line, " %s=%d", b, c.totals.broken[b])
 	}
 	t := c.totals
-	fmt.Fprintf(&line, " bundles=%d attempts=%d steps=%d faults=%d simulated=%.0fd took=%s seeds_per_s=%.0f",
-		t.bundles, t.attempts, t.steps, t.faults, t.simulated.Hours()/24, time.Since(c.start).Round(100*time.Millisecond), c.rate())
+	fmt.Fprintf(&line, " bundles=%d attempts=%d tasks=%d steps=%d faults=%d simulated=%.0fd took=%s seeds_per_s=%.0f",
+		t.bundles, t.attempts, t.tasks, t.steps, t.faults, t.simulated.Hours()/24, time.Since(c.start).Round(100*time.Millisecond), c.rate())
 	say(c.out, "%s\n", line.String())
 }

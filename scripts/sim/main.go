@@ -72,8 +72,8 @@ func runOne(ctx context.Context, out io.Writer, seed uint64, only string, o sim.
 	for _, v := range r.Violations {
 		say(out, "broken: %s at %s: %s\n", v.Broken, v.At, v.Words)
 	}
-	say(out, "sim: seed=%d bundles=%d attempts=%d steps=%d simulated=%s faults=%s\n",
-		seed, r.Bundles, r.Attempts, r.Steps, r.Simulated.Round(time.Second), sim.FormatFaults(r.Faults))
+	say(out, "sim: seed=%d bundles=%d attempts=%d tasks=%d steps=%d simulated=%s faults=%s\n",
+		seed, r.Bundles, r.Attempts, r.Tasks, r.Steps, r.Simulated.Round(time.Second), sim.FormatFaults(r.Faults))
 	if len(r.Violations) > 0 {
 		return errBroken
 	}

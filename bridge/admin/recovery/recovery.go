@@ -77,7 +77,7 @@ func Compare(ctx context.Context, now time.Time, policy plan.Policy, name string
 	}
 	policy.Bridge = id
 	found := Findings{Ledger: name, Bridge: id, Generation: generation, Highest: generation, Jobs: []Job{}}
-	found.addJobs(policy, snapshot, plan.ByBundle(rows))
+	found.addJobs(policy, snapshot, plan.ByBundle(rows), tasksOf(rows))
 	found.Outdated = found.Highest > generation // as plan.Policy.OrphanJobs finds it
 	return found, nil
 }
@@ -85,9 +85,13 @@ func Compare(ctx context.Context, now time.Time, policy plan.Policy, name string
 // addJobs adds the bridge's own jobs that its ledger does not know: those of submissions that the ledger
 // lacks, and those that a row lacks. They are in the order of submission. row returns a bundle's row, nil
 // for none.
-func (f *Findings) addJobs(policy plan.Policy, snapshot sbatch.Snapshot, row func(bundle string) *plan.Row) {
+func (f *Findings) addJobs(policy plan.Policy, snapshot sbatch.Snapshot, row func(bundle string) *plan.Row, tasks map[string]bool) {
 	for _, j := range snapshot.Jobs {
 		stamp, ok := plan.StampOf(j)
+		if shared, ofArray := plan.SharedStampOf(j); ofArray && shared.Bridge == f.Bridge {
+			f.addTask(policy, j, shared, tasks)
+			continue
+		}
 		if !ok || stamp.Bridge != f.Bridge {
 			continue
 		}
@@ -112,6 +116,50 @@ func (f *Findings) addJobs(policy plan.Policy, snapshot sbatch.Snapshot, row fun
 	})
 }
 
+// tasksOf returns the keys of the tasks that rows have.
+func tasksOf(rows []plan.Row) map[string]bool {
+	tasks := map[string]bool{}
+	for _, r := range rows {
+		if r.Shared {
+			tasks[taskKey(r.Generation, r.Index)] = true
+		}
+		if r.Begun != nil {
+			tasks[r.Begun.Job] = true
+		}
+	}
+	return tasks
+}
+
+func taskKey(generation int64, index int) string {
+	return fmt.Sprintf("generation %d, %d", generation, index)
+}
+
+// addTask adds a task of an array that the ledger does not know. No bundle takes such a task up: a bundle whose attempt it has begun
+// finds it by its records, and others are submitted again.
+func (f *Findings) addTask(policy plan.Policy, j sbatch.Job, stamp plan.SharedStamp, tasks map[string]bool) {
+	f.Highest = max(f.Highest, stamp.Generation)
+	_, index, _ := j.ID.ArrayTask()
+	if stamp.Generation <= f.Generation && (tasks[taskKey(stamp.Generation, index)] || j.State.Ended()) {
+		return
+	}
+	what := cancelledLater(policy)
+	switch {
+	case tasks[j.ID.String()]:
+		what = "nothing: its bundle has found it by its records"
+	case j.State.Ended():
+		what = "nothing: it has ended"
+	}
+	f.Jobs = append(f.Jobs, Job{Job: j.ID, State: j.State, Generation: stamp.Generation, Name: termtext.Line(j.Name), Fate: what})
+}
+
+// cancelledLater is the fate of a job without a row.
+func cancelledLater(policy plan.Policy) string {
+	if !policy.CancelOrphans {
+		return "left alone, as cancel_strays is false"
+	}
+	return "cancelled after " + codalab.FormatDuration(policy.OrphanGrace)
+}
+
 // Accept compares as [Compare] does and raises the ledger's generation to the highest in
 // Slurm. The caller holds the ledger's lock.
 func Accept(ctx context.Context, now time.Time, policy plan.Policy, name string, book *ledger.Ledger, slurm Scheduler) (Findings, error) {
@@ -131,10 +179,7 @@ func Accept(ctx context.Context, now time.Time, policy plan.Policy, name string,
 
 // fate returns the fate of a job once the bridge runs on the ledger. row is the row of its bundle, or empty.
 func fate(policy plan.Policy, state sbatch.State, job plan.Stamp, row *plan.Row) string {
-	cancelled := "cancelled after " + codalab.FormatDuration(policy.OrphanGrace)
-	if !policy.CancelOrphans {
-		cancelled = "left alone, as cancel_strays is false"
-	}
+	cancelled := cancelledLater(policy)
 	again := row.Attempt.Number < job.Attempt && row.Verdict == nil && !row.Dropped
 	switch {
 	case row.Bundle == "" && state.Ended():

@@ -1,0 +1,421 @@
+package plan
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// Submission is one request to Slurm that several rows share: an array, with a task for each of its members (sbatch(1): --array).
+// Attempts to submit, doubt, refusal and absence belong to it; the members' rows follow it (Row.Shared). It is a value that the
+// ledger stores. A row with a submission of its own keeps this state itself (Attempt).
+type Submission struct {
+	// Name is the name of all its jobs in Slurm, and its key.
+	Name SubmissionName `json:"name"`
+	// Generation is that of its members' attempts.
+	Generation int64  `json:"generation"`
+	Queue      string `json:"queue"`
+	// Members are the attempts that it begins, in the order of their tasks. There are none while State is Gathering; after that they
+	// never change, so that each repeat submits the same list.
+	Members []Member `json:"members,omitempty"`
+
+	State SubmissionState `json:"state"`
+	// Since is the time at which it was made.
+	Since time.Time `json:"since"`
+	// DueAt is the time of the next decision without news; zero for never.
+	DueAt time.Time `json:"due_at,omitzero"`
+	// SubmittedAt is the last start of sbatch; zero before, and after a refusal that is tried again.
+	SubmittedAt time.Time `json:"submitted_at,omitzero"`
+	Asking
+	// FailedTries counts Slurm's temporary refusals in a row. LastFailure has Slurm's last words that were no acceptance.
+	FailedTries int    `json:"failed_tries,omitempty"`
+	LastFailure string `json:"last_failure,omitempty"`
+	// Array is the array's id; 0 before it is known.
+	Array sbatch.JobID `json:"array,omitempty"`
+	// Limit is set if Slurm refused the array for now: a smaller one may have room.
+	Limit bool `json:"limit,omitempty"`
+}
+
+// Member is one attempt of a Submission.
+type Member struct {
+	Bundle string            `json:"bundle"`
+	Name   spool.AttemptName `json:"name"`
+}
+
+// SubmissionState is the state of a Submission.
+type SubmissionState string
+
+// The states of a Submission.
+const (
+	// Gathering: the specifications of its members are being written.
+	Gathering SubmissionState = "gathering"
+	// Asked: sbatch will run, runs, or its answer is unknown.
+	Asked SubmissionState = "asked"
+	// Made: Slurm has the array.
+	Made SubmissionState = "made"
+	// Refused: Slurm has made no array, for certain.
+	Refused SubmissionState = "refused"
+	// Doubtful: no array is known, and an unclear answer of Slurm may have made one. Its members are fenced.
+	Doubtful SubmissionState = "doubtful"
+	// Over: no row shares it any more. The ledger removes it.
+	Over SubmissionState = "over"
+)
+
+// decided reports whether sbatch is not wanted any more.
+func (s SubmissionState) decided() bool { return s == Made || s == Refused || s == Doubtful }
+
+// SubmissionNews is what arrived about a Submission since it was last decided.
+type SubmissionNews struct {
+	Answer *SbatchAnswer
+	// Queue and Accounting have all jobs of its name, or one of them if there are any.
+	Queue, Accounting *Observation
+	AccountingFailure string
+}
+
+// gatherWithin is the longest time for which members wait for the specifications of the others.
+const gatherWithin = 10 * time.Second
+
+// NextSubmission decides one submission. members are the rows of its members, or while it is gathered the rows that shall be its
+// members, in their order, without those that have left it for another attempt. The bridge saves the result together with
+// the rows that it then decides anew (News.Submission), and starts the effects after that.
+func (p Policy) NextSubmission(now time.Time, s Submission, members []*Row, n SubmissionNews) (Submission, []Kind) {
+	d := submissionDecision{policy: &p, now: now, sub: s, members: members, news: n}
+	for _, t := range []*time.Time{&d.sub.Since, &d.sub.SubmittedAt, &d.sub.AbsentAsOf} {
+		if t.After(now) { // somebody has set the clock
+			*t = now
+		}
+	}
+	if latest := now.Add(max(p.SubmitGrace, longestBackoff)); d.sub.DueAt.After(latest) {
+		d.sub.DueAt = latest
+	}
+	switch d.sub.State {
+	case Gathering:
+		d.gathering()
+	case Asked:
+		d.asked()
+	case Made, Refused, Doubtful, Over:
+	}
+	if !d.sub.DueAt.After(now) || d.sub.State.decided() {
+		d.sub.DueAt = time.Time{}
+	}
+	return d.sub, d.effects
+}
+
+// submissionDecision is the state of one call of NextSubmission.
+type submissionDecision struct {
+	policy  *Policy
+	now     time.Time
+	sub     Submission
+	members []*Row
+	news    SubmissionNews
+	effects []Kind
+}
+
+// gathering: the members' specifications are written to the shared disk. The list of members is closed once all are ready, or
+// once those that are ready have waited long enough for the others.
+func (d *submissionDecision) gathering() {
+	var ready []Member
+	waits := false
+	for _, r := range d.members {
+		switch {
+		case !r.wantsShared():
+		case r.Prepared:
+			ready = append(ready, Member{r.Bundle, r.OnDisk})
+		default:
+			waits = true
+		}
+	}
+	late := d.now.Sub(d.sub.Since) >= gatherWithin
+	switch {
+	case len(ready) == 0 && !waits:
+		d.sub.State = Refused // nobody wants it any more
+	case waits && !late:
+		d.sub.DueAt = d.sub.Since.Add(gatherWithin)
+	case len(ready) > 0:
+		d.sub.Members, d.sub.State = ready, Asked
+		d.submit()
+	}
+}
+
+// asked: sbatch is wanted once. If its answer is lost the bridge searches for the array by its name, and wants sbatch again only
+// if there is none.
+func (d *submissionDecision) asked() {
+	if array, ok := d.known(); ok {
+		d.sub.Array, d.sub.State = array, Made
+		return
+	}
+	if a := d.news.Answer; a != nil {
+		d.applyAnswer(*a)
+	}
+	switch {
+	case d.sub.State != Asked:
+	case d.sub.SubmittedAt.IsZero() && !d.wanted():
+		d.sub.State = Refused
+	case d.sub.SubmittedAt.IsZero():
+		if !d.sub.DueAt.After(d.now) {
+			d.submit()
+		}
+	default:
+		d.search()
+	}
+}
+
+// search decides a submission without a clear answer.
+func (d *submissionDecision) search() {
+	switch d.policy.absence(&d.sub.Asking, d.sub.SubmittedAt, d.own(d.news.Queue), d.own(d.news.Accounting)) {
+	case notAbsent:
+	case absentFromQueue:
+		switch {
+		case d.news.AccountingFailure != "":
+			d.pause()
+		case !d.sub.DueAt.After(d.now):
+			d.effects = append(d.effects, QueryAccounting)
+		}
+	case absent:
+		switch {
+		case !d.wanted():
+			d.sub.State = Refused
+		case d.sub.UnclearCount >= unclearAnswers:
+			d.sub.State = Doubtful
+		default:
+			d.submit()
+		}
+	case unprovable:
+		d.sub.State = Doubtful
+	}
+}
+
+// known returns the array's id if a job of it is known.
+func (d *submissionDecision) known() (array sbatch.JobID, ok bool) {
+	for _, r := range d.members {
+		if array, _, ok := r.Job.ID.ArrayTask(); ok {
+			return array, true
+		}
+		if r.Begun != nil {
+			if id, err := sbatch.ParseJobID(r.Begun.Job); err == nil {
+				if array, _, ok := id.ArrayTask(); ok {
+					return array, true
+				}
+			}
+		}
+	}
+	for _, o := range []*Observation{d.own(d.news.Queue), d.own(d.news.Accounting)} {
+		if job, ok := adoptable(o); ok {
+			array, _, ok = job.ID.ArrayTask()
+			if !ok { // Slurm shows a large array that waits as one job
+				array = job.ID
+			}
+			return array, true
+		}
+	}
+	return 0, false
+}
+
+// own returns an observation without the jobs that are not the submission's: a user may have copied its name.
+func (d *submissionDecision) own(o *Observation) *Observation {
+	if o == nil || o.SubmissionName != d.sub.Name {
+		return nil
+	}
+	own := Observation{Asked: o.Asked}
+	for _, j := range o.Jobs {
+		stamp, stamped := SharedStampOf(j)
+		if stamped && stamp.Bridge == d.policy.Bridge && stamp.Generation == d.sub.Generation || !stamped && j.Name == string(d.sub.Name) {
+			own.Jobs = append(own.Jobs, j)
+		}
+	}
+	return &own
+}
+
+// wanted reports whether a row still waits for the submission.
+func (d *submissionDecision) wanted() bool {
+	for _, r := range d.members {
+		if r.wantsShared() {
+			return true
+		}
+	}
+	return false
+}
+
+// mayBeMade reports whether the row shares a submission of which it is not known yet whether it has made a job for the row.
+func (d *decision) mayBeMade() bool {
+	p := d.news.Submission
+	return d.row.Shared && d.row.Job.ID == 0 && p != nil && (p.State == Gathering || p.State == Asked)
+}
+
+// wantsShared reports whether a row waits for its shared submission.
+func (r *Row) wantsShared() bool { return r.Phase == Submitting && r.StopVerdict == nil }
+
+// submit wants sbatch.
+func (d *submissionDecision) submit() {
+	d.sub.SubmittedAt, d.sub.DueAt = d.now, time.Time{}
+	d.sub.Asking.begin()
+	d.effects = append(d.effects, Submit)
+}
+
+// pause sets the time of the next decision after a failure.
+func (d *submissionDecision) pause() {
+	d.sub.FailedTries++
+	d.sub.DueAt = d.now.Add(pauseAfter(d.sub.FailedTries))
+}
+
+func (d *submissionDecision) applyAnswer(a SbatchAnswer) {
+	s := &d.sub
+	switch {
+	case a.Job != 0:
+		s.Array, s.State = a.Job, Made
+		return
+	case a.Refused && a.Retry && s.SbatchCount > 1: // an earlier sbatch may have made an array
+		s.SubmittedAt, s.SbatchCount = time.Time{}, s.SbatchCount-1
+		d.pause()
+	case a.Refused && s.SbatchCount > 1:
+		s.RepeatRefusal, s.State = a.Words, Doubtful
+	case a.Refused:
+		s.State, s.Limit = Refused, a.Retry
+	default:
+		s.UnclearCount++
+		s.DueAt = s.SubmittedAt.Add(d.policy.SubmitGrace)
+	}
+	s.LastFailure = a.Words
+}
+
+// Place is what a row needs to know of the submission that it shares.
+type Place struct {
+	State SubmissionState
+	// Left is set if the list of members was closed without the row.
+	Left bool `json:",omitempty"`
+	// Closed is set if the list of members is closed and has the row, at Index.
+	Closed bool `json:",omitempty"`
+	Index  int  `json:",omitempty"`
+	// Members is the number of members.
+	Members     int          `json:",omitempty"`
+	SubmittedAt time.Time    `json:",omitzero"`
+	Array       sbatch.JobID `json:",omitempty"`
+	Limit       bool         `json:",omitempty"`
+	Words       string       `json:",omitempty"`
+}
+
+// PlaceOf returns the place of an attempt in the submission. index has the places of all members, by their bundles.
+func (s *Submission) PlaceOf(r *Row, index map[string]int) Place {
+	i, ok := index[r.Bundle]
+	ok = ok && s.Members[i].Name == r.OnDisk
+	return Place{
+		State: s.State, Left: !ok && s.State != Gathering, Closed: ok, Index: i, Members: len(s.Members), SubmittedAt: s.SubmittedAt,
+		Array: s.Array, Limit: s.Limit, Words: cmp.Or(s.RepeatRefusal, s.LastFailure),
+	}
+}
+
+// submittingShared is submitting for a row that shares its submission: the row writes its specification, and follows the
+// submission then.
+func (d *decision) submittingShared() {
+	if d.row.Begun != nil {
+		d.enter(Running, "the attempt has begun")
+		return
+	}
+	if job, ok := adoptable(d.news.Observation); ok {
+		d.adopt(job, "found in the queue by its name")
+		return
+	}
+	if job, ok := adoptable(d.news.Accounting); ok {
+		d.adopt(job, "found in accounting by its name")
+		return
+	}
+	place := d.news.Submission
+	if place != nil {
+		d.applyPlace(*place)
+	}
+	switch {
+	case d.row.Phase != Submitting:
+	case d.row.StopVerdict != nil && d.row.SubmittedAt.IsZero():
+		d.endUnsubmitted()
+	case d.row.StopVerdict != nil: // there may be a job
+		d.enterStopping()
+	case place != nil && place.State == Doubtful && !d.row.Fenced:
+		d.fence()
+	case place != nil && place.State == Doubtful:
+		d.goAlone(1)
+		d.nextAttempt("Slurm gave no clear answer to the submission of the array, and has no such job: " + place.Words)
+	case !d.row.Prepared && d.row.SubmittedAt.IsZero():
+		d.prepare()
+	}
+}
+
+// applyPlace applies the state of the shared submission.
+func (d *decision) applyPlace(p Place) {
+	r := &d.row
+	if p.Closed {
+		r.Index = p.Index
+		r.SubmittedAt = cmp.Or(p.SubmittedAt, r.SubmittedAt)
+		if r.TimeLimits == (TimeLimits{}) {
+			r.TimeLimits = newTimeLimits(d.queue.jobLimit(r.Resources))
+		}
+	}
+	switch {
+	case r.StopVerdict != nil && p.State != Made:
+	case p.Left:
+		d.sendBack("it was not ready with the others, and is submitted with the next ones")
+	case p.State == Made:
+		d.adopt(sbatch.Job{ID: p.Array.Task(p.Index), Name: string(r.SubmissionName), State: sbatch.StatePending, Reason: "None"}, "sbatch accepted its array")
+	case p.State == Refused && p.Limit:
+		tries := r.FailedTries + 1
+		d.goAlone(p.Members / 2)
+		d.sendBack(temporaryRefusal(p.Words))
+		r.FailedTries, r.DueAt = tries, d.now.Add(pauseAfter(tries))
+	case p.State == Refused:
+		d.goAlone(p.Members / 2)
+		d.sendBack("Slurm refused the array, and gets a smaller one: " + p.Words)
+	}
+}
+
+// goAlone bounds the members of the row's next submission.
+func (d *decision) goAlone(most int) { d.row.MostTogether = max(most, 1) }
+
+// applyUnwantedPlace applies the state of the shared submission to a row that has to end.
+func (d *decision) applyUnwantedPlace(p Place) {
+	r := &d.row
+	if p.Closed {
+		r.Index = p.Index
+		r.SubmittedAt = cmp.Or(p.SubmittedAt, r.SubmittedAt)
+	}
+	switch {
+	case r.Job.ID != 0:
+	case p.State == Made && p.Closed:
+		r.Job.ID = p.Array.Task(p.Index)
+	case p.State == Refused || p.Left:
+		r.NoJobSince = d.now // no job was ever made
+	}
+}
+
+// MayShare reports whether the row's next attempt may share a submission with other rows: only the first one of a bundle may, and
+// only where the queue has arrays.
+func (p Policy) MayShare(r *Row) bool {
+	return p.Queues[r.Queue].ArrayTasks > 1 && r.Attempt.Number == 0 && r.MostTogether != 1 && !r.Standalone && r.Resumption.From == ""
+}
+
+// sharedWith reports whether two rows ask Slurm for the same.
+func (p Policy) sharedWith(a, b *Row) bool {
+	x, y := a.Resources, b.Resources
+	return x.CPUs == y.CPUs && x.GPUs == y.GPUs && x.Memory == y.Memory && x.Time == y.Time && p.niceOf(a) == p.niceOf(b) && a.SickNodes == b.SickNodes && a.AnyNode == b.AnyNode &&
+		a.Run.OwnerID == b.Run.OwnerID
+}
+
+// SharedRequest returns the request for the array of a submission. leader is the row of one of its members.
+func (p Policy) SharedRequest(s *Submission, leader Row) sbatch.Request {
+	req := p.Request(leader)
+	req.Name, req.Comment, req.Tasks = string(s.Name), p.sharedComment(s, leader), len(s.Members)
+	id := p.Submission(leader)
+	members := p.MembersRecord(s).Name()
+	req.Dir, req.Output = p.Layout.Arrays(), p.Layout.ArrayOutputPath(members)
+	req.Script = "#!/bin/sh\n" + cmp.Or(p.Queues[leader.Queue].Worker, p.Worker).Exec("exec", "--submission="+id, "--members="+sbatch.Quote(p.Layout.MembersPath(members)))
+	return req
+}
+
+// MembersRecord returns the record of the members for the workers of the submission's tasks.
+func (p Policy) MembersRecord(s *Submission) spool.Members {
+	m := spool.Members{Submission: p.submissionID(s.Generation), Attempts: make([]spool.Member, len(s.Members))}
+	for i, member := range s.Members {
+		m.Attempts[i] = spool.Member(member)
+	}
+	return m
+}

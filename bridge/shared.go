@@ -1,0 +1,258 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+)
+
+// submissions are the submissions that rows in flight share. Only Step uses them.
+type submissions map[plan.SubmissionName]*submission
+
+// submission is one of them.
+type submission struct {
+	plan.Submission
+	// index has the places of the members by their bundles, once the list of members is closed.
+	index map[string]int
+	news  plan.SubmissionNews
+	// touched is set if it has to be decided in this step.
+	touched bool
+}
+
+// set replaces the submission by the result of a decision.
+func (s *submission) set(next plan.Submission) {
+	closed := len(s.Members) == 0 && len(next.Members) > 0
+	if s.Submission = next; closed || s.index == nil {
+		s.index = make(map[string]int, len(next.Members))
+		for i, m := range next.Members {
+			s.index[m.Bundle] = i
+		}
+	}
+}
+
+// undecided reports whether a row depends on its submission: it has no job yet.
+func undecided(r *plan.Row) bool { return r.Shared && r.InFlight() && r.Job.ID == 0 }
+
+// add adds the submission of rows with new attempts.
+func (all submissions) add(now time.Time, rows []plan.Row) {
+	s := &submission{touched: true}
+	s.set(plan.NewSubmission(now, rows))
+	all[s.Name] = s
+}
+
+// tell adds to a row's news its place in its submission, and to the submission's what the row's news shows of it.
+func (all submissions) tell(r *plan.Row, n *plan.News) {
+	if !undecided(r) {
+		return
+	}
+	s := all[r.SubmissionName]
+	if s == nil { // the ledger has lost it
+		s = &submission{}
+		s.set(plan.Submission{Name: r.SubmissionName, Generation: r.Generation, Queue: r.Queue, State: plan.Doubtful})
+		all[s.Name] = s
+	}
+	place := s.PlaceOf(r, s.index)
+	n.Submission = &place
+	s.touched = true
+	s.news.Queue, s.news.Accounting = later(s.news.Queue, n.Observation), later(s.news.Accounting, n.Accounting)
+	if n.AccountingFailure != "" {
+		s.news.AccountingFailure = n.AccountingFailure
+	}
+}
+
+// later returns the later of two observations; nil for none.
+func later(a, b *plan.Observation) *plan.Observation {
+	if a == nil || b != nil && (b.Asked.After(a.Asked) || len(b.Jobs) > 0) {
+		return b
+	}
+	return a
+}
+
+// due returns the submissions to be decided now, in the order of their generations.
+func (all submissions) due(now time.Time) []*submission {
+	var due []*submission
+	for _, s := range all {
+		if s.touched || !s.DueAt.IsZero() && !s.DueAt.After(now) {
+			due = append(due, s)
+		}
+	}
+	slices.SortFunc(due, func(a, b *submission) int { return int(a.Generation - b.Generation) })
+	return due
+}
+
+// nextDue returns the time at which the next submission is due.
+func (all submissions) nextDue() (next time.Time, ok bool) {
+	for _, s := range all {
+		if !s.DueAt.IsZero() && (!ok || s.DueAt.Before(next)) {
+			next, ok = s.DueAt, true
+		}
+	}
+	return next, ok
+}
+
+// openShared reads the submissions that rows share.
+func (d *decider) openShared(ctx context.Context) error {
+	saved, err := d.ledger.Submissions(ctx)
+	if err != nil {
+		return fmt.Errorf("read shared submissions: %w", err)
+	}
+	for _, sub := range saved {
+		s := &submission{touched: true}
+		s.set(sub)
+		d.shared[sub.Name] = s
+	}
+	return nil
+}
+
+// decideShared decides the submissions that have news or are due, and the rows of those that change.
+func (d *decider) decideShared(ctx context.Context, s *step) {
+	for _, sub := range d.shared.due(s.now) {
+		members := d.rows.sharing(sub.Name)
+		next, kinds := d.rules.NextSubmission(s.now, sub.Submission, members, sub.news)
+		before := sub.Submission
+		sub.news, sub.touched = plan.SubmissionNews{}, false
+		sub.set(next)
+		s.noteShared(sub.Submission)
+		if changed := before.State != next.State || !before.SubmittedAt.Equal(next.SubmittedAt); changed {
+			for _, r := range members {
+				d.decide(ctx, s, *r, plan.News{})
+			}
+			sub.touched = false // the rows have nothing new for it
+		}
+		d.wantShared(s, sub, kinds)
+	}
+	d.shared.removeOver(s, d.rows)
+}
+
+// wantShared adds the effects that a submission wants.
+func (d *decider) wantShared(s *step, sub *submission, kinds []plan.Kind) {
+	if len(kinds) == 0 {
+		return
+	}
+	var leader *plan.Row
+	for _, r := range d.rows.sharing(sub.Name) {
+		if _, member := sub.index[r.Bundle]; member && (leader == nil || leader.Phase != plan.Submitting) {
+			leader = r
+		}
+	}
+	if leader == nil {
+		return
+	}
+	for _, k := range kinds {
+		e := plan.Effect{Kind: k, Row: leader}
+		if k == plan.Submit {
+			submitted := sub.Submission
+			e.Submission = &submitted
+		}
+		s.effects = append(s.effects, e)
+	}
+}
+
+// removeOver removes the submissions that no row in flight shares any more.
+func (all submissions) removeOver(s *step, rows *rows) {
+	for name, sub := range all {
+		if len(rows.shared[name]) == 0 {
+			over := sub.Submission
+			over.State = plan.Over
+			s.noteShared(over)
+			delete(all, name)
+		}
+	}
+}
+
+// noteShared notes a submission that has to be saved.
+func (s *step) noteShared(sub plan.Submission) {
+	if s.shared == nil {
+		s.shared = map[plan.SubmissionName]plan.Submission{}
+	}
+	s.shared[sub.Name] = sub
+}
+
+// changedShared returns the submissions to be saved.
+func (s *step) changedShared() []plan.Submission {
+	changed := slices.Collect(maps.Values(s.shared))
+	slices.SortFunc(changed, func(a, b plan.Submission) int { return int(a.Generation - b.Generation) })
+	return changed
+}
+
+// submitShared writes the list of a submission's members and runs sbatch, if there is still time for it.
+func (d *doer) submitShared(ctx context.Context, s *plan.Submission, leader plan.Row) plan.SbatchAnswer {
+	var end plan.SbatchAnswer
+	if d.now().Sub(s.SubmittedAt) > plan.SubmitWithin {
+		end.Refused, end.Retry, end.Words = true, true, "Slurm is slow to take other submissions"
+		return end
+	}
+	policy := d.inForce.now()
+	if err := d.spool.WriteMembers(policy.MembersRecord(s)); err != nil {
+		end.Refused, end.Retry, end.Words = true, true, err.Error()
+		return end
+	}
+	var err error
+	end.Job, err = d.scheduler.Submit(ctx, policy.SharedRequest(s, leader))
+	var refused *sbatch.Error
+	switch {
+	case err == nil:
+	case errors.As(err, &refused):
+		end.Refused, end.Retry, end.OfSite, end.Words = refused.Refused, refused.Retry, refused.OfSite, refused.Message
+	default:
+		end.Words = err.Error()
+	}
+	return end
+}
+
+// memberWatch removes the lists of members of submissions that no row in flight has any more.
+type memberWatch struct {
+	spool   Spool
+	inForce *inForce
+	view    *view
+	now     func() time.Time
+	log     *slog.Logger
+}
+
+// membersEvery is the pause between two looks for lists of members that no job needs any more.
+const membersEvery = time.Minute
+
+// run looks every membersEvery until ctx ends.
+func (w *memberWatch) run(ctx context.Context) error {
+	broken := false
+	return every(ctx, membersEvery, w.now, func(time.Time) {
+		err := w.remove()
+		if err != nil && !broken {
+			w.log.WarnContext(ctx, "cannot remove lists of members that no job needs", errorAttr(err))
+		}
+		broken = err != nil
+	})
+}
+
+// remove implements Bridge.RemoveMembers. It lists the files before it looks at the rows: a row is saved before the list of its
+// submission is written.
+func (w *memberWatch) remove() error {
+	found, err := w.spool.MembersFiles()
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	policy, needed := w.inForce.now(), map[string]bool{}
+	for _, r := range w.view.inFlight() {
+		if r.Shared {
+			needed[policy.Submission(*r)] = true
+		}
+	}
+	var errs []error
+	for _, f := range found {
+		if bridge, _, _ := strings.Cut(f.Submission, "."); bridge == policy.Bridge && !needed[f.Submission] {
+			errs = append(errs, w.spool.RemoveMembers(f))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("remove lists of members: %w", err)
+	}
+	return nil
+}
