@@ -41,8 +41,9 @@ type decider struct {
 	generation int64      // the last number given to a submission
 	turns      plan.Turns // of submissions
 	shared     submissions
-	rested     bool    // the rows that were done when Slurm was first seen rest
-	diskLow    *string // plan.LowWater.Lack; nil while it is not known
+	gathered   time.Time // the time at which rows that wait for others of their lane go without them; zero for none
+	rested     bool      // the rows that were done when Slurm was first seen rest
+	diskLow    *string   // plan.LowWater.Lack; nil while it is not known
 }
 
 func newDecider(c *Config, f *inForce, in *inbox, shown *board, reach *contact, l *life, state *condition) decider {
@@ -274,12 +275,13 @@ func (d *decider) batch(ctx context.Context, s *step) {
 	if !d.jobs.observed || d.contact.unreachable.Load() {
 		return
 	}
+	d.gathered = time.Time{}
 	left := budget(d.pace.submits, s.now) - d.rows.upcoming - count(s.effects, plan.Submit) - d.starter.heldOf(plan.Submit)
 	w := plan.Waiting{MaySubmit: map[string]int{}, Budget: left, Rooms: d.rooms()}
 	for name := range d.rows.staged {
 		h := d.health.of(name)
 		if w.MaySubmit[name] = h.MaySubmit(s.now, d.rules.Queues[name].MaySubmit(d.rows.inFlight[name], w.Budget)); w.MaySubmit[name] > 0 {
-			w.Rows = append(w.Rows, h.Candidates(d.rows.waiting(name, s.now))...)
+			w.Rows = append(w.Rows, d.gather(s.now, h.Candidates(d.rows.waiting(name, s.now)))...)
 		}
 	}
 	var chosen []plan.Row
@@ -413,6 +415,9 @@ func (d *decider) wait(now time.Time) time.Duration {
 	next := idle
 	if due, ok := d.rows.nextDue(); ok {
 		next = min(next, due.Sub(now))
+	}
+	if d.gathered.After(now) {
+		next = min(next, d.gathered.Sub(now))
 	}
 	if due, ok := d.shared.nextDue(); ok {
 		next = min(next, due.Sub(now))

@@ -18,6 +18,7 @@ type rows struct {
 	inFlight map[string]int                            // rows with a place in Slurm, by queue
 	jobs     map[sbatch.JobID]int                      // rows with a place in Slurm that know their job's id, by it
 	upcoming int                                       // rows that are about to be submitted
+	coming   map[plan.Lane]int                         // rows that are claimed or staged, and will wait for a place
 	retrying map[plan.Lane]int                         // rows that Slurm or the disk refused at the last try to submit them
 	staged   map[string]map[string]*entry              // rows that may wait for a place, by queue and bundle
 	shared   map[plan.SubmissionName]map[string]*entry // rows in flight that share a submission, by it and by bundle
@@ -45,7 +46,7 @@ type entry struct {
 func newRows() *rows {
 	return &rows{
 		byBundle: map[string]*entry{},
-		inFlight: map[string]int{}, jobs: map[sbatch.JobID]int{}, retrying: map[plan.Lane]int{}, staged: map[string]map[string]*entry{},
+		inFlight: map[string]int{}, jobs: map[sbatch.JobID]int{}, coming: map[plan.Lane]int{}, retrying: map[plan.Lane]int{}, staged: map[string]map[string]*entry{},
 		shared: map[plan.SubmissionName]map[string]*entry{}, tasks: map[taskKey]*entry{},
 	}
 }
@@ -134,6 +135,11 @@ func (t *rows) countInFlight(r *plan.Row, n int) {
 func (t *rows) countUnsubmitted(r *plan.Row, n int) {
 	if r.Phase == plan.Submitting && r.SubmittedAt.IsZero() && r.DueAt.IsZero() && !r.Shared {
 		t.upcoming += n
+	}
+	if r.Phase == plan.Claiming || r.Phase == plan.Staging && r.Staged == nil {
+		if t.coming[r.Lane()] += n; t.coming[r.Lane()] == 0 {
+			delete(t.coming, r.Lane())
+		}
 	}
 	if retrying(r) {
 		if t.retrying[r.Lane()] += n; t.retrying[r.Lane()] == 0 {

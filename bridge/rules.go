@@ -26,7 +26,7 @@ func (r *rules) follow(ctx context.Context, now time.Time, s *sbatch.Settings, p
 	if s == nil || r.settings != nil && *r.settings == *s {
 		return
 	}
-	r.settings = s
+	r.settings, r.MaxArraySize = s, s.MaxArraySize
 	if r.adapt != nil {
 		r.adapt(&r.Policy, *s)
 	}
@@ -75,6 +75,7 @@ func (r *rules) replace(p plan.Policy) {
 		q.Nodes, q.LimitedBy = r.Queues[name].Nodes, r.Queues[name].LimitedBy
 		p.Queues[name] = q
 	}
+	p.MaxArraySize = r.MaxArraySize
 	r.Policy = p
 	if r.settings != nil && r.adapt != nil {
 		r.adapt(&r.Policy, *r.settings)

@@ -112,6 +112,37 @@ func (d *decider) openShared(ctx context.Context) error {
 	return nil
 }
 
+// gatherFor is the longest time for which a row that may share a submission waits for rows of its lane that are still claimed and
+// staged. A row of whose lane none is coming goes at once.
+const gatherFor = 2 * time.Second
+
+// gather returns the rows that may go now. Those of a lane that may share a submission wait for others of the lane that are coming,
+// unless they are as many as an array may have.
+func (d *decider) gather(now time.Time, waiting []*plan.Row) []*plan.Row {
+	oldest, most := map[plan.Lane]time.Time{}, map[plan.Lane]int{}
+	for _, r := range waiting {
+		at := r.Lane()
+		if d.rows.coming[at] == 0 || !d.rules.MayShare(r) {
+			continue
+		}
+		if since, ok := oldest[at]; !ok || r.Spent.StagedAt.Before(since) {
+			oldest[at] = r.Spent.StagedAt
+		}
+		most[at]++
+	}
+	return slices.DeleteFunc(waiting, func(r *plan.Row) bool {
+		at := r.Lane()
+		since, ok := oldest[at]
+		if !ok || !d.rules.MayShare(r) || most[at] >= d.rules.MostTogether(r) || since.After(now) || now.Sub(since) >= gatherFor {
+			return false
+		}
+		if until := since.Add(gatherFor); d.gathered.IsZero() || until.Before(d.gathered) {
+			d.gathered = until
+		}
+		return true
+	})
+}
+
 // decideShared decides the submissions that have news or are due, and the rows of those that change.
 func (d *decider) decideShared(ctx context.Context, s *step) {
 	for _, sub := range d.shared.due(s.now) {

@@ -51,7 +51,7 @@ func newArrays(t *testing.T, rows ...plan.Row) *arrays {
 	a := &arrays{t: t, now: time.Unix(1_800_000_000, 0), begun: map[string]spool.Started{}, unprepared: map[string]bool{}}
 	a.policy = plan.Policy{
 		Bridge: "b1b2b3", Layout: "/shared", SubmitGrace: 90 * time.Second, OrphanGrace: 5 * time.Minute, RecordAge: 5 * time.Minute, Settle: 10 * time.Second,
-		CancelOrphans: true, MaxAttempts: 3, OutagePatience: time.Hour, Queues: map[string]plan.Queue{"cpu": {Name: "cpu", Tag: "cpu", ArrayTasks: 8}},
+		CancelOrphans: true, MaxAttempts: 3, MaxArraySize: 1001, OutagePatience: time.Hour, Queues: map[string]plan.Queue{"cpu": {Name: "cpu", Tag: "cpu", ArrayTasks: 8}},
 	}
 	var err error
 	if a.book, err = ledger.Open(t.Context(), filepath.Join(t.TempDir(), "ledger.db")); err != nil {
@@ -490,4 +490,32 @@ func TestMembersOfAnArrayThatNobodyWantsAreForgotten(t *testing.T) {
 	if saved, err := a.book.Submissions(t.Context()); err != nil || len(saved) > 0 {
 		t.Errorf("the ledger still has %+v, %v", saved, err)
 	}
+}
+
+// Rows wait for others of their lane that are coming, for a while; a row alone goes at once.
+func TestRowsGatherForAnArray(t *testing.T) {
+	t.Parallel()
+	rows := several("1", 0, 4)
+	for i := range rows[:3] {
+		rows[i].Spent.StagedAt = time.Unix(1_800_000_000, 0)
+	}
+	rows[3].Staged, rows[3].Phase = nil, plan.Staging // it is coming
+	alone := waiting("2", 9)
+	a := newArrays(t, append(rows, alone)...)
+	a.observe()
+	a.step()
+	a.want("submissions at once", a.sizes(), []int{0})
+	a.want("the one that is alone", a.row(9).Phase, plan.Queued)
+	a.pass(time.Second)
+	a.want("submissions while another one is coming", len(a.submitted), 1)
+	a.b.inbox.put(a.row(3).Bundle, func(n *plan.News) { n.Staged = &plan.StageEnd{} })
+	a.pass(0)
+	a.want("submissions when all are there", a.sizes(), []int{0, 4})
+
+	late := several("1", 20, 2)
+	late[0].Spent.StagedAt = time.Unix(1_800_000_000, 0)
+	late[1].Staged = nil
+	a = newArrays(t, late...)
+	a.pass(gatherFor + time.Second)
+	a.want("submissions after the longest time", a.sizes(), []int{0})
 }

@@ -47,6 +47,8 @@ type Policy struct {
 	Accounting bool
 	// SlurmVersion is the version of Slurm's controller; empty if it is not known.
 	SlurmVersion string `json:",omitempty"`
+	// MaxArraySize bounds the tasks of an array (slurm.conf(5)); 0 if the site has no arrays, or its settings are not known.
+	MaxArraySize int `json:",omitempty"`
 	// Settle is the longest time until the shared disk shows a record that was written before a job
 	// ended.
 	Settle time.Duration

@@ -390,7 +390,7 @@ func (d *decision) applyUnwantedPlace(p Place) {
 // MayShare reports whether the row's next attempt may share a submission with other rows: only the first one of a bundle may, and
 // only where the queue has arrays.
 func (p Policy) MayShare(r *Row) bool {
-	return p.Queues[r.Queue].ArrayTasks > 1 && r.Attempt.Number == 0 && r.MostTogether != 1 && !r.Standalone && r.Resumption.From == ""
+	return p.MostTogether(r) > 1 && r.Attempt.Number == 0 && !r.Standalone && r.Resumption.From == ""
 }
 
 // sharedWith reports whether two rows ask Slurm for the same.

@@ -82,13 +82,13 @@ func (p Policy) together(lane []candidate, most int, rooms *Rooms) []*Row {
 	if !p.MayShare(head) {
 		return chosen
 	}
-	most = min(most, p.mostTogether(head))
+	most = min(most, p.MostTogether(head))
 	for _, c := range lane[1:] {
 		if len(chosen) >= most {
 			break
 		}
 		if p.MayShare(c.Row) && p.sharedWith(head, c.Row) && rooms.Has(c.Row) {
-			most = min(most, p.mostTogether(c.Row))
+			most = min(most, p.MostTogether(c.Row))
 			rooms.take(c.Row)
 			chosen = append(chosen, c.Row)
 		}
@@ -96,9 +96,9 @@ func (p Policy) together(lane []candidate, most int, rooms *Rooms) []*Row {
 	return chosen
 }
 
-// mostTogether bounds the members of a row's submission.
-func (p Policy) mostTogether(r *Row) int {
-	most := p.Queues[r.Queue].ArrayTasks
+// MostTogether bounds the members of a row's next submission.
+func (p Policy) MostTogether(r *Row) int {
+	most := min(p.Queues[r.Queue].ArrayTasks, p.MaxArraySize)
 	if r.MostTogether > 0 {
 		most = min(most, r.MostTogether)
 	}

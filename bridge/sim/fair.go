@@ -166,6 +166,7 @@ func (w *world) waitingLanes(l *life, rows map[string]*plan.Row, going []plan.Ro
 	flying := map[string]int{}
 	waiting = map[lane]int64{}
 	retrying := map[lane]int{} // rows that Slurm has refused temporarily
+	gathering := w.gatheringLanes(l, rows)
 	for _, r := range rows {
 		goes := slices.ContainsFunc(going, func(other plan.Row) bool { return other.Bundle == r.Bundle })
 		if r.InFlight() && !goes {
@@ -189,13 +190,31 @@ func (w *world) waitingLanes(l *life, rows map[string]*plan.Row, going []plan.Ro
 		if most > 0 && flying[at.queue] >= most {
 			return true
 		}
-		heldUp := held[at.queue] != "" || retrying[at] >= manyRetrying
+		heldUp := held[at.queue] != "" || retrying[at] >= manyRetrying || gathering[at]
 		if heldUp {
 			probing = append(probing, at)
 		}
 		return heldUp
 	})
 	return waiting, probing
+}
+
+// gatheringLanes returns the lanes whose rows may wait for others that are coming, to share a submission with them.
+func (w *world) gatheringLanes(l *life, rows map[string]*plan.Row) map[lane]bool {
+	const longest = 2 * time.Second
+	coming, gathering := map[lane]bool{}, map[lane]bool{}
+	for _, r := range rows {
+		if r.Phase == plan.Claiming || r.Phase == plan.Staging && r.Staged == nil {
+			coming[lane{r.Queue, r.Run.OwnerID}] = true
+		}
+	}
+	for _, r := range rows {
+		at := lane{r.Queue, r.Run.OwnerID}
+		if coming[at] && r.Phase == plan.Staging && w.policy.MayShare(r) && l.clock().Sub(r.Spent.StagedAt) < longest {
+			gathering[at] = true
+		}
+	}
+	return gathering
 }
 
 // checkTurn checks one submission. In the turn of a lane that is held up, its owner may submit another bundle.

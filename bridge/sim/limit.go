@@ -27,7 +27,7 @@ func (c commands) settings(context.Context) (sbatch.Settings, error) {
 	if c.dead || w.slurm.down {
 		return sbatch.Settings{}, errTimeout
 	}
-	s := sbatch.Settings{Accounting: w.policy.Accounting, MinJobAge: w.policy.RecordAge}
+	s := sbatch.Settings{Accounting: w.policy.Accounting, MinJobAge: w.policy.RecordAge, MaxArraySize: maxArraySize}
 	if w.slurm.limited {
 		s.RateLimit = requestsLimit
 	}

@@ -200,7 +200,7 @@ func (w *world) newPolicy() plan.Policy {
 		Queues: queues, SubmitGrace: submitBound + 20*time.Second, OrphanGrace: 4 * time.Minute,
 		CancelOrphans: true, RecordAge: slurmSite.MinJobAge, Accounting: w.dice.below(ofUsers, 4) > 0, Settle: settle, StuckFor: 30 * time.Second,
 		StagePatience: time.Hour, OutagePatience: 2 * time.Hour, CollectPatience: 72 * time.Hour, QuotaPatience: 2 * time.Hour, LongestAckPause: 3 * time.Minute, MaxAttempts: 3,
-		KeepAfterAck: keep, LowWater: plan.LowWater{Bytes: lowWater},
+		MaxArraySize: maxArraySize, KeepAfterAck: keep, LowWater: plan.LowWater{Bytes: lowWater},
 	}
 }
 
@@ -211,6 +211,9 @@ func (w *world) arrayTasks() int {
 	}
 	return 2 + int(w.dice.throw(kinds, 0, 10)%8)
 }
+
+// maxArraySize bounds the tasks of the site's arrays.
+const maxArraySize = 7
 
 // howManyQueues returns the number of the site's queues: mostly one, and more for a crowd.
 func (w *world) howManyQueues() uint64 {

@@ -18,23 +18,26 @@ import (
 // a bare array of as many tasks with the same command in the same container. The cluster is otherwise idle.
 func benchFast(ctx context.Context) {
 	const rounds, runs = 3, 100
-	s := startSite(ctx, testsite.Options{})
+	s := startSite(ctx, testsite.Options{Queues: fastQueue("cpu", "") + fastQueue("arrays", "array_tasks = 1000\n")})
 	defer func() { _ = s.Close() }() // the figures are printed before
-	var singles, bare []rate
+	var singles, arrays, bare []rate
 	for range rounds {
 		bare = append(bare, s.measureRate(ctx, runs, s.bareArray))
-		singles = append(singles, s.measureRate(ctx, runs, s.sweep))
+		singles = append(singles, s.measureRate(ctx, runs, s.sweepIn("cpu")))
+		arrays = append(arrays, s.measureRate(ctx, runs, s.sweepIn("arrays")))
 	}
 	perSecond := func(r rate) float64 { return r.perSecond }
 	requests := func(r rate) float64 { return r.requests }
 	base := medianOf(bare, perSecond)
 	figure{name: "fast/bare_array", value: base, unit: "runs/s"}.print()
+	figure{name: "fast/singles", value: medianOf(singles, perSecond), unit: "runs/s", against: "bare_array", base: base}.print()
 	figure{
-		name: "fast/singles", value: medianOf(singles, perSecond), unit: "runs/s", against: "bare_array", base: base,
+		name: "fast/arrays", value: medianOf(arrays, perSecond), unit: "runs/s", against: "bare_array", base: base,
 		bar: 0.85 * base, barText: fmt.Sprintf("0.85*bare=%.3g", 0.85*base), atLeast: true,
 	}.print()
 	figure{name: "fast/bare_array_requests", value: medianOf(bare, requests), unit: "RPC/1000_runs"}.print()
 	figure{name: "fast/singles_requests", value: medianOf(singles, requests), unit: "RPC/1000_runs", against: "bare_array", base: medianOf(bare, requests)}.print()
+	figure{name: "fast/arrays_requests", value: medianOf(arrays, requests), unit: "RPC/1000_runs", against: "bare_array", base: medianOf(bare, requests)}.print()
 	fmt.Printf("bench: fast: load average of this machine at the end: %s", must(os.ReadFile("/proc/loadavg")))
 }
 
@@ -51,12 +54,19 @@ func (s *site) measureRate(ctx context.Context, n int, way func(ctx context.Cont
 	return rate{float64(n) / took, float64(asked) / float64(n) * 1000}
 }
 
-// sweep makes the runs by one request, and waits for them.
-func (s *site) sweep(ctx context.Context, n int) {
-	s.runs++
-	name := fmt.Sprint("fast-", s.runs)
-	s.cl(ctx, "run", "--request-queue", "cpu", "--sweep", name, "--each", fmt.Sprint("x=1..", n), "true {x}")
-	s.cl(ctx, "wait", name)
+// fastQueue returns the configuration of a queue in the partition of the bare array.
+func fastQueue(name, more string) string {
+	return fmt.Sprintf("\n[queue.%s]\ndefault = %t\npartition = \"cpu\"\naccount = \"lab\"\ndefault_time = \"1h\"\n%s", name, name == "cpu", more)
+}
+
+// sweepIn returns a function that makes the runs in a queue by one request, and waits for them.
+func (s *site) sweepIn(queue string) func(ctx context.Context, n int) {
+	return func(ctx context.Context, n int) {
+		s.runs++
+		name := fmt.Sprint("fast-", s.runs)
+		s.cl(ctx, "run", "--request-queue", queue, "--sweep", name, "--each", fmt.Sprint("x=1..", n), "true {x}")
+		s.cl(ctx, "wait", name)
+	}
 }
 
 // bareArray submits an array, and waits until each task has made its last file.
