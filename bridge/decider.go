@@ -276,7 +276,7 @@ func (d *decider) batch(ctx context.Context, s *step) {
 		return
 	}
 	d.gathered = time.Time{}
-	left := budget(d.pace.submits, s.now) - d.rows.upcoming - count(s.effects, plan.Submit) - d.starter.heldOf(plan.Submit)
+	left := budget(d.pace.submits, s.now) - d.rows.upcoming - count(s.effects, plan.Submit) - d.starter.heldOf(plan.Submit) - d.shared.upcoming()
 	w := plan.Waiting{MaySubmit: map[string]int{}, Budget: left, Rooms: d.rooms()}
 	for name := range d.rows.staged {
 		h := d.health.of(name)

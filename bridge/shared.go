@@ -76,6 +76,16 @@ func later(a, b *plan.Observation) *plan.Observation {
 	return a
 }
 
+// upcoming counts the submissions that will be submitted soon.
+func (all submissions) upcoming() (n int) {
+	for _, s := range all {
+		if s.State == plan.Gathering {
+			n++
+		}
+	}
+	return n
+}
+
 // due returns the submissions to be decided now, in the order of their generations.
 func (all submissions) due(now time.Time) []*submission {
 	var due []*submission

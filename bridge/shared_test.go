@@ -519,3 +519,13 @@ func TestRowsGatherForAnArray(t *testing.T) {
 	a.pass(gatherFor + time.Second)
 	a.want("submissions after the longest time", a.sizes(), []int{0})
 }
+
+// The pace counts submissions, and not the bundles in them.
+func TestPaceCountsAnArrayAsOneSubmission(t *testing.T) {
+	t.Parallel()
+	a := newArrays(t, several("1", 0, 16)...)
+	a.b.decider.pace = newPace(Pace{PerSecond: 1, Burst: 1}, time.Minute)
+	a.b.decider.starter.pace = a.b.decider.pace
+	a.pass(3 * time.Second)
+	a.want("tasks of the submissions", a.sizes(), []int{8, 8})
+}

@@ -26,7 +26,7 @@ func (r *Row) Lane() Lane { return Lane{r.Queue, r.Run.OwnerID} }
 type Waiting struct {
 	// Rows wait to be submitted (WaitsToSubmit).
 	Rows []*Row
-	// MaySubmit bounds the submissions of each queue, Budget those of all queues.
+	// MaySubmit bounds the rows of each queue that are submitted, Budget the submissions of all queues.
 	MaySubmit map[string]int
 	Budget    int
 	// Rooms bounds them by Slurm's limits on the number of jobs; nil for no such bound.
@@ -36,6 +36,9 @@ type Waiting struct {
 // MaySubmit returns the number of rows of the queue that may be submitted now. inFlight is the number of its
 // rows in Slurm, budget the number of submissions that the request rate allows.
 func (q Queue) MaySubmit(inFlight, budget int) int {
+	if q.ArrayTasks > 1 {
+		budget *= q.ArrayTasks
+	}
 	if q.MaxInFlight > 0 {
 		budget = min(budget, q.MaxInFlight-inFlight)
 	}
