@@ -12,6 +12,8 @@ type contact struct {
 	// observed is set once Slurm was seen as a whole since the start. unreachable is set while it does not
 	// answer.
 	observed, unreachable atomic.Bool
+	// generation is the highest number of a submission in the ledger.
+	generation atomic.Int64
 	// lastAnswer is the time of the server's last answer to a check-in, in nanoseconds since 1970; 0 for none.
 	// failing is set while the server does not take check-ins.
 	lastAnswer atomic.Int64

@@ -65,6 +65,7 @@ func (d *decider) open(ctx context.Context) error {
 	if d.generation, err = d.ledger.Generation(ctx); err != nil {
 		return err
 	}
+	d.contact.generation.Store(d.generation)
 	d.board.init()
 	for bundle, queue := range saved.Done {
 		d.rows.putAsleep(bundle)
@@ -113,9 +114,7 @@ func (d *decider) step(ctx context.Context, now time.Time) ([]plan.Effect, time.
 	for name, n := range in.shared {
 		if sub := d.shared[name]; sub != nil {
 			sub.news.Answer, sub.touched = n.Answer, true
-			if rows := d.rows.sharing(name); d.count != nil && len(rows) > 0 {
-				d.count(rows[0], rows[0], &plan.News{Submitted: n.Answer})
-			}
+			d.learnAnswer(s, name, *n.Answer)
 		}
 	}
 	d.decideShared(ctx, s) // rows of a refused array may go again at once
@@ -246,6 +245,7 @@ func (d *decider) decide(ctx context.Context, s *step, r plan.Row, n plan.News) 
 	d.limits.examine(&d.rules.Policy, r, &n)
 	d.shared.tell(&r, &n)
 	next, effects := d.rules.Next(s.now, r, n)
+	d.shared.noteTask(&r, &next)
 	d.life.countClaim(&r, &next)
 	d.health.learn(s.now, r, next)
 	if d.trace != nil {
@@ -361,6 +361,7 @@ func (d *decider) save(ctx context.Context, s *step) error {
 			return fmt.Errorf("save decisions: %w", err)
 		}
 	}
+	d.contact.generation.Store(d.generation)
 	saved := 0
 	for i := range s.rows {
 		if s.changed[i] {

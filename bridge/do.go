@@ -202,19 +202,27 @@ func (d *doer) prepare(ctx context.Context, r plan.Row) plan.Outcome {
 	if errno, ok := full(err); ok {
 		o.Failure = "the site's disk has no room for what the job reads: " + errno.Error()
 	}
+	o.Generation = r.Generation
 	return o
 }
 
 // submit runs sbatch, if there is still time for it. If Slurm refuses the job, it asks whether Slurm takes
 // any job of the queue: without an answer nobody is at fault, and the job is refused for now.
 func (d *doer) submit(ctx context.Context, r plan.Row) plan.SbatchAnswer {
-	end := plan.SbatchAnswer{Attempt: r.Attempt.Number}
 	if d.now().Sub(r.SubmittedAt) > plan.SubmitWithin {
-		end.Refused, end.Retry, end.Words = true, true, "Slurm is slow to take other submissions"
-		return end
+		return plan.SbatchAnswer{Attempt: r.Attempt.Number, Refused: true, Retry: true, Words: tooLate}
 	}
+	return d.sbatch(ctx, d.inForce.now().Request(r), r)
+}
+
+// tooLate is the reason for which sbatch is not run.
+const tooLate = "Slurm is slow to take other submissions"
+
+// sbatch runs sbatch for a request of a row.
+func (d *doer) sbatch(ctx context.Context, request sbatch.Request, r plan.Row) plan.SbatchAnswer {
+	end := plan.SbatchAnswer{Attempt: r.Attempt.Number}
 	var err error
-	end.Job, err = d.scheduler.Submit(ctx, d.inForce.now().Request(r))
+	end.Job, err = d.scheduler.Submit(ctx, request)
 	var refused *sbatch.Error
 	switch {
 	case err == nil:

@@ -17,6 +17,7 @@ type rows struct {
 	byBundle map[string]*entry
 	inFlight map[string]int                            // rows with a place in Slurm, by queue
 	jobs     map[sbatch.JobID]int                      // rows with a place in Slurm that know their job's id, by it
+	sleeping int                                       // rows that rest since before the start of the bridge
 	upcoming int                                       // rows that are about to be submitted
 	coming   map[plan.Lane]int                         // rows that are claimed or staged, and will wait for a place
 	retrying map[plan.Lane]int                         // rows that Slurm or the disk refused at the last try to submit them
@@ -51,12 +52,21 @@ func newRows() *rows {
 	}
 }
 
+// awake notes that a row rests no longer since before the start.
+func (t *rows) awake(e *entry) {
+	if e.restarted {
+		e.restarted = false
+		t.sleeping--
+	}
+}
+
 // has reports whether there is a row of a bundle, which may rest.
 func (t *rows) has(bundle string) bool { return t.byBundle[bundle] != nil }
 
 // putAsleep adds a row that rests since before the start of the bridge.
 func (t *rows) putAsleep(bundle string) {
 	t.byBundle[bundle] = &entry{bundle: bundle, index: -1, restarted: true}
+	t.sleeping++
 }
 
 // wakeAll makes all rows due that rest since before the start.
@@ -97,7 +107,8 @@ func (t *rows) put(r *plan.Row) {
 		e = &entry{bundle: r.Bundle, index: -1}
 		t.byBundle[r.Bundle] = e
 	}
-	e.row, e.due, e.restarted = r, r.DueAt, false
+	t.awake(e)
+	e.row, e.due = r, r.DueAt
 	switch {
 	case r.InFlight():
 		t.countInFlight(r, 1)
@@ -229,6 +240,7 @@ func (t *rows) remove(bundle string) {
 		return
 	}
 	t.unlist(e)
+	t.awake(e)
 	if e.index >= 0 {
 		heap.Remove(&t.due, e.index)
 	}

@@ -7,11 +7,11 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
-	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
 // submissions are the submissions that rows in flight share. Only Step uses them.
@@ -25,6 +25,8 @@ type submission struct {
 	news  plan.SubmissionNews
 	// touched is set if it has to be decided in this step.
 	touched bool
+	// unsaved is set if the ledger does not have it yet.
+	unsaved bool
 }
 
 // set replaces the submission by the result of a decision.
@@ -43,7 +45,7 @@ func undecided(r *plan.Row) bool { return r.Shared && r.InFlight() && r.Job.ID =
 
 // add adds the submission of rows with new attempts.
 func (all submissions) add(now time.Time, rows []plan.Row) {
-	s := &submission{touched: true}
+	s := &submission{touched: true, unsaved: true}
 	s.set(plan.NewSubmission(now, rows))
 	all[s.Name] = s
 }
@@ -55,7 +57,7 @@ func (all submissions) tell(r *plan.Row, n *plan.News) {
 	}
 	s := all[r.SubmissionName]
 	if s == nil { // the ledger has lost it
-		s = &submission{}
+		s = &submission{unsaved: true}
 		s.set(plan.Submission{Name: r.SubmissionName, Generation: r.Generation, Queue: r.Queue, State: plan.Doubtful})
 		all[s.Name] = s
 	}
@@ -65,6 +67,17 @@ func (all submissions) tell(r *plan.Row, n *plan.News) {
 	s.news.Queue, s.news.Accounting = later(s.news.Queue, n.Observation), later(s.news.Accounting, n.Accounting)
 	if n.AccountingFailure != "" {
 		s.news.AccountingFailure = n.AccountingFailure
+	}
+}
+
+// noteTask notes the array of a row that has got its task, and which may leave its submission with that.
+func (all submissions) noteTask(before, after *plan.Row) {
+	if !undecided(before) || after.Job.ID == 0 {
+		return
+	}
+	if array, _, ok := after.Job.ID.ArrayTask(); ok && all[before.SubmissionName] != nil {
+		s := all[before.SubmissionName]
+		s.news.Array, s.touched = array, true
 	}
 }
 
@@ -153,6 +166,20 @@ func (d *decider) gather(now time.Time, waiting []*plan.Row) []*plan.Row {
 	})
 }
 
+// learnAnswer counts an answer of sbatch, and learns from it about the queue as from one for a single job.
+func (d *decider) learnAnswer(s *step, name plan.SubmissionName, answer plan.SbatchAnswer) {
+	rows := d.rows.sharing(name)
+	if len(rows) == 0 {
+		return
+	}
+	answer.Attempt = rows[0].Attempt.Number
+	n := plan.News{Submitted: &answer}
+	d.health.examine(s.now, *rows[0], &n)
+	if d.count != nil {
+		d.count(rows[0], rows[0], &n)
+	}
+}
+
 // decideShared decides the submissions that have news or are due, and the rows of those that change.
 func (d *decider) decideShared(ctx context.Context, s *step) {
 	for _, sub := range d.shared.due(s.now) {
@@ -161,8 +188,11 @@ func (d *decider) decideShared(ctx context.Context, s *step) {
 		before := sub.Submission
 		sub.news, sub.touched = plan.SubmissionNews{}, false
 		sub.set(next)
-		s.noteShared(sub.Submission)
-		if changed := before.State != next.State || !before.SubmittedAt.Equal(next.SubmittedAt); changed {
+		if sub.unsaved || !before.Same(next) {
+			s.noteShared(sub.Submission)
+			sub.unsaved = false
+		}
+		if changed := before.State != next.State || !before.SubmittedAt.Equal(next.SubmittedAt) || before.LastFailure != next.LastFailure; changed {
 			for _, r := range members {
 				d.decide(ctx, s, *r, plan.News{})
 			}
@@ -170,7 +200,9 @@ func (d *decider) decideShared(ctx context.Context, s *step) {
 		}
 		d.wantShared(s, sub, kinds)
 	}
-	d.shared.removeOver(s, d.rows)
+	if d.rows.sleeping == 0 { // rows that leave a job may sleep since before the start
+		d.shared.removeOver(s, d.rows)
+	}
 }
 
 // wantShared adds the effects that a submission wants.
@@ -226,33 +258,23 @@ func (s *step) changedShared() []plan.Submission {
 
 // submitShared writes the list of a submission's members and runs sbatch, if there is still time for it.
 func (d *doer) submitShared(ctx context.Context, s *plan.Submission, leader plan.Row) plan.SbatchAnswer {
-	var end plan.SbatchAnswer
+	notRun := plan.SbatchAnswer{Attempt: leader.Attempt.Number, Refused: true, Retry: true, Words: tooLate}
 	if d.now().Sub(s.SubmittedAt) > plan.SubmitWithin {
-		end.Refused, end.Retry, end.Words = true, true, "Slurm is slow to take other submissions"
-		return end
+		return notRun
 	}
 	policy := d.inForce.now()
 	if err := d.spool.WriteMembers(policy.MembersRecord(s)); err != nil {
-		end.Refused, end.Retry, end.Words = true, true, err.Error()
-		return end
+		notRun.Words = err.Error()
+		return notRun
 	}
-	var err error
-	end.Job, err = d.scheduler.Submit(ctx, policy.SharedRequest(s, leader))
-	var refused *sbatch.Error
-	switch {
-	case err == nil:
-	case errors.As(err, &refused):
-		end.Refused, end.Retry, end.OfSite, end.Words = refused.Refused, refused.Retry, refused.OfSite, refused.Message
-	default:
-		end.Words = err.Error()
-	}
-	return end
+	return d.sbatch(ctx, policy.SharedRequest(s, leader), leader)
 }
 
 // memberWatch removes the lists of members of submissions that no row in flight has any more.
 type memberWatch struct {
 	spool   Spool
 	inForce *inForce
+	contact *contact
 	view    *view
 	now     func() time.Time
 	log     *slog.Logger
@@ -274,8 +296,11 @@ func (w *memberWatch) run(ctx context.Context) error {
 }
 
 // remove implements Bridge.RemoveMembers. It lists the files before it looks at the rows: a row is saved before the list of its
-// submission is written.
+// submission is written. Until Slurm was seen, the ledger may be older than an array.
 func (w *memberWatch) remove() error {
+	if !w.contact.observed.Load() {
+		return nil
+	}
 	found, err := w.spool.MembersFiles()
 	if err != nil || len(found) == 0 {
 		return err
@@ -288,7 +313,9 @@ func (w *memberWatch) remove() error {
 	}
 	var errs []error
 	for _, f := range found {
-		if bridge, _, _ := strings.Cut(f.Submission, "."); bridge == policy.Bridge && !needed[f.Submission] {
+		bridge, generation, _ := strings.Cut(f.Submission, ".")
+		n, err := strconv.ParseInt(generation, 10, 64)
+		if known := err == nil && n <= w.contact.generation.Load(); known && bridge == policy.Bridge && !needed[f.Submission] {
 			errs = append(errs, w.spool.RemoveMembers(f))
 		}
 	}

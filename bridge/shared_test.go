@@ -130,7 +130,7 @@ func (a *arrays) do(e plan.Effect) {
 	tell := func(put func(*plan.News)) { of = func(*plan.Row) func(*plan.News) { return put } }
 	switch e.Kind {
 	case plan.Prepare:
-		tell(func(n *plan.News) { n.Prepared = &plan.Outcome{} })
+		tell(func(n *plan.News) { n.Prepared = &plan.Outcome{Generation: e.Row.Generation} })
 		if a.unprepared[e.Row.Bundle] {
 			tell(func(n *plan.News) { n.Prepared = &plan.Outcome{Failure: "no space left on device"} })
 		}

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"slices"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
@@ -23,26 +24,34 @@ type starter struct {
 func (s *starter) stillWanted() []plan.Effect {
 	var wanted []plan.Effect
 	for _, e := range s.held {
-		if e.Row.Bundle == "" { // an orphan job has no row
-			if _, ok := s.jobs.orphans[e.Row.Job.ID]; !ok {
-				s.active.end(e)
-				continue
-			}
-		} else {
-			r := s.rows.get(e.Row.Bundle)
-			if e.Submission != nil { // sbatch decides by its own time whether it is still wanted
-				wanted = append(wanted, e)
-				continue
-			}
-			if r == nil || r.Phase != e.Row.Phase || r.Attempt.Number != e.Row.Attempt.Number || e.Kind == plan.Cancel && !r.CancelsJob() {
-				s.active.end(e)
-				continue
-			}
-			e.Row = r
+		row, ok := s.wants(e)
+		if !ok {
+			s.active.end(e)
+			continue
 		}
+		e.Row = row
 		wanted = append(wanted, e)
 	}
 	return wanted
+}
+
+// wants reports whether a held effect is still wanted, and returns its row as it is now.
+func (s *starter) wants(e plan.Effect) (row *plan.Row, ok bool) {
+	switch {
+	case e.Row.Bundle == "": // an orphan job has no row
+		_, ok = s.jobs.orphans[e.Row.Job.ID]
+		return e.Row, ok
+	case e.Submission != nil:
+		return e.Row, s.isAwaited(e.Submission.Name)
+	}
+	r := s.rows.get(e.Row.Bundle)
+	ok = r != nil && r.Phase == e.Row.Phase && r.Attempt.Number == e.Row.Attempt.Number && (e.Kind != plan.Cancel || r.CancelsJob())
+	return r, ok
+}
+
+// isAwaited reports whether a row still waits for a submission that rows share.
+func (s *starter) isAwaited(name plan.SubmissionName) bool {
+	return slices.ContainsFunc(s.rows.sharing(name), func(r *plan.Row) bool { return r.Phase == plan.Submitting && r.StopVerdict == nil })
 }
 
 // startNow returns the effects that may be started now, and holds the others. Effects that one

@@ -80,6 +80,8 @@ type News struct {
 type Outcome struct {
 	// Failure is the effect's error in one sentence; empty for a success.
 	Failure string
+	// Generation is that of the attempt whose specification was written; 0 for other effects.
+	Generation int64 `json:",omitempty"`
 	// Final is set for a failure that every further try would repeat.
 	Final bool
 	// Gone is set when the object of the effect no longer exists.

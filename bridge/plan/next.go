@@ -162,13 +162,14 @@ func (d *decision) withoutForeign(s *Observation) *Observation {
 func (d *decision) owns(j sbatch.Job) bool {
 	r := &d.row
 	stamp, stamped := StampOf(j)
-	if r.Shared {
-		if _, index, ok := j.ID.ArrayTask(); !ok || index != r.Index {
-			return false
-		}
-		if shared, ok := SharedStampOf(j); ok {
-			return shared.Bridge == d.policy.Bridge && (shared.Generation == r.Generation || r.Begun != nil && r.Begun.Job == j.ID.String())
-		}
+	began := r.Begun != nil && r.Begun.Job == j.ID.String() // maybe for a submission that an older copy of the ledger does not know
+	shared, ofArray := SharedStampOf(j)
+	_, index, isTask := j.ID.ArrayTask()
+	switch {
+	case ofArray:
+		return shared.Bridge == d.policy.Bridge && (began || r.Shared && isTask && index == r.Index && shared.Generation == r.Generation)
+	case r.Shared && !began && (!isTask || index != r.Index):
+		return false
 	}
 	switch {
 	case stamped:

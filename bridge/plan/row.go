@@ -169,12 +169,12 @@ type Attempt struct {
 	OnDisk spool.AttemptName `json:"on_disk,omitempty"`
 	// SubmissionName names the attempt in Slurm; empty once the attempt was given up for the next.
 	SubmissionName SubmissionName `json:"submission_name,omitempty"`
-	// Generation numbers the bridge's submissions: each attempt of each row has a higher one
-	// than all before. The job's comment has it, so that a bridge sees from a job that its
+	// Generation numbers the bridge's submissions: each has a higher one
+	// than all before, and attempts that share one have its number. The job's comment has it, so that a bridge sees from a job that its
 	// ledger is older than the job.
 	Generation int64 `json:"generation,omitempty"`
 	// Shared is set if other rows share the submission (Submission). Index is the row's place among its members then, once
-	// these are frozen, and its task in the array.
+	// their list is closed, and its task in the array.
 	Shared bool `json:"shared,omitempty"`
 	Index  int  `json:"index,omitempty"`
 	// Exclude lists the nodes on which the job must not run, separated by commas.

@@ -17,8 +17,8 @@ type Submission struct {
 	// Generation is that of its members' attempts.
 	Generation int64  `json:"generation"`
 	Queue      string `json:"queue"`
-	// Members are the attempts that it begins, in the order of their tasks. There are none while State is Gathering; after that they
-	// never change, so that each repeat submits the same list.
+	// Members are the attempts that it begins, in the order of their tasks. There are none while State is Gathering; then the list is
+	// closed, and never changes, so that each repeat submits the same list.
 	Members []Member `json:"members,omitempty"`
 
 	State SubmissionState `json:"state"`
@@ -34,8 +34,8 @@ type Submission struct {
 	LastFailure string `json:"last_failure,omitempty"`
 	// Array is the array's id; 0 before it is known.
 	Array sbatch.JobID `json:"array,omitempty"`
-	// Limit is set if Slurm refused the array for now: a smaller one may have room.
-	Limit bool `json:"limit,omitempty"`
+	// Refusal is Slurm's refusal of the array; nil before.
+	Refusal *SbatchAnswer `json:"refusal,omitempty"`
 }
 
 // Member is one attempt of a Submission.
@@ -55,7 +55,7 @@ const (
 	Asked SubmissionState = "asked"
 	// Made: Slurm has the array.
 	Made SubmissionState = "made"
-	// Refused: Slurm has made no array, for certain.
+	// Refused: Slurm has made no array of it, or nobody wanted one.
 	Refused SubmissionState = "refused"
 	// Doubtful: no array is known, and an unclear answer of Slurm may have made one. Its members are fenced.
 	Doubtful SubmissionState = "doubtful"
@@ -72,10 +72,19 @@ type SubmissionNews struct {
 	// Queue and Accounting have all jobs of its name, or one of them if there are any.
 	Queue, Accounting *Observation
 	AccountingFailure string
+	// Array is the array of a task that a row got in this step, after which the row may have ended; 0 for none.
+	Array sbatch.JobID
 }
 
 // gatherWithin is the longest time for which members wait for the specifications of the others.
 const gatherWithin = 10 * time.Second
+
+// Same reports whether the ledger stores the same for both, which are versions of one submission.
+func (s *Submission) Same(other Submission) bool {
+	return s.State == other.State && len(s.Members) == len(other.Members) && s.DueAt.Equal(other.DueAt) && s.SubmittedAt.Equal(other.SubmittedAt) &&
+		s.Since.Equal(other.Since) && s.Asking == other.Asking && s.FailedTries == other.FailedTries && s.LastFailure == other.LastFailure &&
+		s.Array == other.Array && s.Refusal == other.Refusal
+}
 
 // NextSubmission decides one submission. members are the rows of its members, or while it is gathered the rows that shall be its
 // members, in their order, without those that have left it for another attempt. The bridge saves the result together with
@@ -151,8 +160,10 @@ func (d *submissionDecision) asked() {
 	}
 	switch {
 	case d.sub.State != Asked:
-	case d.sub.SubmittedAt.IsZero() && !d.wanted():
+	case d.sub.SubmittedAt.IsZero() && !d.wanted() && d.sub.SbatchCount == 0:
 		d.sub.State = Refused
+	case d.sub.SubmittedAt.IsZero() && !d.wanted(): // an unclear answer may have made an array
+		d.sub.State = Doubtful
 	case d.sub.SubmittedAt.IsZero():
 		if !d.sub.DueAt.After(d.now) {
 			d.submit()
@@ -189,6 +200,9 @@ func (d *submissionDecision) search() {
 
 // known returns the array's id if a job of it is known.
 func (d *submissionDecision) known() (array sbatch.JobID, ok bool) {
+	if d.news.Array != 0 {
+		return d.news.Array, true
+	}
 	for _, r := range d.members {
 		if array, _, ok := r.Job.ID.ArrayTask(); ok {
 			return array, true
@@ -272,7 +286,7 @@ func (d *submissionDecision) applyAnswer(a SbatchAnswer) {
 	case a.Refused && s.SbatchCount > 1:
 		s.RepeatRefusal, s.State = a.Words, Doubtful
 	case a.Refused:
-		s.State, s.Limit = Refused, a.Retry
+		s.State, s.Refusal = Refused, &a
 	default:
 		s.UnclearCount++
 		s.DueAt = s.SubmittedAt.Add(d.policy.SubmitGrace)
@@ -289,11 +303,12 @@ type Place struct {
 	Closed bool `json:",omitempty"`
 	Index  int  `json:",omitempty"`
 	// Members is the number of members.
-	Members     int          `json:",omitempty"`
-	SubmittedAt time.Time    `json:",omitzero"`
-	Array       sbatch.JobID `json:",omitempty"`
-	Limit       bool         `json:",omitempty"`
-	Words       string       `json:",omitempty"`
+	Members     int           `json:",omitempty"`
+	SubmittedAt time.Time     `json:",omitzero"`
+	Array       sbatch.JobID  `json:",omitempty"`
+	Refusal     *SbatchAnswer `json:",omitempty"`
+	// Words are Slurm's last words that were no acceptance.
+	Words string `json:",omitempty"`
 }
 
 // PlaceOf returns the place of an attempt in the submission. index has the places of all members, by their bundles.
@@ -301,8 +316,8 @@ func (s *Submission) PlaceOf(r *Row, index map[string]int) Place {
 	i, ok := index[r.Bundle]
 	ok = ok && s.Members[i].Name == r.OnDisk
 	return Place{
-		State: s.State, Left: !ok && s.State != Gathering, Closed: ok, Index: i, Members: len(s.Members), SubmittedAt: s.SubmittedAt,
-		Array: s.Array, Limit: s.Limit, Words: cmp.Or(s.RepeatRefusal, s.LastFailure),
+		State: s.State, Left: !ok && s.State != Gathering && s.State != Doubtful, Closed: ok, Index: i, Members: len(s.Members), SubmittedAt: s.SubmittedAt,
+		Array: s.Array, Refusal: s.Refusal, Words: cmp.Or(s.RepeatRefusal, s.LastFailure),
 	}
 }
 
@@ -334,7 +349,7 @@ func (d *decision) submittingShared() {
 	case place != nil && place.State == Doubtful && !d.row.Fenced:
 		d.fence()
 	case place != nil && place.State == Doubtful:
-		d.goAlone(1)
+		d.boundTogether(1)
 		d.nextAttempt("Slurm gave no clear answer to the submission of the array, and has no such job: " + place.Words)
 	case !d.row.Prepared && d.row.SubmittedAt.IsZero():
 		d.prepare()
@@ -357,19 +372,45 @@ func (d *decision) applyPlace(p Place) {
 		d.sendBack("it was not ready with the others, and is submitted with the next ones")
 	case p.State == Made:
 		d.adopt(sbatch.Job{ID: p.Array.Task(p.Index), Name: string(r.SubmissionName), State: sbatch.StatePending, Reason: "None"}, "sbatch accepted its array")
-	case p.State == Refused && p.Limit:
-		tries := r.FailedTries + 1
-		d.goAlone(p.Members / 2)
-		d.sendBack(temporaryRefusal(p.Words))
-		r.FailedTries, r.DueAt = tries, d.now.Add(pauseAfter(tries))
-	case p.State == Refused:
-		d.goAlone(p.Members / 2)
-		d.sendBack("Slurm refused the array, and gets a smaller one: " + p.Words)
+	case p.State == Refused && p.Refusal != nil:
+		d.applyRefusal(*p.Refusal, p.Members)
+	case p.State == Asked && p.Words != "" && p.SubmittedAt.IsZero():
+		r.Reason = temporaryRefusal(p.Words)
+	case p.State == Asked && p.Words != "":
+		r.Reason = "sbatch gave no clear answer (" + p.Words + "): looking for the array by its name"
 	}
 }
 
-// goAlone bounds the members of the row's next submission.
-func (d *decision) goAlone(most int) { d.row.MostTogether = max(most, 1) }
+// applyRefusal applies Slurm's refusal of an array of so many members. None of them is at fault: they are submitted again, in smaller
+// arrays, down to one by one.
+func (d *decision) applyRefusal(a SbatchAnswer, members int) {
+	r := &d.row
+	switch {
+	case a.Retry:
+		tries := r.FailedTries + 1
+		if sbatch.SaysFull(a.Words) { // a smaller array may have room
+			d.boundTogether(members / 2)
+		}
+		d.sendBack(temporaryRefusal(a.Words))
+		r.FailedTries, r.DueAt = tries, d.now.Add(pauseAfter(tries))
+	case r.Exclude != "": // Slurm may not know one of these nodes
+		d.sendBack(refusedWithout(r.Exclude) + ": " + a.Words)
+		r.AnyNode = true
+	case a.OfQueue && d.refusedForQueue(a):
+		d.sendBack(d.refusedFor(a))
+	default:
+		d.boundTogether(members / 2)
+		d.sendBack("Slurm refused the array, and gets a smaller one: " + a.Words)
+	}
+}
+
+// boundTogether bounds the members of the row's next submission.
+func (d *decision) boundTogether(most int) {
+	most = max(most, 1)
+	if d.row.MostTogether == 0 || most < d.row.MostTogether {
+		d.row.MostTogether = most
+	}
+}
 
 // applyUnwantedPlace applies the state of the shared submission to a row that has to end.
 func (d *decision) applyUnwantedPlace(p Place) {
@@ -397,7 +438,8 @@ func (p Policy) MayShare(r *Row) bool {
 func (p Policy) sharedWith(a, b *Row) bool {
 	x, y := a.Resources, b.Resources
 	return x.CPUs == y.CPUs && x.GPUs == y.GPUs && x.Memory == y.Memory && x.Time == y.Time && p.niceOf(a) == p.niceOf(b) && a.SickNodes == b.SickNodes && a.AnyNode == b.AnyNode &&
-		a.Run.OwnerID == b.Run.OwnerID
+		a.Run.OwnerID == b.Run.OwnerID && p.Queues[a.Queue].Billed(p.billing(*a)).kind() == p.Queues[b.Queue].Billed(p.billing(*b)).kind() &&
+		p.billing(*a).WCKey == p.billing(*b).WCKey && p.billing(*a).Reservation == p.billing(*b).Reservation
 }
 
 // SharedRequest returns the request for the array of a submission. leader is the row of one of its members.

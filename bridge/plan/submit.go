@@ -65,6 +65,9 @@ func (d *decision) submitting() {
 // prepare wants the job's specification on the shared disk, and then submits the job.
 func (d *decision) prepare() {
 	p := d.news.Prepared
+	if p != nil && p.Generation != 0 && p.Generation != d.row.Generation {
+		p = nil // the attempt left that submission for another one
+	}
 	if p != nil || d.news.Progress != "" {
 		d.row.Progress = d.news.Progress
 	}

@@ -54,6 +54,7 @@ func (p Policy) Batch(now time.Time, w Waiting, turns Turns, generation int64) (
 	}
 	lanes, left, after := inLanes(w.Rows), maps.Clone(w.MaySubmit), Turns{}
 	maps.Copy(after, turns)
+	shares := sharesOf(lanes, left)
 	var chosen []Row
 	for range w.Budget {
 		heads := map[Lane]candidate{}
@@ -69,12 +70,24 @@ func (p Policy) Batch(now time.Time, w Waiting, turns Turns, generation int64) (
 		from := after.chooseLane(heads, turn)
 		generation++
 		after[turn] = generation
-		together := p.together(lanes[from], left[from.Queue], w.Rooms)
+		together := p.together(lanes[from], min(left[from.Queue], shares[from.Queue]), w.Rooms)
 		lanes[from] = without(lanes[from], together)
 		left[from.Queue] -= len(together)
 		chosen = append(chosen, p.NewAttempts(now, together, generation)...)
 	}
 	return chosen, after
+}
+
+// sharesOf returns, for each queue, how many of its places a lane may take in one turn: the lanes that wait share them.
+func sharesOf(lanes map[Lane][]candidate, left map[string]int) map[string]int {
+	waiting, shares := map[string]int{}, map[string]int{}
+	for at := range lanes {
+		waiting[at.Queue]++
+	}
+	for queue, n := range waiting {
+		shares[queue] = (left[queue] + n - 1) / n
+	}
+	return shares
 }
 
 // together returns the first of the rows and those that share its submission, at most so many in all. It takes their rooms.
@@ -90,7 +103,7 @@ func (p Policy) together(lane []candidate, most int, rooms *Rooms) []*Row {
 		if len(chosen) >= most {
 			break
 		}
-		if p.MayShare(c.Row) && p.sharedWith(head, c.Row) && rooms.Has(c.Row) {
+		if p.MayShare(c.Row) && len(chosen) < p.MostTogether(c.Row) && p.sharedWith(head, c.Row) && rooms.Has(c.Row) {
 			most = min(most, p.MostTogether(c.Row))
 			rooms.take(c.Row)
 			chosen = append(chosen, c.Row)
