@@ -93,6 +93,7 @@ func TestStepWaitsForWhatMayComeWithoutNews(t *testing.T) {
 		b.board.init()
 		b.decider.jobs.observed = true
 		b.decider.pace.submits.AllowN(now, c.spent)
+		c.row.Run = &codalab.RunBundle{}
 		b.decider.rows.put(&c.row)
 		if got := b.decider.wait(now); got != c.want {
 			t.Errorf("%s: waits %s, want %s", name, got, c.want)

@@ -103,7 +103,7 @@ func TestMisuseIsSaidInALine(t *testing.T) {
 	t.Parallel()
 	const addressed = "--server=http://127.0.0.1:1"
 	for want, args := range map[string][]string{
-		"accepts 1 arg(s), received 0":                       {"exec"},
+		"want either SPEC or --members FILE":                 {"exec"},
 		`unknown command "run" for "cl-worker"`:              {"run"},
 		`unexpected argument "exec"`:                         {"--verbose", "exec"},
 		"there is no option --sever: did you mean --server?": {"--sever", "x"},
