@@ -111,18 +111,21 @@ func (a *arrays) pass(d time.Duration) {
 // step makes steps until nothing is wanted any more.
 func (a *arrays) step() {
 	a.t.Helper()
-	for {
-		effects, _, err := a.b.Step(a.t.Context(), a.now)
-		if err != nil {
-			a.t.Fatal(err)
-		}
-		if len(effects) == 0 {
-			return
-		}
+	for effects := a.wanted(); len(effects) > 0; effects = a.wanted() {
 		for _, e := range effects {
 			a.do(e)
 		}
 	}
+}
+
+// wanted makes a step, and returns its effects.
+func (a *arrays) wanted() []plan.Effect {
+	a.t.Helper()
+	effects, _, err := a.b.Step(a.t.Context(), a.now)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return effects
 }
 
 func (a *arrays) do(e plan.Effect) {

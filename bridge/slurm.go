@@ -96,13 +96,17 @@ func (w *slurmWatch) observe(ctx context.Context, now time.Time) error {
 type jobsByRow struct {
 	named map[string][]sbatch.Job
 	all   []sbatch.Job // in the order of their ids
+	// arrays has the arrays of which it shows a task, or the array's own record.
+	arrays map[sbatch.JobID]bool
 }
 
 func newJobsByRow(bridge string, s sbatch.Snapshot) jobsByRow {
-	found := jobsByRow{make(map[string][]sbatch.Job, len(s.Jobs)), s.Jobs}
+	found := jobsByRow{make(map[string][]sbatch.Job, len(s.Jobs)), s.Jobs, map[sbatch.JobID]bool{}}
 	for _, j := range s.Jobs {
 		key := j.Name
-		if _, index, ok := j.ID.ArrayTask(); ok {
+		found.arrays[j.ID] = true // an array has its own record once all waiting tasks were cancelled
+		if array, index, ok := j.ID.ArrayTask(); ok {
+			found.arrays[array] = true
 			name := j.Name
 			if stamp, ok := plan.SharedStampOf(j); ok && stamp.Bridge == bridge {
 				name = generationKey(stamp.Generation)
@@ -161,8 +165,18 @@ func (f jobsByRow) ofTask(r *plan.Row) []sbatch.Job {
 			jobs = append(jobs, f.named[name]...)
 		}
 	}
+	if array, _, ok := r.Job.ID.ArrayTask(); ok && len(jobs) == 0 && wasWaiting(r) && f.arrays[array] {
+		jobs = append(jobs, r.Job)
+		jobs[0].State, jobs[0].Reason = sbatch.StateCancelled, "None"
+	}
 	slices.SortFunc(jobs, byJobID)
 	return jobs
+}
+
+// wasWaiting reports whether a snapshot has shown the row's task waiting. Slurm keeps no record of a task that is cancelled while it
+// waits: it is only missing beside the others (sbatch.Client.Observe).
+func wasWaiting(r *plan.Row) bool {
+	return r.Begun == nil && r.Job.State == sbatch.StatePending && !r.Job.Submitted.IsZero() && r.NoJobSince.IsZero()
 }
 
 func byJobID(a, b sbatch.Job) int { return cmp.Compare(a.ID, b.ID) }

@@ -1,0 +1,55 @@
+package bridge
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/spool"
+)
+
+// lookAround does what a step wants, with a disk that has no records and an accounting database that has none of the tasks.
+func (a *arrays) lookAround(e plan.Effect) {
+	switch e.Kind {
+	case plan.ReadRecords:
+		rec := plan.Records{Attempt: e.Row.Attempt.Number, Read: a.now, Records: spool.Records{}}
+		a.b.inbox.putEnded(e, func(*plan.Row) func(*plan.News) { return func(n *plan.News) { n.AddRecords(rec) } })
+	case plan.QueryAccounting:
+		a.b.inbox.putEnded(e, func(r *plan.Row) func(*plan.News) {
+			o := plan.Observation{SubmissionName: r.SubmissionName, Job: r.Job.ID, Asked: a.now}
+			return func(n *plan.News) { n.Accounting = &o }
+		})
+	default:
+		a.do(e)
+	}
+}
+
+// A waiting task that somebody cancels leaves squeue at once, and has no record in the accounting database either.
+func TestWaitingTaskThatSomebodyCancelsIsCancelled(t *testing.T) {
+	t.Parallel()
+	for _, accounting := range []bool{false, true} {
+		a := newArrays(t, several("1", 0, 4)...)
+		a.b.decider.rules.Accounting = accounting
+		pass := func(d time.Duration) {
+			for end := a.now.Add(d); !a.now.After(end); a.now = a.now.Add(time.Second) {
+				a.observe()
+				for effects := a.wanted(); len(effects) > 0; effects = a.wanted() {
+					for _, e := range effects {
+						a.lookAround(e)
+					}
+				}
+			}
+		}
+		pass(2 * time.Second)
+		a.show(a.submitted[0], 100)
+		pass(2 * time.Minute)
+		a.jobs = append(a.jobs[:1:1], a.jobs[2:]...) // scancel 100_1
+		pass(8 * time.Minute)
+		r := a.row(1)
+		if len(a.submitted) > 1 || r.Verdict == nil || r.Verdict.Cause != spool.CauseUser || !strings.Contains(r.Verdict.Failure, "was cancelled outside CodaLab") {
+			t.Errorf("accounting %v: %v submissions, row %s at attempt %d (%s): %+v", accounting, len(a.submitted), r.Phase, r.Attempt.Number, r.Reason, r.Verdict)
+		}
+		a.want("the others", []plan.Phase{a.row(0).Phase, a.row(2).Phase, a.row(3).Phase}, all(3, plan.Queued))
+	}
+}
