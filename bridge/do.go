@@ -252,12 +252,14 @@ func (d *doer) queryAccounting(ctx context.Context, rows []*plan.Row) outcomes {
 	asked := d.now()
 	since := rows[0].SubmittedAt
 	var which sbatch.Which
+	named := map[plan.SubmissionName]bool{} // rows of an array share its name
 	for _, r := range rows {
 		if r.SubmittedAt.Before(since) {
 			since = r.SubmittedAt
 		}
 		byName := r.Job.ID == 0 || r.Job.Submitted.IsZero() || r.SbatchCount > 1
-		if byName { // else the id says all, under any name
+		if byName && !named[r.SubmissionName] { // else the id says all, under any name
+			named[r.SubmissionName] = true
 			which.Names = append(which.Names, string(r.SubmissionName))
 		}
 		if r.Job.ID != 0 {
@@ -269,13 +271,9 @@ func (d *doer) queryAccounting(ctx context.Context, rows []*plan.Row) outcomes {
 		d.log.WarnContext(ctx, "accounting did not answer", errorAttr(err))
 		return func(*plan.Row) func(*plan.News) { return func(n *plan.News) { n.AccountingFailure = err.Error() } }
 	}
+	known := newAccountedJobs(jobs)
 	return func(r *plan.Row) func(*plan.News) {
-		found := plan.Observation{SubmissionName: r.SubmissionName, Job: r.Job.ID, Asked: asked}
-		for _, j := range jobs {
-			if j.ID == r.Job.ID || j.Name == string(r.SubmissionName) {
-				found.Jobs = append(found.Jobs, j)
-			}
-		}
+		found := plan.Observation{SubmissionName: r.SubmissionName, Job: r.Job.ID, Asked: asked, Jobs: known.of(r)}
 		return func(n *plan.News) { n.Accounting = &found }
 	}
 }

@@ -179,6 +179,57 @@ func wasWaiting(r *plan.Row) bool {
 	return r.Begun == nil && r.Job.State == sbatch.StatePending && !r.Job.Submitted.IsZero() && r.NoJobSince.IsZero()
 }
 
+// accountedJobs finds the jobs of an answer of the accounting database that may be a row's: by their ids, and by their names. Its
+// records have no comments, and a job may have several.
+type accountedJobs struct {
+	jobs []sbatch.Job // in the order of the answer
+	// ids and names have places in jobs. The name of a task is that of taskOf.
+	ids   map[sbatch.JobID][]int
+	names map[string][]int
+	// arrays has for the name of an array one job that shows it: one that has not ended, if there is any.
+	arrays map[string]int
+}
+
+func newAccountedJobs(jobs []sbatch.Job) accountedJobs {
+	a := accountedJobs{jobs, make(map[sbatch.JobID][]int, len(jobs)), make(map[string][]int, len(jobs)), map[string]int{}}
+	for i, j := range jobs {
+		a.ids[j.ID] = append(a.ids[j.ID], i)
+		name := j.Name
+		if _, index, ok := j.ID.ArrayTask(); ok {
+			name = taskOf(name, index)
+		}
+		a.names[name] = append(a.names[name], i)
+		if shown, ok := a.arrays[j.Name]; !ok || jobs[shown].State.Ended() && !j.State.Ended() {
+			a.arrays[j.Name] = i
+		}
+	}
+	return a
+}
+
+// of returns the jobs that may be the row's, in the order of the answer. A row that shares its submission gets those of its own
+// task; if there is none, and the row does not know the array yet, it gets a job that shows the array.
+func (a accountedJobs) of(r *plan.Row) []sbatch.Job {
+	name := string(r.SubmissionName)
+	key := name
+	if r.Shared {
+		key = taskOf(name, r.Index)
+	}
+	places := a.names[key]
+	if r.Job.ID != 0 {
+		places = slices.Concat(places, a.ids[r.Job.ID])
+		slices.Sort(places)
+		places = slices.Compact(places)
+	}
+	if shown, ok := a.arrays[name]; ok && len(places) == 0 && r.Shared && r.Job.ID == 0 {
+		places = []int{shown}
+	}
+	var jobs []sbatch.Job
+	for _, i := range places {
+		jobs = append(jobs, a.jobs[i])
+	}
+	return jobs
+}
+
 func byJobID(a, b sbatch.Job) int { return cmp.Compare(a.ID, b.ID) }
 
 // Settings are asked for after an answer of squeue: again each hour, since an administrator may
