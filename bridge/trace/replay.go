@@ -158,6 +158,9 @@ func (r *replay) expectedRow(before plan.Row, rec plan.Decision) plan.Row {
 	if before.Phase == plan.Staging && rec.Row.Phase == plan.Submitting {
 		next := r.policy.NewAttempt(rec.Now, before, rec.Row.Generation)
 		next.Exclude = rec.Row.Exclude // a trace does not have the nodes' health
+		if rec.Row.Shared {            // nor the rows with which it shares its submission: the first of them gives the name
+			next.Shared, next.Index, next.SubmissionName = true, rec.Row.Index, rec.Row.SubmissionName
+		}
 		return next
 	}
 	return before
