@@ -112,6 +112,7 @@ func (d *decider) step(ctx context.Context, now time.Time) ([]plan.Effect, time.
 		return nil, 0, err
 	}
 	for name, n := range in.shared {
+		d.limits.examineAnswer(n.Answer)
 		if sub := d.shared[name]; sub != nil {
 			sub.news.Answer, sub.touched = n.Answer, true
 			d.learnAnswer(s, name, *n.Answer)

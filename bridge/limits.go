@@ -213,14 +213,19 @@ type limits struct {
 
 // examine adds to a row's news for which limit it waits to be submitted.
 func (l *limits) examine(p *plan.Policy, r plan.Row, n *plan.News) {
-	if refusedForLimit(n) {
-		l.wanted.Store(true)
-	}
+	l.examineAnswer(n.Submitted)
 	if r.Phase != plan.Staging || len(l.full) == 0 && r.AtLimit == "" {
 		return
 	}
 	if at := l.full[p.JobKind(&r)]; at != r.AtLimit {
 		n.AtLimit = &at
+	}
+}
+
+// examineAnswer makes the use of the limits be asked for soon if Slurm refused a submission for one.
+func (l *limits) examineAnswer(a *plan.SbatchAnswer) {
+	if refusedForLimit(a) {
+		l.wanted.Store(true)
 	}
 }
 
@@ -263,7 +268,6 @@ func (d *decider) tellFull(ctx context.Context, rooms *plan.Rooms) {
 }
 
 // refusedForLimit reports whether Slurm refused a submission because it has too many jobs already.
-func refusedForLimit(n *plan.News) bool {
-	s := n.Submitted
+func refusedForLimit(s *plan.SbatchAnswer) bool {
 	return s != nil && s.Refused && s.Retry && sbatch.SaysFull(s.Words)
 }
