@@ -38,8 +38,8 @@ func newPace(usual Pace, observeEvery time.Duration) *pace {
 }
 
 // Requests of commands, of which a controller may bound the number: sbatch is one request, squeue
-// observeRequests (sbatch.Client.Observe), scancel one for each job (sbatch.Client.Cancel). Where there is a
-// bound, one scancel ends cancelRequests jobs at most.
+// observeRequests (sbatch.Client.Observe), scancel one for each single job and for all tasks of an array
+// (sbatch.Client.Cancel). Where there is a bound, one scancel costs cancelRequests at most.
 const (
 	cancelRequests  = 3
 	observeRequests = 2
@@ -82,7 +82,7 @@ func (p *pace) allowCancel(now time.Time) bool {
 	return true
 }
 
-// mostCancels bounds the jobs that one scancel ends.
+// mostCancels bounds the requests that one scancel costs.
 func (p *pace) mostCancels() int {
 	if p.bounded {
 		return cancelRequests

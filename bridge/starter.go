@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
 // starter chooses the wanted effects that are started now. At most one of a kind runs for an attempt of a
@@ -60,6 +61,7 @@ func (s *starter) startNow(now time.Time, wanted []plan.Effect) []plan.Effect {
 	s.held = nil
 	var started []plan.Effect
 	calls := map[plan.Kind]int{} // by kind, the place in started of its command
+	cancelled := cancels{}
 	for _, e := range wanted {
 		at, begun := calls[e.Kind]
 		switch {
@@ -67,7 +69,8 @@ func (s *starter) startNow(now time.Time, wanted []plan.Effect) []plan.Effect {
 			s.active.end(e)
 		case e.Kind == plan.Cancel && !s.jobs.has(e.Row.Job.ID): // the next snapshot does, or proves that it is gone
 			s.held = append(s.held, e)
-		case begun && len(started[at].More)+1 < s.inOneCall(e.Kind):
+		case begun && e.Kind == plan.Cancel && cancelled.add(e.Row.Job.ID, s.pace.mostCancels()),
+			begun && e.Kind != plan.Cancel && len(started[at].More)+1 < mostInOneCall:
 			started[at].More = append(started[at].More, e.Row)
 		case begun || !s.mayStart(now, e):
 			s.held = append(s.held, e)
@@ -76,21 +79,40 @@ func (s *starter) startNow(now time.Time, wanted []plan.Effect) []plan.Effect {
 				calls[e.Kind] = len(started)
 				s.active.calls[e.Kind] = true
 			}
+			if e.Kind == plan.Cancel {
+				cancelled.add(e.Row.Job.ID, s.pace.mostCancels())
+			}
 			started = append(started, e)
 		}
 	}
 	return started
 }
 
-// mostInOneCall bounds the rows for which one command of Slurm is run: the length of its command line, and
-// the work of the controller or the database at a time.
-const mostInOneCall = 100
+// mostInOneCall bounds the rows for which one command of Slurm is run, where all tasks of an array that scancel ends count as one:
+// the length of its command line, and the work of the controller or the database at a time. mostTasksInOneCall bounds those tasks.
+const (
+	mostInOneCall      = 100
+	mostTasksInOneCall = 10_000
+)
 
-func (s *starter) inOneCall(k plan.Kind) int {
-	if k == plan.Cancel {
-		return s.pace.mostCancels()
+// cancels are the jobs that one scancel ends.
+type cancels struct {
+	requests map[sbatch.JobID]bool // single jobs, and arrays of tasks
+	jobs     int
+}
+
+// add adds a job. It returns false, and adds none, if scancel would cost more than most requests, or end too many tasks.
+func (c *cancels) add(id sbatch.JobID, most int) bool {
+	request, _, _ := id.ArrayTask()
+	if c.jobs >= mostTasksInOneCall || !c.requests[request] && len(c.requests) >= most {
+		return false
 	}
-	return mostInOneCall
+	if c.requests == nil {
+		c.requests = map[sbatch.JobID]bool{}
+	}
+	c.requests[request] = true
+	c.jobs++
+	return true
 }
 
 // forManyRows reports whether one command of Slurm does an effect of a kind for many rows. One such
