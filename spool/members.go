@@ -40,7 +40,7 @@ func (m Members) Name() string {
 }
 
 // membersFile matches the names of the files of lists of members, and their temporary ones.
-var membersFile = regexp.MustCompile(`^\.?(([0-9A-Za-z]+\.[0-9]+)-[0-9a-f]{16})\.(?:json|out)(?:\.tmp-[0-9]+)?$`)
+var membersFile = regexp.MustCompile(`^\.?([0-9A-Za-z]+\.[0-9]+)-[0-9a-f]{16}\.(?:json|out)(?:\.tmp-[0-9]+)?$`)
 
 // Arrays returns the directory of the members and of the output of arrays. The first record makes it.
 func (l Layout) Arrays() string { return filepath.Join(l.spool(), "arrays") }
@@ -76,10 +76,10 @@ func ReadMember(path string, task int) (a Attempt, submission string, err error)
 	return layout.Attempt(m.Attempts[task].Bundle, m.Attempts[task].Name), m.Submission, nil
 }
 
-// MembersFile is a list of members that MembersFiles found.
+// MembersFile is a file that MembersFiles found: a list of members, the output of its array, or a list whose writer was cut short.
 type MembersFile struct{ Name, Submission string }
 
-// MembersFiles lists the lists of members on the disk.
+// MembersFiles lists the files of lists of members on the disk.
 func (d Disk) MembersFiles() ([]MembersFile, error) {
 	entries, err := os.ReadDir(d.Layout.Arrays())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -89,20 +89,18 @@ func (d Disk) MembersFiles() ([]MembersFile, error) {
 		return nil, fmt.Errorf("list arrays: %w", err)
 	}
 	var found []MembersFile
-	for _, e := range entries { // a list and its output follow each other
-		if parts := membersFile.FindStringSubmatch(e.Name()); parts != nil && (len(found) == 0 || found[len(found)-1].Name != parts[1]) {
-			found = append(found, MembersFile{Name: parts[1], Submission: parts[2]})
+	for _, e := range entries {
+		if parts := membersFile.FindStringSubmatch(e.Name()); parts != nil {
+			found = append(found, MembersFile{Name: e.Name(), Submission: parts[1]})
 		}
 	}
 	return found, nil
 }
 
-// RemoveMembers removes a list of members and the output of its array, none of whose tasks can begin any more.
+// RemoveMembers removes a file of an array of which no task can begin any more.
 func (d Disk) RemoveMembers(f MembersFile) error {
-	for _, path := range []string{d.Layout.MembersPath(f.Name), d.Layout.ArrayOutputPath(f.Name)} {
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("remove members: %w", err)
-		}
+	if err := os.Remove(filepath.Join(d.Layout.Arrays(), f.Name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove members: %w", err)
 	}
 	return nil
 }

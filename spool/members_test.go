@@ -61,14 +61,21 @@ func TestListsOfOneSubmissionStandSideBySide(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	cutShort := filepath.Join(disk.Layout.Arrays(), "."+m.Name()+".json.tmp-12345")
+	if err := os.WriteFile(cutShort, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if a, _, err := spool.ReadMember(disk.Layout.MembersPath(m.Name()), 0); err != nil || a != disk.Layout.Attempt("0x1", "1-b1b2b3") {
 		t.Errorf("the first list has %v, %v", a, err)
 	}
 	found, err := disk.MembersFiles()
-	if err != nil || len(found) != 2 || found[0].Submission != m.Submission || found[1].Submission != m.Submission {
+	if err != nil || len(found) != 5 {
 		t.Fatalf("on the disk: %+v, %v", found, err)
 	}
 	for _, f := range found {
+		if f.Submission != m.Submission {
+			t.Errorf("%s is of submission %s", f.Name, f.Submission)
+		}
 		if err := disk.RemoveMembers(f); err != nil {
 			t.Fatal(err)
 		}
