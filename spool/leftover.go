@@ -187,7 +187,7 @@ func (c *census) noteBridge(bundle, name string) {
 func (c *census) records() error {
 	return c.each(c.layout.spool(), func(path string, e fs.DirEntry) {
 		bundle := e.Name()
-		if !e.IsDir() || bundle == "bell" || bundle == secretsName || c.needed(bundle) {
+		if !e.IsDir() || bundle == "bell" || bundle == secretsName || bundle == arraysName || c.needed(bundle) {
 			return
 		}
 		var below []fs.DirEntry

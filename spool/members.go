@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 )
@@ -43,7 +44,9 @@ func (m Members) Name() string {
 var membersFile = regexp.MustCompile(`^\.?([0-9A-Za-z]+\.[0-9]+)-[0-9a-f]{16}\.(?:json|out)(?:\.tmp-[0-9]+)?$`)
 
 // Arrays returns the directory of the members and of the output of arrays. The first record makes it.
-func (l Layout) Arrays() string { return filepath.Join(l.spool(), "arrays") }
+func (l Layout) Arrays() string { return filepath.Join(l.spool(), arraysName) }
+
+const arraysName = "arrays"
 
 // MembersPath returns the path of the list of members of a name (Members.Name).
 func (l Layout) MembersPath(name string) string { return filepath.Join(l.Arrays(), name+".json") }
@@ -95,6 +98,29 @@ func (d Disk) MembersFiles() ([]MembersFile, error) {
 		}
 	}
 	return found, nil
+}
+
+// Members returns the lists of members of submissions that are on the disk.
+func (d Disk) Members(of func(submission string) bool) ([]Members, error) {
+	files, err := d.MembersFiles()
+	if err != nil {
+		return nil, err
+	}
+	var lists []Members
+	for _, f := range files {
+		if !of(f.Submission) || strings.HasPrefix(f.Name, ".") || filepath.Ext(f.Name) != ".json" {
+			continue
+		}
+		m, err := readRecord[Members](filepath.Join(d.Layout.Arrays(), f.Name))
+		if errors.Is(err, ErrNone) {
+			continue // it was removed meanwhile
+		}
+		if err != nil {
+			return nil, err
+		}
+		lists = append(lists, m)
+	}
+	return lists, nil
 }
 
 // RemoveMembers removes a file of an array of which no task can begin any more.

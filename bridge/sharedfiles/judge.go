@@ -25,6 +25,8 @@ type needs struct {
 	// unknown is set if the ledger does not know of all live jobs.
 	oldest  time.Time
 	unknown bool
+	// unlisted is set if a task of an array of this bridge lives whose bundle is not known.
+	unlisted bool
 }
 
 // needs asks Slurm first: a job that is submitted after its answer has a row when the ledger is
@@ -70,7 +72,64 @@ func (s *Sweeper) needs(ctx context.Context) (*needs, error) {
 		ours := n.own(j.Name) || stamp.Bridge == n.bridge
 		n.unknown = n.unknown || ours && !j.State.Ended() && !flying[plan.SubmissionName(j.Name)]
 	}
+	if err := n.addTasks(s.Disk, snapshot.Jobs); err != nil {
+		return nil, err
+	}
 	return n, nil
+}
+
+// addTasks adds the bundles of the tasks of arrays: the lists of members tell them.
+func (n *needs) addTasks(disk Files, jobs []sbatch.Job) error {
+	arrays := map[string][]sbatch.Job{} // by submission
+	for _, j := range jobs {
+		if submission, ok := n.arrayOf(j); ok {
+			arrays[submission] = append(arrays[submission], j)
+		}
+	}
+	if len(arrays) == 0 {
+		return nil
+	}
+	lists, err := disk.Members(func(submission string) bool { return arrays[submission] != nil })
+	if err != nil {
+		return err
+	}
+	for _, list := range lists {
+		for _, j := range arrays[list.Submission] {
+			for _, m := range membersOf(j, list.Attempts) {
+				n.jobs[m.Bundle] = true
+			}
+		}
+	}
+	for submission, of := range arrays {
+		bridge, _, _ := strings.Cut(submission, ".")
+		listed := slices.ContainsFunc(lists, func(m spool.Members) bool { return m.Submission == submission })
+		lives := slices.ContainsFunc(of, func(j sbatch.Job) bool { return !j.State.Ended() })
+		n.unlisted = n.unlisted || bridge == n.bridge && lives && !listed
+	}
+	return nil
+}
+
+// arrayOf returns the submission of an array's job. If the site has rewritten its comment, the name tells it.
+func (n *needs) arrayOf(j sbatch.Job) (submission string, ok bool) {
+	if stamp, ok := plan.SharedStampOf(j); ok {
+		return fmt.Sprintf("%s.%d", stamp.Bridge, stamp.Generation), true
+	}
+	_, _, isTask := j.ID.ArrayTask()
+	_, end, _ := strings.Cut(strings.TrimSuffix(j.Name, "-"+n.bridge), ".") // attempt-generation
+	_, generation, _ := strings.Cut(end, "-")
+	return n.bridge + "." + generation, isTask && n.own(j.Name)
+}
+
+// membersOf returns the members of a job of an array: one of a task, and all of an array that Slurm shows as one job.
+func membersOf(j sbatch.Job, members []spool.Member) []spool.Member {
+	_, index, isTask := j.ID.ArrayTask()
+	switch {
+	case !isTask:
+		return members
+	case index < len(members):
+		return members[index : index+1]
+	}
+	return nil
 }
 
 // row reports whether a bundle has a row, or a job.
@@ -109,6 +168,9 @@ func (n *needs) judge(l spool.Leftover, now time.Time, grace time.Duration, all 
 	since := "; last changed " + codalab.FormatDuration(age) + " ago"
 	switch l.Kind {
 	case spool.LeftRun, spool.LeftRecords:
+		if n.unlisted { // it may be that task's
+			return f, false
+		}
 		if f.Kept, f.Reason = n.foreign(l); !f.Kept {
 			f.Reason = "the ledger has no such bundle, and Slurm has no job of it"
 		}

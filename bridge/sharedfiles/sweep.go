@@ -30,10 +30,16 @@ type Scheduler interface {
 // Disk is the shared disk. spool.Disk is one, and documents the methods.
 type Disk interface {
 	Now() (time.Time, error)
+	Touch(worker string) error
+	Files
+	Trash
+}
+
+// Files reads the disk's files.
+type Files interface {
 	Leftovers(needed func(bundle string) bool) ([]spool.Leftover, error)
 	Weigh(ctx context.Context, l spool.Leftover) (int64, time.Time, error)
-	Touch(worker string) error
-	Trash
+	Members(of func(submission string) bool) ([]spool.Members, error)
 }
 
 // Trash removes leftovers in two steps.
