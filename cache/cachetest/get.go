@@ -14,7 +14,7 @@ import (
 )
 
 func (on *trial) keysDiffer() {
-	c := on.open(on.a)
+	c := on.open(on.a, hour)
 	var n fills
 	seen := map[string]bool{}
 	for _, k := range []cache.Key{{Kind: "sif", ID: "a"}, {Kind: "sif", ID: "b"}, {Kind: "bundle", ID: "a"}, {Kind: "a"}, {Kind: "s", ID: "if\x00a"}, {Kind: "sif", ID: "../../x"}} {
@@ -40,7 +40,7 @@ func (on *trial) keysDiffer() {
 }
 
 func (on *trial) directoryKept() {
-	path := on.get(on.open(on.a), cache.Want{Key: file("x")}, func(_ context.Context, tmp string) error {
+	path := on.get(on.open(on.a, hour), cache.Want{Key: file("x")}, func(_ context.Context, tmp string) error {
 		return errors.Join(
 			os.MkdirAll(filepath.Join(tmp, "a", "empty"), 0o700),
 			os.WriteFile(filepath.Join(tmp, "a", "unreadable"), []byte("x"), 0o600),
@@ -59,7 +59,7 @@ func (on *trial) directoryKept() {
 }
 
 func (on *trial) failure() {
-	c := on.open(on.a)
+	c := on.open(on.a, hour)
 	for name, fill := range map[string]cache.Fill{
 		"broken": func(_ context.Context, tmp string) error {
 			return errors.Join(os.MkdirAll(filepath.Join(tmp, "d"), 0o700), os.Chmod(tmp, 0o500), errBroken)
@@ -85,7 +85,7 @@ func (on *trial) failure() {
 }
 
 func (on *trial) callersAtOnce() {
-	c := on.open(on.a)
+	c := on.open(on.a, hour)
 	var n fills
 	release := make(chan struct{})
 	var group sync.WaitGroup
@@ -107,7 +107,7 @@ func (on *trial) callersAtOnce() {
 }
 
 func (on *trial) resumed() {
-	c := on.open(on.a)
+	c := on.open(on.a, hour)
 	w := cache.Want{Key: file("x"), Resume: true}
 	_, err := c.Get(on.Context(), w, func(_ context.Context, tmp string) error {
 		return errors.Join(os.WriteFile(tmp, []byte("half"), 0o600), errBroken)
@@ -125,7 +125,7 @@ func (on *trial) resumed() {
 
 func (on *trial) beside() {
 	var n fills
-	path := on.wantText(on.open(on.a), cache.Want{Key: file("x")}, func(ctx context.Context, tmp string) error {
+	path := on.wantText(on.open(on.a, hour), cache.Want{Key: file("x")}, func(ctx context.Context, tmp string) error {
 		return errors.Join(n.text("content")(ctx, tmp), os.WriteFile(tmp+".state", nil, 0o600), os.MkdirAll(filepath.Join(filepath.Dir(tmp), "d", "e"), 0o700))
 	}, "content")
 	if list, err := os.ReadDir(filepath.Dir(path)); err != nil || len(list) != 1 {
@@ -136,8 +136,8 @@ func (on *trial) beside() {
 func (on *trial) foundElsewhere() {
 	on.a.dir, on.b.dir = filepath.Join(on.a.dir, "deep", "cache"), filepath.Join(on.b.dir, "deep", "cache")
 	var n fills
-	first := on.wantText(on.open(on.a), cache.Want{Key: file("x")}, n.text("made on a"), "made on a")
-	second := on.wantText(on.open(on.b), cache.Want{Key: file("x")}, n.text("made on b"), "made on a")
+	first := on.wantText(on.open(on.a, hour), cache.Want{Key: file("x")}, n.text("made on a"), "made on a")
+	second := on.wantText(on.open(on.b, hour), cache.Want{Key: file("x")}, n.text("made on b"), "made on a")
 	if strings.TrimPrefix(first, on.a.dir) != strings.TrimPrefix(second, on.b.dir) {
 		on.Errorf("it is at %s and at %s", first, second)
 	}
@@ -146,7 +146,7 @@ func (on *trial) foundElsewhere() {
 
 // missedBefore: a host may still believe that a file is missing.
 func (on *trial) missedBefore() {
-	a, b := on.open(on.a), on.open(on.b)
+	a, b := on.open(on.a, hour), on.open(on.b, hour)
 	var n fills
 	for range 3 {
 		if _, err := b.Get(on.Context(), cache.Want{Key: file("x")}, func(context.Context, string) error { return errBroken }); !errors.Is(err, errBroken) {
@@ -160,7 +160,7 @@ func (on *trial) missedBefore() {
 
 // trimmedElsewhere: a host may still believe that a file exists.
 func (on *trial) trimmedElsewhere() {
-	a, b := on.open(on.a), on.open(on.b)
+	a, b := on.open(on.a, hour), on.open(on.b, hour)
 	var n fills
 	on.wantText(a, cache.Want{Key: file("x")}, n.text("made on a"), "made on a")
 	on.wantText(b, cache.Want{Key: file("x")}, n.text("made on b"), "made on a")
@@ -176,7 +176,7 @@ func (on *trial) trimmedElsewhere() {
 
 // damage: Verify or the next Get finds every kind of damage.
 func (on *trial) damage() {
-	c, other := on.open(on.a), on.open(on.b)
+	c, other := on.open(on.a, hour), on.open(on.b, hour)
 	var n fills
 	for _, id := range []string{"flipped", "cut", "missing", "record", "sound"} {
 		on.wantText(c, cache.Want{Key: file(id), Holder: "row-1"}, n.text("the content"), "the content")
