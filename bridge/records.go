@@ -22,13 +22,8 @@ type recordReader struct {
 // watchDoorbell reads the doorbell after each pause until ctx ends. A worker rings at the begin of an attempt, at
 // the begin of its command, and at the end of the attempt.
 func (w *recordReader) watchDoorbell(ctx context.Context, pause time.Duration, logger *slog.Logger) error {
-	broken := false
-	return every(ctx, pause, w.now, func(now time.Time) {
-		err := w.listen(now)
-		if err != nil && !broken {
-			logger.WarnContext(ctx, "cannot answer the doorbell", errorAttr(err))
-		}
-		broken = err != nil
+	return tryEvery(ctx, pause, w.now, w.listen, func(err error) {
+		logger.WarnContext(ctx, "cannot answer the doorbell", errorAttr(err))
 	})
 }
 

@@ -54,13 +54,8 @@ type secretWatch struct {
 
 // run looks every withdrawEvery until ctx ends.
 func (w *secretWatch) run(ctx context.Context) error {
-	broken := false
-	return every(ctx, withdrawEvery, w.now, func(time.Time) {
-		err := w.withdraw()
-		if err != nil && !broken {
-			w.log.WarnContext(ctx, "cannot remove values of secrets that no job needs", errorAttr(err))
-		}
-		broken = err != nil
+	return tryEvery(ctx, withdrawEvery, w.now, func(time.Time) error { return w.withdraw() }, func(err error) {
+		w.log.WarnContext(ctx, "cannot remove values of secrets that no job needs", errorAttr(err))
 	})
 }
 

@@ -32,3 +32,15 @@ func every(ctx context.Context, pause time.Duration, clock func() time.Time, fn 
 		}
 	}
 }
+
+// tryEvery calls do at once and after each pause, until ctx ends, and warn for the first one of failures in a row.
+func tryEvery(ctx context.Context, pause time.Duration, clock func() time.Time, do func(now time.Time) error, warn func(error)) error {
+	broken := false
+	return every(ctx, pause, clock, func(now time.Time) {
+		err := do(now)
+		if err != nil && !broken {
+			warn(err)
+		}
+		broken = err != nil
+	})
+}
