@@ -111,13 +111,7 @@ func (d *decider) step(ctx context.Context, now time.Time) ([]plan.Effect, time.
 	if err := d.decideDue(ctx, s); err != nil {
 		return nil, 0, err
 	}
-	for name, n := range in.shared {
-		d.limits.examineAnswer(n.Answer)
-		if sub := d.shared[name]; sub != nil {
-			sub.news.Answer, sub.touched = n.Answer, true
-			d.learnAnswer(s, name, *n.Answer)
-		}
-	}
+	d.takeAnswers(s, in.answers)
 	d.decideShared(ctx, s) // rows of a refused array may go again at once
 	d.batch(ctx, s)
 	d.decideShared(ctx, s)

@@ -23,14 +23,14 @@ type arrivals struct {
 	offers   []offer
 	news     []*bundleNews // in the order of their first arrival
 	byBundle map[string]*bundleNews
-	snapshot *sbatch.Snapshot            // the newest
-	settings *sbatch.Settings            // the newest
-	sizes    map[string]sbatch.NodeSizes // of the queues' nodes, the newest; nil for no news
-	limits   *learntLimits               // the newest; nil for no news
-	diskLow  *string                     // plan.LowWater.Lack; nil for no news
-	ended    []plan.Effect               // the news of their rows tell how
-	shared   map[plan.SubmissionName]plan.SubmissionNews
-	policy   *replacement // the newest; nil for none
+	snapshot *sbatch.Snapshot                          // the newest
+	settings *sbatch.Settings                          // the newest
+	sizes    map[string]sbatch.NodeSizes               // of the queues' nodes, the newest; nil for no news
+	limits   *learntLimits                             // the newest; nil for no news
+	diskLow  *string                                   // plan.LowWater.Lack; nil for no news
+	ended    []plan.Effect                             // the news of their rows tell how
+	answers  map[plan.SubmissionName]plan.SbatchAnswer // for submissions that rows share
+	policy   *replacement                              // the newest; nil for none
 }
 
 type bundleNews struct {
@@ -94,10 +94,10 @@ func (i *inbox) putEnded(e plan.Effect, of outcomes) {
 
 // noteAnswer notes the answer of sbatch for a submission that rows share.
 func (a *arrivals) noteAnswer(name plan.SubmissionName, answer plan.SbatchAnswer) {
-	if a.shared == nil {
-		a.shared = map[plan.SubmissionName]plan.SubmissionNews{}
+	if a.answers == nil {
+		a.answers = map[plan.SubmissionName]plan.SbatchAnswer{}
 	}
-	a.shared[name] = plan.SubmissionNews{Answer: &answer}
+	a.answers[name] = answer
 }
 
 // putMessages adds a server's messages. No step comes between them: a kill may be for the bundle

@@ -166,6 +166,18 @@ func (d *decider) gather(now time.Time, waiting []*plan.Row) []*plan.Row {
 	})
 }
 
+// takeAnswers gives the answers of sbatch to their submissions, and learns from them.
+func (d *decider) takeAnswers(s *step, answers map[plan.SubmissionName]plan.SbatchAnswer) {
+	for _, name := range slices.Sorted(maps.Keys(answers)) {
+		answer := answers[name]
+		d.limits.examineAnswer(&answer)
+		if sub := d.shared[name]; sub != nil {
+			sub.news.Answer, sub.touched = &answer, true
+			d.learnAnswer(s, name, answer)
+		}
+	}
+}
+
 // learnAnswer counts an answer of sbatch, and learns from it about the queue as from one for a single job.
 func (d *decider) learnAnswer(s *step, name plan.SubmissionName, answer plan.SbatchAnswer) {
 	rows := d.rows.sharing(name)
@@ -285,13 +297,8 @@ const membersEvery = time.Minute
 
 // run looks every membersEvery until ctx ends.
 func (w *memberWatch) run(ctx context.Context) error {
-	broken := false
-	return every(ctx, membersEvery, w.now, func(time.Time) {
-		err := w.remove()
-		if err != nil && !broken {
-			w.log.WarnContext(ctx, "cannot remove lists of members that no job needs", errorAttr(err))
-		}
-		broken = err != nil
+	return tryEvery(ctx, membersEvery, w.now, func(time.Time) error { return w.remove() }, func(err error) {
+		w.log.WarnContext(ctx, "cannot remove lists of members that no job needs", errorAttr(err))
 	})
 }
 

@@ -98,3 +98,21 @@ func TestAccountingOfAnArrayCostsAJobForEachRow(t *testing.T) {
 		t.Errorf("%d rows are told of %d jobs", tasks, jobs)
 	}
 }
+
+// A submission that was repeated may have made two arrays, so the accounting database is asked for its name, too.
+func TestRepeatedArrayIsLookedForByItsName(t *testing.T) {
+	t.Parallel()
+	a := newArrays(t, several("1", 0, 2)...)
+	a.answer = unclear
+	a.pass(2 * time.Minute)
+	if len(a.submitted) != 2 {
+		t.Fatalf("%d submissions", len(a.submitted))
+	}
+	a.show(a.submitted[1], 8)
+	a.pass(2 * time.Second)
+	r := a.row(1)
+	a.want("job", r.Job.ID.String(), "8_1")
+	asked := &sacct{}
+	asked.accounted(t, r)
+	a.want("names that are asked for", asked.which.Names, []string{string(r.SubmissionName)})
+}

@@ -183,7 +183,7 @@ type Attempt struct {
 	Prepared bool `json:"prepared,omitempty"`
 	// SubmittedAt is the last start of sbatch for SubmissionName; zero before.
 	SubmittedAt time.Time `json:"submitted_at,omitzero"`
-	// Asking is the state of the attempt's own submission. The Submission has that of a shared one.
+	// Asking is the state of the attempt's own submission. Of a shared one the row has SbatchCount, and the Submission the rest.
 	Asking
 	// QueueTrouble is set if the queue may be at fault for that refusal, or for the reason for which the job
 	// can never start.

@@ -303,8 +303,10 @@ type Place struct {
 	Closed bool `json:",omitempty"`
 	Index  int  `json:",omitempty"`
 	// Members is the number of members.
-	Members     int           `json:",omitempty"`
-	SubmittedAt time.Time     `json:",omitzero"`
+	Members     int       `json:",omitempty"`
+	SubmittedAt time.Time `json:",omitzero"`
+	// SbatchCount counts the decisions to run sbatch: more than one may have made more than one array.
+	SbatchCount int           `json:",omitempty"`
 	Array       sbatch.JobID  `json:",omitempty"`
 	Refusal     *SbatchAnswer `json:",omitempty"`
 	// Words are Slurm's last words that were no acceptance.
@@ -317,25 +319,13 @@ func (s *Submission) PlaceOf(r *Row, index map[string]int) Place {
 	ok = ok && s.Members[i].Name == r.OnDisk
 	return Place{
 		State: s.State, Left: !ok && s.State != Gathering && s.State != Doubtful, Closed: ok, Index: i, Members: len(s.Members), SubmittedAt: s.SubmittedAt,
-		Array: s.Array, Refusal: s.Refusal, Words: cmp.Or(s.RepeatRefusal, s.LastFailure),
+		SbatchCount: s.SbatchCount, Array: s.Array, Refusal: s.Refusal, Words: cmp.Or(s.RepeatRefusal, s.LastFailure),
 	}
 }
 
 // submittingShared is submitting for a row that shares its submission: the row writes its specification, and follows the
 // submission then.
 func (d *decision) submittingShared() {
-	if d.row.Begun != nil {
-		d.enter(Running, "the attempt has begun")
-		return
-	}
-	if job, ok := adoptable(d.news.Observation); ok {
-		d.adopt(job, "found in the queue by its name")
-		return
-	}
-	if job, ok := adoptable(d.news.Accounting); ok {
-		d.adopt(job, "found in accounting by its name")
-		return
-	}
 	place := d.news.Submission
 	if place != nil {
 		d.applyPlace(*place)
@@ -360,8 +350,7 @@ func (d *decision) submittingShared() {
 func (d *decision) applyPlace(p Place) {
 	r := &d.row
 	if p.Closed {
-		r.Index = p.Index
-		r.SubmittedAt = cmp.Or(p.SubmittedAt, r.SubmittedAt)
+		r.follow(p)
 		if r.TimeLimits == (TimeLimits{}) {
 			r.TimeLimits = newTimeLimits(d.queue.jobLimit(r.Resources))
 		}
@@ -379,6 +368,12 @@ func (d *decision) applyPlace(p Place) {
 	case p.State == Asked && p.Words != "":
 		r.Reason = "sbatch gave no clear answer (" + p.Words + "): looking for the array by its name"
 	}
+}
+
+// follow notes in a member's row what its later phases need of the submission.
+func (r *Row) follow(p Place) {
+	r.Index, r.SbatchCount = p.Index, p.SbatchCount
+	r.SubmittedAt = cmp.Or(p.SubmittedAt, r.SubmittedAt)
 }
 
 // applyRefusal applies Slurm's refusal of an array of so many members. None of them is at fault: they are submitted again, in smaller
@@ -416,8 +411,7 @@ func (d *decision) boundTogether(most int) {
 func (d *decision) applyUnwantedPlace(p Place) {
 	r := &d.row
 	if p.Closed {
-		r.Index = p.Index
-		r.SubmittedAt = cmp.Or(p.SubmittedAt, r.SubmittedAt)
+		r.follow(p)
 	}
 	switch {
 	case r.Job.ID != 0:

@@ -13,22 +13,34 @@ import (
 // submitting: sbatch is wanted once. If its answer is lost the bridge searches for the job by its
 // submission name, and wants sbatch again only if there is no job.
 func (d *decision) submitting() {
-	if d.row.Shared {
+	switch {
+	case d.findsJob():
+	case d.row.Shared:
 		d.submittingShared()
-		return
+	default:
+		d.submittingAlone()
 	}
+}
+
+// findsJob reports whether the attempt has begun, or its job is found: the row has left the phase then.
+func (d *decision) findsJob() bool {
 	if d.row.Begun != nil {
 		d.enter(Running, "the attempt has begun")
-		return
+		return true
 	}
 	if job, ok := adoptable(d.news.Observation); ok {
 		d.adopt(job, "found in the queue by its name")
-		return
+		return true
 	}
 	if job, ok := adoptable(d.news.Accounting); ok {
 		d.adopt(job, "found in accounting by its name")
-		return
+		return true
 	}
+	return false
+}
+
+// submittingAlone is submitting for a row with a submission of its own.
+func (d *decision) submittingAlone() {
 	if s := d.news.Submitted; s != nil && s.Attempt == d.row.Attempt.Number {
 		d.applySubmission(*s)
 	}
