@@ -80,8 +80,11 @@ func (c *Client) query(ctx context.Context, op string, args ...string) (string, 
 	defer cancel()
 	ended := c.watch(args[0])
 	args[0] = c.program(args[0])
-	// A length of 0 is no limit: squeue and sacct would cut long lists of tasks.
-	env := append(c.environment(), "LC_ALL=C", "TZ=UTC", "SLURM_TIME_FORMAT=%s", "SLURM_BITSTR_LEN=0")
+	// A length of 0 is no limit: squeue and sacct would cut long lists of tasks. SQUEUE_ARRAY_UNIQUE keeps a task that is held or
+	// was requeued apart from the record of those that wait; Slurm 22.05 knows it, and the option --array-unique, while newer ones
+	// have neither, refuse the option, and join the records and their reasons (Slurm src/squeue/print.c:
+	// _combine_pending_array_tasks).
+	env := append(c.environment(), "LC_ALL=C", "TZ=UTC", "SLURM_TIME_FORMAT=%s", "SLURM_BITSTR_LEN=0", "SQUEUE_ARRAY_UNIQUE=1")
 	out, err := command.Command{Args: args, Env: env, Dir: anyDir}.Output(ctx)
 	ended(err == nil || saysJobEnded(message(err)))
 	if err != nil {
@@ -122,7 +125,7 @@ func (c *Client) Observe(ctx context.Context, notBefore time.Time) (Snapshot, er
 	separator := "|" + rand.Text()[:8] + "|"
 	format := strings.ReplaceAll(squeueFields, "|", separator)
 	out, err := c.query(ctx, "observe",
-		c.onCluster("squeue", "--all", "--me", "--local", "--array-unique", "--states=all", "--noheader", "--format="+format)...)
+		c.onCluster("squeue", "--all", "--me", "--local", "--states=all", "--noheader", "--format="+format)...)
 	if err != nil {
 		return Snapshot{}, err
 	}

@@ -175,7 +175,7 @@ func TestCommandsSeeNothingOfTheLoginShell(t *testing.T) {
 		t.Errorf("sbatch, which passes all on to the job (-want +got):\n%s", d)
 	}
 	for _, query := range []string{"squeue", "sacct", "scancel"} {
-		if d := cmp.Diff("LC_ALL=C\n"+path+"SLURM_BITSTR_LEN=0\n"+conf+"SLURM_TIME_FORMAT=%s\nTZ=UTC\n", told(query+".env")); d != "" {
+		if d := cmp.Diff("LC_ALL=C\n"+path+"SLURM_BITSTR_LEN=0\n"+conf+"SLURM_TIME_FORMAT=%s\nSQUEUE_ARRAY_UNIQUE=1\nTZ=UTC\n", told(query+".env")); d != "" {
 			t.Errorf("%s (-want +got):\n%s", query, d)
 		}
 	}

@@ -41,7 +41,7 @@ const turnFields = "|%i|%P|%Q|%r"
 func (c *Client) Turns(ctx context.Context, ids []JobID) (map[JobID]Turn, error) {
 	separator := "|" + rand.Text()[:8] + "|"
 	out, err := c.query(ctx, "list the waiting jobs",
-		c.onCluster("squeue", "--start", "--all", "--local", "--array-unique", "--noheader", "--format="+strings.ReplaceAll(turnFields, "|", separator))...)
+		c.onCluster("squeue", "--start", "--all", "--local", "--noheader", "--format="+strings.ReplaceAll(turnFields, "|", separator))...)
 	if err != nil {
 		return nil, err
 	}
