@@ -23,6 +23,9 @@ func base(ctx context.Context, architecture string, packages []pkg) (tree, error
 			return nil, err
 		}
 	}
+	if err := t.prune(triplets()[architecture]); err != nil {
+		return nil, err
+	}
 	files := map[string]file{
 		"bin":        {kind: tar.TypeSymlink, mode: 0o777, target: "usr/bin"},
 		"sbin":       {kind: tar.TypeSymlink, mode: 0o777, target: "usr/sbin"},

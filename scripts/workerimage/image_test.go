@@ -152,6 +152,7 @@ func TestImageHasAllLibrariesOfItsPrograms(t *testing.T) {
 	for architecture, machine := range map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64} {
 		_, all := m.ofArchitecture(t, architecture)
 		programs := 0
+		loads, libraries := map[string]bool{}, []string{}
 		for name, f := range all {
 			if f.kind != tar.TypeReg || !bytes.HasPrefix(f.content, []byte(elf.ELFMAG)) {
 				continue
@@ -163,6 +164,8 @@ func TestImageHasAllLibrariesOfItsPrograms(t *testing.T) {
 			}
 			if strings.HasPrefix(name, "usr/bin/") {
 				programs++
+			} else {
+				libraries = append(libraries, name)
 			}
 			for _, p := range binary.Progs {
 				if p.Type != elf.PT_INTERP {
@@ -170,17 +173,26 @@ func TestImageHasAllLibrariesOfItsPrograms(t *testing.T) {
 				}
 				linker, err := io.ReadAll(p.Open())
 				testenv.Must(t, err)
-				if _, known := all.resolve(strings.Trim(string(linker), "/\x00")); !known {
+				at, known := all.resolve(strings.Trim(string(linker), "/\x00"))
+				if !known {
 					t.Errorf("%s: %s needs %s", architecture, name, linker)
 				}
+				loads[at] = true
 			}
 			needed, err := binary.ImportedLibraries()
 			testenv.Must(t, err)
 			for _, library := range needed {
-				_, common := all.resolve("usr/lib/" + library)
-				if _, known := all.resolve("usr/lib/" + triplets()[architecture] + "/" + library); !known && !common {
+				at, common := all.resolve("usr/lib/" + library)
+				own, known := all.resolve("usr/lib/" + triplets()[architecture] + "/" + library)
+				if !known && !common {
 					t.Errorf("%s: %s needs %s", architecture, name, library)
 				}
+				loads[at], loads[own] = true, true
+			}
+		}
+		for _, name := range libraries {
+			if !loads[name] && !isLoaded(name) {
+				t.Errorf("%s: no program needs %s", architecture, name)
 			}
 		}
 		for _, need := range []string{"cl-worker", "cl-worker-manager", "squashfuse_ll", "bwrap", "slirp4netns", "mksquashfs", "unsquashfs", "newuidmap", "newgidmap", "nsenter", "xz", "sh"} {

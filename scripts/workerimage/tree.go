@@ -51,8 +51,7 @@ func merged(name string) string {
 }
 
 // wanted reports whether the image has a package's file: of some packages only the named ones, of the others the
-// programs, the libraries and the licence. It needs no other encodings (gconv), and no program in it needs the
-// mathematical functions for vectors (libmvec).
+// programs, the libraries and the licence.
 func wanted(of, name string) bool {
 	if name == "usr/share/doc/"+of+"/copyright" {
 		return true
@@ -61,9 +60,6 @@ func wanted(of, name string) bool {
 		return slices.ContainsFunc(some, func(one string) bool {
 			return name == one || strings.HasSuffix(one, "/") && strings.HasPrefix(name, one)
 		})
-	}
-	if strings.Contains(name, "/gconv/") || strings.HasPrefix(path.Base(name), "libmvec.so") {
-		return false
 	}
 	for _, dir := range []string{"usr/bin/", "usr/sbin/", "usr/lib/", "usr/lib64/"} {
 		if strings.HasPrefix(name, dir) {
