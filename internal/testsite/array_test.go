@@ -92,11 +92,15 @@ func TestSweepGoesAsArraysOnRealSlurm(t *testing.T) {
 			t.Errorf("a killed member that was %s is %s", state, end)
 		}
 	}
+	left := slices.DeleteFunc(slices.Clone(bundles), func(bundle string) bool { return killed[bundle] })
+	testenv.Await(t, "all end", func() bool { // in the order in which Slurm starts their tasks
+		left = slices.DeleteFunc(left, func(bundle string) bool { permit(t, s, bundle); return field(t, s, bundle, "state") == "ready" })
+		return len(left) == 0
+	})
 	for i, bundle := range bundles {
 		if killed[bundle] {
 			continue
 		}
-		testenv.Await(t, "it ends", func() bool { permit(t, s, bundle); return field(t, s, bundle, "state") == "ready" })
 		if out := cl(t, s, "cat", bundle+"/stdout"); !strings.HasPrefix(out, "member ") {
 			t.Errorf("member %d printed %q", i, out)
 		}
