@@ -31,6 +31,8 @@ type arrays struct {
 	jobs      []sbatch.Job // of Slurm
 	submitted []plan.Effect
 	cancelled []sbatch.JobID
+	// stopped has the bundles that workers of packs were told to end.
+	stopped []string
 	// answer answers an sbatch of so many tasks, 0 for a single job; nil for jobs with ids from 100 on.
 	answer func(tasks int) plan.SbatchAnswer
 	// begun has the started records that stand, by bundle.
@@ -150,6 +152,11 @@ func (a *arrays) do(e plan.Effect) {
 			a.cancelled = append(a.cancelled, r.Job.ID)
 		}
 		tell(func(n *plan.News) { n.Cancelled = &plan.Outcome{} })
+	case plan.AskQueue:
+		tell(func(n *plan.News) { n.Canary = &plan.Canary{} })
+	case plan.StopMember:
+		a.stopped = append(a.stopped, e.Row.Bundle)
+		tell(func(n *plan.News) { n.Stopped = &plan.Stopped{Attempt: e.Row.Attempt.Number} })
 	default: // an effect without an outcome
 		return
 	}

@@ -307,7 +307,7 @@ func (d *decider) tellHeld(ctx context.Context, now time.Time) {
 // noteSnapshot searches a snapshot for orphan jobs. A ledger that is older than Slurm's jobs ends
 // the bridge.
 func (d *decider) noteSnapshot(ctx context.Context, s *step, snapshot sbatch.Snapshot) error {
-	orphans, overdue, err := d.rules.OrphanJobs(s.now, snapshot, d.rows.get, d.rows.hasTask, d.generation, d.jobs.orphans)
+	orphans, overdue, err := d.rules.OrphanJobs(s.now, snapshot, d.rows.get, d.rows.hasJob, d.generation, d.jobs.orphans)
 	if err != nil {
 		return fmt.Errorf("compare the ledger with Slurm: %w", err)
 	}

@@ -111,6 +111,9 @@ func (d *doer) doForRow(ctx context.Context, k plan.Kind, r plan.Row) func(*plan
 				n.Fenced = &c
 			}
 		}
+	case plan.StopMember:
+		stopped := d.stopMember(ctx, r)
+		return func(n *plan.News) { n.Stopped = &stopped }
 	case plan.TellTimeLimit:
 		told := d.tellTimeLimit(ctx, r)
 		return func(n *plan.News) { n.TimeTold = &told }
@@ -314,6 +317,16 @@ func (d *doer) tellTimeLimit(ctx context.Context, r plan.Row) plan.TimeTold {
 		told.Failure = err.Error()
 	}
 	return told
+}
+
+// stopMember tells the worker of a pack to end a row's attempt.
+func (d *doer) stopMember(ctx context.Context, r plan.Row) plan.Stopped {
+	stopped := plan.Stopped{Attempt: r.Attempt.Number}
+	if err := d.spool.StopAttempt(r.Bundle, r.OnDisk); err != nil {
+		d.log.WarnContext(ctx, "the worker cannot be told to end a run", slog.String("bundle", r.Bundle), errorAttr(err))
+		stopped.Failure = err.Error()
+	}
+	return stopped
 }
 
 // noteChanges tells the row which of the data that it used in place has changed. It compares

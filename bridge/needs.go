@@ -79,6 +79,7 @@ type MemberLists interface {
 type Orders interface {
 	Prepare(name spool.AttemptName, s spool.Spec) error
 	TellTimeLimit(bundle string, name spool.AttemptName, l spool.TimeLimit) error
+	StopAttempt(bundle string, name spool.AttemptName) error
 	MemberLists
 }
 

@@ -24,6 +24,7 @@ type rows struct {
 	staged   map[string]map[string]*entry              // rows that may wait for a place, by queue and bundle
 	shared   map[plan.SubmissionName]map[string]*entry // rows in flight that share a submission, by it and by bundle
 	tasks    map[taskKey]*entry                        // rows in flight that share a submission and know their task
+	packs    map[int64]int                             // rows in flight of packs, by the generation
 	due      dueHeap
 }
 
@@ -48,7 +49,7 @@ func newRows() *rows {
 	return &rows{
 		byBundle: map[string]*entry{},
 		inFlight: map[string]int{}, jobs: map[sbatch.JobID]int{}, coming: map[plan.Lane]int{}, retrying: map[plan.Lane]int{}, staged: map[string]map[string]*entry{},
-		shared: map[plan.SubmissionName]map[string]*entry{}, tasks: map[taskKey]*entry{},
+		shared: map[plan.SubmissionName]map[string]*entry{}, tasks: map[taskKey]*entry{}, packs: map[int64]int{},
 	}
 }
 
@@ -187,6 +188,10 @@ func (t *rows) listShared(e *entry) {
 		t.shared[r.SubmissionName] = map[string]*entry{}
 	}
 	t.shared[r.SubmissionName][r.Bundle] = e
+	if r.Pack {
+		t.packs[r.Generation]++
+		return
+	}
 	if !r.SubmittedAt.IsZero() {
 		t.tasks[taskKey{r.Generation, r.Index}] = e
 	}
@@ -200,6 +205,12 @@ func (t *rows) unlistShared(r *plan.Row) {
 	sharing := t.shared[r.SubmissionName]
 	if delete(sharing, r.Bundle); len(sharing) == 0 {
 		delete(t.shared, r.SubmissionName)
+	}
+	if r.Pack {
+		if t.packs[r.Generation]--; t.packs[r.Generation] == 0 {
+			delete(t.packs, r.Generation)
+		}
+		return
 	}
 	key := taskKey{r.Generation, r.Index}
 	if e := t.tasks[key]; e != nil && e.bundle == r.Bundle {
@@ -219,10 +230,10 @@ func (t *rows) sharing(name plan.SubmissionName) []*plan.Row {
 	return rows
 }
 
-// hasTask reports whether a row in flight has a task of an array of this generation, or knows its job by this id.
-func (t *rows) hasTask(generation int64, id sbatch.JobID) bool {
+// hasJob reports whether a row in flight has a task of an array, or a pack, of this generation, or knows its job by this id.
+func (t *rows) hasJob(generation int64, id sbatch.JobID) bool {
 	_, index, ok := id.ArrayTask()
-	return ok && t.tasks[taskKey{generation, index}] != nil || t.jobs[id] > 0
+	return ok && t.tasks[taskKey{generation, index}] != nil || !ok && t.packs[generation] > 0 || t.jobs[id] > 0
 }
 
 // otherHasJob reports whether a row of another bundle has the job of the same id.

@@ -58,7 +58,7 @@ func (all submissions) tell(r *plan.Row, n *plan.News) {
 	s := all[r.SubmissionName]
 	if s == nil { // the ledger has lost it
 		s = &submission{unsaved: true}
-		s.set(plan.Submission{Name: r.SubmissionName, Generation: r.Generation, Queue: r.Queue, State: plan.Doubtful})
+		s.set(plan.Submission{Name: r.SubmissionName, Generation: r.Generation, Queue: r.Queue, Pack: r.Pack, State: plan.Doubtful})
 		all[s.Name] = s
 	}
 	place := s.PlaceOf(r, s.index)
@@ -75,8 +75,11 @@ func (all submissions) noteTask(before, after *plan.Row) {
 	if !undecided(before) || after.Job.ID == 0 {
 		return
 	}
-	if array, _, ok := after.Job.ID.ArrayTask(); ok && all[before.SubmissionName] != nil {
-		s := all[before.SubmissionName]
+	s := all[before.SubmissionName]
+	if s == nil {
+		return
+	}
+	if array, ok := s.OfJob(after.Job.ID); ok {
 		s.news.Array, s.touched = array, true
 	}
 }

@@ -115,6 +115,8 @@ func newJobsByRow(bridge string, s sbatch.Snapshot) jobsByRow {
 				found.named[name] = append(found.named[name], j)
 			}
 			key = taskOf(name, index)
+		} else if stamp, ok := plan.SharedStampOf(j); ok && stamp.Pack && stamp.Bridge == bridge {
+			key = generationKey(stamp.Generation)
 		}
 		if stamp, ok := plan.StampOf(j); ok && stamp.Bridge == bridge {
 			key = stamp.Bundle
@@ -127,10 +129,13 @@ func newJobsByRow(bridge string, s sbatch.Snapshot) jobsByRow {
 // of returns the jobs that may be the row's, in the order of their ids. Next decides which of them
 // are.
 func (f jobsByRow) of(r *plan.Row) []sbatch.Job {
-	if r.Shared {
+	if r.Shared && !r.Pack {
 		return f.ofTask(r)
 	}
 	jobs := f.named[r.Bundle]
+	if r.Pack {
+		jobs = f.named[generationKey(r.Generation)]
+	}
 	if other := f.named[string(r.SubmissionName)]; len(other) > 0 {
 		jobs = slices.SortedFunc(slices.Values(slices.Concat(jobs, other)), byJobID)
 	}
@@ -211,7 +216,7 @@ func newAccountedJobs(jobs []sbatch.Job) accountedJobs {
 func (a accountedJobs) of(r *plan.Row) []sbatch.Job {
 	name := string(r.SubmissionName)
 	key := name
-	if r.Shared {
+	if r.Shared && !r.Pack {
 		key = taskOf(name, r.Index)
 	}
 	places := a.names[key]
@@ -220,7 +225,7 @@ func (a accountedJobs) of(r *plan.Row) []sbatch.Job {
 		slices.Sort(places)
 		places = slices.Compact(places)
 	}
-	if shown, ok := a.arrays[name]; ok && len(places) == 0 && r.Shared && r.Job.ID == 0 {
+	if shown, ok := a.arrays[name]; ok && len(places) == 0 && r.Shared && !r.Pack && r.Job.ID == 0 {
 		places = []int{shown}
 	}
 	var jobs []sbatch.Job

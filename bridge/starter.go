@@ -176,7 +176,7 @@ func irrevocable(k plan.Kind) bool {
 	switch k {
 	case plan.Carry, plan.Submit, plan.Cancel, plan.Release:
 		return true
-	case plan.Claim, plan.Stage, plan.Prepare, plan.AskQueue, plan.QueryAccounting, plan.ReadRecords, plan.Fence, plan.TellTimeLimit, plan.Collect, plan.Confirm, plan.Forget:
+	case plan.Claim, plan.Stage, plan.Prepare, plan.AskQueue, plan.QueryAccounting, plan.ReadRecords, plan.Fence, plan.TellTimeLimit, plan.StopMember, plan.Collect, plan.Confirm, plan.Forget:
 	}
 	return false
 }

@@ -92,6 +92,8 @@ type Spec struct {
 	// Secrets names the secrets of the bundle. The worker takes their values from a file of their own
 	// (Layout.TakeSecrets).
 	Secrets []string `json:"secrets,omitempty"`
+	// Pack is set if the attempt is a member of a pack, whose worker may be told to end it (Attempt.WriteStop).
+	Pack bool `json:"pack,omitempty"`
 }
 
 // Bind shows Source, a directory or file of the nodes, read-only at Target, a path of the container. Both are absolute.

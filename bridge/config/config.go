@@ -167,6 +167,9 @@ type Queue struct {
 	MaxProcesses   int                  `toml:"max_processes"`
 	MaxInFlight    int                  `toml:"max_in_flight"`
 	ArrayTasks     int                  `toml:"array_tasks"`
+	PackRuns       int                  `toml:"pack_runs"`
+	PackSideBySide int                  `toml:"pack_side_by_side"`
+	PackTime       Duration             `toml:"pack_time"`
 	RetryBegun     plan.RetryBegun      `toml:"retry_begun"`
 	Path           []string             `toml:"path"`
 	Environment    map[string]string    `toml:"environment"`
@@ -202,7 +205,8 @@ func (c Config) Plan() map[string]plan.Queue {
 			Partition: q.Partition, Account: q.Account, QOS: q.QOS, WCKey: q.WCKey,
 			Reservation: q.Reservation, Constraint: q.Constraint, Nice: int64(q.Nice), GPUType: q.GresType,
 			DefaultTime: q.DefaultTime.Duration, MaxTime: q.MaxTime.Duration, TimeGrace: q.TimeGrace.Duration, KillGrace: q.KillGrace.Duration, Signal: q.Signal.Duration,
-			DefaultDisk: q.DefaultDisk.Bytes, MemoryOverhead: q.MemoryOverhead.Bytes, MaxProcesses: int64(q.MaxProcesses), MaxInFlight: q.MaxInFlight, ArrayTasks: q.ArrayTasks, RetryBegun: q.RetryBegun,
+			DefaultDisk: q.DefaultDisk.Bytes, MemoryOverhead: q.MemoryOverhead.Bytes, MaxProcesses: int64(q.MaxProcesses), MaxInFlight: q.MaxInFlight, ArrayTasks: q.ArrayTasks,
+			PackRuns: q.PackRuns, PackSideBySide: q.PackSideBySide, PackTime: q.PackTime.Duration, RetryBegun: q.RetryBegun,
 			Path: q.Path, Environment: q.environment(), Binds: q.binds(), Scratch: q.Scratch, WorkingDirDisk: q.WorkingDirDisk, Runtime: q.Runtime, Network: q.Network, ResultsMode: q.ResultsMode,
 			DefaultCPUImage: cmp.Or(q.DefaultImage, c.Image.DefaultCPU),
 			DefaultGPUImage: cmp.Or(q.DefaultImage, c.Image.DefaultGPU),

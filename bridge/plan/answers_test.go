@@ -222,6 +222,8 @@ func (w *world) answer(a *arguments) error {
 		n.TimeTold = &plan.TimeTold{Attempt: attempt, Limit: a.length(a.get("limit")), Failure: o.Failure}
 	case plan.Cancel:
 		n.Cancelled = &o
+	case plan.StopMember:
+		n.Stopped = &plan.Stopped{Attempt: attempt, Failure: o.Failure}
 	case plan.Collect:
 		if n.DataChanged = a.get("changed"); n.DataChanged != "" {
 			w.running[key] = true

@@ -24,7 +24,7 @@ func (p Policy) NewAttempts(now time.Time, rows []*Row, generation int64) []Row 
 	for i, r := range rows {
 		fresh[i] = p.NewAttempt(now, *r, generation)
 		if len(rows) > 1 {
-			fresh[i].Shared, fresh[i].SubmissionName = true, fresh[0].SubmissionName
+			fresh[i].Shared, fresh[i].Pack, fresh[i].SubmissionName = true, p.packs(r), fresh[0].SubmissionName
 		}
 	}
 	return fresh
@@ -32,7 +32,7 @@ func (p Policy) NewAttempts(now time.Time, rows []*Row, generation int64) []Row 
 
 // NewSubmission returns the submission that rows with new attempts share.
 func NewSubmission(now time.Time, rows []Row) Submission {
-	return Submission{Name: rows[0].SubmissionName, Generation: rows[0].Generation, Queue: rows[0].Queue, State: Gathering, Since: now}
+	return Submission{Name: rows[0].SubmissionName, Generation: rows[0].Generation, Queue: rows[0].Queue, State: Gathering, Since: now, Pack: rows[0].Pack}
 }
 
 // startReason returns the reason of a row that is about to be submitted.

@@ -61,7 +61,12 @@ func (r Row) startOfJob() time.Time {
 	if r.Job.State == sbatch.StatePending || r.Job.Nodes == "" {
 		shown = time.Time{}
 	}
-	if r.Begun == nil {
+	switch {
+	case r.Pack && r.Begun == nil:
+		return time.Time{}
+	case r.Pack: // the job's other time is that of other members
+		return r.Begun.At
+	case r.Begun == nil:
 		return shown
 	}
 	if begun := r.Begun.At; shown.IsZero() || shown.After(begun) || begun.Sub(shown) > startSlack {

@@ -32,6 +32,8 @@ const (
 	TellTimeLimit Kind = "limit"
 	// Cancel ends the row's job. One scancel ends the jobs of many rows.
 	Cancel Kind = "cancel"
+	// StopMember tells the worker of a pack to end the attempt.
+	StopMember Kind = "stop"
 	// Collect sends the results to the server.
 	Collect Kind = "collect"
 	// Confirm asks the server for the bundle's state and worker, and for results and
@@ -45,7 +47,7 @@ const (
 
 // Kinds lists the kinds of effects.
 func Kinds() []Kind {
-	return []Kind{Claim, Stage, Carry, Prepare, Submit, AskQueue, QueryAccounting, ReadRecords, Fence, TellTimeLimit, Cancel, Collect, Confirm, Release, Forget}
+	return []Kind{Claim, Stage, Carry, Prepare, Submit, AskQueue, QueryAccounting, ReadRecords, Fence, TellTimeLimit, Cancel, StopMember, Collect, Confirm, Release, Forget}
 }
 
 // Effect is one action outside the ledger, done after Row was saved. At most one effect of a kind runs at

@@ -62,8 +62,11 @@ func (p Policy) comment(r Row) string {
 
 // sharedComment returns the comment of the jobs of a submission that rows share. The bridge reads the values back (SharedStampOf).
 func (p Policy) sharedComment(s *Submission, leader Row) string {
-	run := leader.run()
-	comment := fmt.Sprintf("codalab tasks=%d owner=%s bridge=%s generation=%d", len(s.Members), cleanValue(run.OwnerID), p.Bridge, s.Generation)
+	run, kind := leader.run(), "tasks"
+	if s.Pack {
+		kind = "pack"
+	}
+	comment := fmt.Sprintf("codalab %s=%d owner=%s bridge=%s generation=%d", kind, len(s.Members), cleanValue(run.OwnerID), p.Bridge, s.Generation)
 	if login := cleanValue(run.OwnerName); login != "" {
 		comment += " login=" + login
 	}

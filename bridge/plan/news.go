@@ -62,6 +62,7 @@ type News struct {
 	Canary     *Canary `json:",omitempty"`
 	Fenced     *Fencing
 	TimeTold   *TimeTold `json:",omitempty"`
+	Stopped    *Stopped  `json:",omitempty"`
 	Cancelled  *Outcome
 	Collected  *Outcome
 	Confirmed  *Confirmation
@@ -161,6 +162,13 @@ type Fencing struct {
 type TimeTold struct {
 	Attempt int
 	Limit   time.Duration
+	// Failure is the error in one sentence; empty for a success.
+	Failure string
+}
+
+// Stopped is the outcome of telling the worker of a pack to end an attempt.
+type Stopped struct {
+	Attempt int
 	// Failure is the error in one sentence; empty for a success.
 	Failure string
 }

@@ -167,8 +167,8 @@ func (d *decision) owns(j sbatch.Job) bool {
 	_, index, isTask := j.ID.ArrayTask()
 	switch {
 	case ofArray:
-		return shared.Bridge == d.policy.Bridge && (began || r.Shared && isTask && index == r.Index && shared.Generation == r.Generation)
-	case r.Shared && !began && (!isTask || index != r.Index):
+		return shared.Bridge == d.policy.Bridge && (began || r.Shared && shared.Generation == r.Generation && (r.Pack || isTask && index == r.Index))
+	case r.Shared && !r.Pack && !began && (!isTask || index != r.Index):
 		return false
 	}
 	switch {

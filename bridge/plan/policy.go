@@ -147,6 +147,11 @@ type Queue struct {
 	MaxInFlight int
 	// ArrayTasks bounds the bundles of one owner that one array of the queue runs; 0 or 1 for no arrays.
 	ArrayTasks int `json:",omitempty"`
+	// PackRuns bounds the bundles of one owner that one allocation of the queue runs, PackSideBySide of them at once, within PackTime; 0 or
+	// 1 for no packs.
+	PackRuns       int           `json:",omitempty"`
+	PackSideBySide int           `json:",omitempty"`
+	PackTime       time.Duration `json:",omitempty"`
 	// RetryBegun decides whether a bundle that has begun, and does not ask to be resumed, may begin again.
 	RetryBegun RetryBegun
 	// Path lists directories on the nodes in which jobs look for programs first.

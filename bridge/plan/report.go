@@ -273,6 +273,9 @@ func (r Row) queuedStatus() string {
 		return fmt.Sprintf("%s is ending on %s (%s).", where, r.Job.Nodes, r.Job.State)
 	default: // the other states belong to a job that begins
 	}
+	if r.Pack && r.Job.State == sbatch.StateRunning {
+		return fmt.Sprintf("%s runs on %s with other runs; this one waits for its turn there.", where, r.Job.Nodes)
+	}
 	return fmt.Sprintf("%s is starting on %s (%s).", where, r.Job.Nodes, r.Job.State)
 }
 

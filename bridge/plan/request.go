@@ -54,12 +54,14 @@ func (p Policy) Request(r Row) sbatch.Request {
 	req.Dir, req.Output = attempt.Dir, attempt.OutputPath()
 	req.Script = "#!/bin/sh\n" + cmp.Or(q.Worker, p.Worker).Exec("exec", "--submission="+p.Submission(r), sbatch.Quote(attempt.SpecPath()))
 	if res.Memory > 0 {
-		const mib = 1 << 20
-		req.MemoryMiB = (res.Memory + q.MemoryOverhead + mib - 1) / mib
+		req.MemoryMiB = inMiB(res.Memory + q.MemoryOverhead)
 	}
 	req.Time = q.jobLimit(res)
 	return req
 }
+
+// inMiB returns an amount of bytes in MiB, rounded up.
+func inMiB(bytes int64) int64 { return (bytes + 1<<20 - 1) >> 20 }
 
 // niceOf returns the nice value of a row's job.
 func (p Policy) niceOf(r *Row) int64 {
@@ -142,6 +144,7 @@ func (p Policy) Spec(r Row) spool.Spec {
 		Environment:      q.Environment,
 		Binds:            q.Binds,
 		Secrets:          r.SecretNames(),
+		Pack:             r.Pack,
 	}
 	if r.Resumption.From != "" { // the queue's commands may work on the nodes since
 		s.Resumed, s.WorkingDirDisk = true, spool.WorkingDirShared

@@ -177,6 +177,8 @@ type Attempt struct {
 	// their list is closed, and its task in the array.
 	Shared bool `json:"shared,omitempty"`
 	Index  int  `json:"index,omitempty"`
+	// Pack is set if they share one job, too (see pack.go).
+	Pack bool `json:"pack,omitempty"`
 	// Exclude lists the nodes on which the job must not run, separated by commas.
 	Exclude string `json:"exclude,omitempty"`
 	// Prepared is set once the job's specification is on the shared disk.
@@ -322,7 +324,7 @@ func (r Row) InFlight() bool {
 // started, or Slurm has put its job back into the queue. Such a bundle that was resumed has the results of an earlier attempt.
 func (r Row) leavesJob() bool {
 	over := r.Phase == Collecting || r.Phase == Finalizing || r.Phase == Done
-	return over && (r.Begun == nil || r.Requeued) && !r.SubmittedAt.IsZero() && r.NoJobSince.IsZero()
+	return over && !r.Pack && (r.Begun == nil || r.Requeued) && !r.SubmittedAt.IsZero() && r.NoJobSince.IsZero()
 }
 
 // MayHaveWorker reports whether a worker may have begun the attempt, according to Slurm. It is false while
@@ -344,7 +346,7 @@ func (r Row) CancelsJob() bool {
 	job := r.Job
 	known := !job.Submitted.IsZero() || r.Begun != nil && r.Begun.Job == job.ID.String()
 	lives := r.NoJobSince.IsZero() && !job.State.Ended() && job.State != sbatch.StateCompleting
-	return (r.Phase == Stopping || r.leavesJob()) && job.ID != 0 && known && lives
+	return (r.Phase == Stopping || r.leavesJob()) && !r.Pack && job.ID != 0 && known && lives
 }
 
 // Same reports whether the ledger stores the same for both rows. It ignores their versions.

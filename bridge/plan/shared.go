@@ -2,13 +2,15 @@ package plan
 
 import (
 	"cmp"
+	"strconv"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// Submission is one request to Slurm that several rows share: an array, with a task for each of its members (sbatch(1): --array).
+// Submission is one request to Slurm that several rows share: an array, with a task for each of its members (sbatch(1): --array), or a
+// pack, one job for all of them (pack.go).
 // Attempts to submit, doubt, refusal and absence belong to it; the members' rows follow it (Row.Shared). It is a value that the
 // ledger stores. A row with a submission of its own keeps this state itself (Attempt).
 type Submission struct {
@@ -32,7 +34,10 @@ type Submission struct {
 	// FailedTries counts Slurm's temporary refusals in a row. LastFailure has Slurm's last words that were no acceptance.
 	FailedTries int    `json:"failed_tries,omitempty"`
 	LastFailure string `json:"last_failure,omitempty"`
-	// Array is the array's id; 0 before it is known.
+	// Pack is set if it is a pack. Width is the number of members that run side by side then, once the list of members is closed.
+	Pack  bool `json:"pack,omitempty"`
+	Width int  `json:"width,omitempty"`
+	// Array is the id of the array, or of the pack's job; 0 before it is known.
 	Array sbatch.JobID `json:"array,omitempty"`
 	// Refusal is Slurm's refusal of the array; nil before.
 	Refusal *SbatchAnswer `json:"refusal,omitempty"`
@@ -83,7 +88,7 @@ const gatherWithin = 10 * time.Second
 func (s *Submission) Same(other Submission) bool {
 	return s.State == other.State && len(s.Members) == len(other.Members) && s.DueAt.Equal(other.DueAt) && s.SubmittedAt.Equal(other.SubmittedAt) &&
 		s.Since.Equal(other.Since) && s.Asking == other.Asking && s.FailedTries == other.FailedTries && s.LastFailure == other.LastFailure &&
-		s.Array == other.Array && s.Refusal == other.Refusal
+		s.Pack == other.Pack && s.Width == other.Width && s.Array == other.Array && s.Refusal == other.Refusal
 }
 
 // NextSubmission decides one submission. members are the rows of its members, or while it is gathered the rows that shall be its
@@ -144,6 +149,9 @@ func (d *submissionDecision) gathering() {
 		d.sub.DueAt = d.sub.Since.Add(gatherWithin)
 	case len(ready) > 0:
 		d.sub.Members, d.sub.State = ready, Asked
+		if d.sub.Pack {
+			d.sub.Width = d.policy.Queues[d.sub.Queue].packWidth(d.members[0].Resources, len(ready))
+		}
 		d.submit()
 	}
 }
@@ -204,12 +212,12 @@ func (d *submissionDecision) known() (array sbatch.JobID, ok bool) {
 		return d.news.Array, true
 	}
 	for _, r := range d.members {
-		if array, _, ok := r.Job.ID.ArrayTask(); ok {
+		if array, ok := d.sub.OfJob(r.Job.ID); ok {
 			return array, true
 		}
 		if r.Begun != nil {
 			if id, err := sbatch.ParseJobID(r.Begun.Job); err == nil {
-				if array, _, ok := id.ArrayTask(); ok {
+				if array, ok := d.sub.OfJob(id); ok {
 					return array, true
 				}
 			}
@@ -217,7 +225,7 @@ func (d *submissionDecision) known() (array sbatch.JobID, ok bool) {
 	}
 	for _, o := range []*Observation{d.own(d.news.Queue), d.own(d.news.Accounting)} {
 		if job, ok := adoptable(o); ok {
-			array, _, ok = job.ID.ArrayTask()
+			array, ok = d.sub.OfJob(job.ID)
 			if !ok { // Slurm shows a large array that waits as one job
 				array = job.ID
 			}
@@ -225,6 +233,18 @@ func (d *submissionDecision) known() (array sbatch.JobID, ok bool) {
 		}
 	}
 	return 0, false
+}
+
+// OfJob returns the id of the array, or of the pack's job, of a member's job; ok is false if that can be no member's.
+func (s *Submission) OfJob(id sbatch.JobID) (array sbatch.JobID, ok bool) {
+	array, _, isTask := id.ArrayTask()
+	switch {
+	case !s.Pack:
+		return array, isTask
+	case isTask:
+		return 0, false
+	}
+	return id, id != 0
 }
 
 // own returns an observation without the jobs that are not the submission's: a user may have copied its name.
@@ -307,7 +327,8 @@ type Place struct {
 	SubmittedAt time.Time `json:",omitzero"`
 	// SbatchCount counts the decisions to run sbatch: more than one may have made more than one array.
 	SbatchCount int           `json:",omitempty"`
-	Array       sbatch.JobID  `json:",omitempty"`
+	// Job is the row's job once the submission is made.
+	Job         sbatch.JobID  `json:",omitempty"`
 	Refusal     *SbatchAnswer `json:",omitempty"`
 	// Words are Slurm's last words that were no acceptance.
 	Words string `json:",omitempty"`
@@ -317,9 +338,13 @@ type Place struct {
 func (s *Submission) PlaceOf(r *Row, index map[string]int) Place {
 	i, ok := index[r.Bundle]
 	ok = ok && s.Members[i].Name == r.OnDisk
+	job := s.Array
+	if s.Array != 0 && !s.Pack {
+		job = s.Array.Task(i)
+	}
 	return Place{
 		State: s.State, Left: !ok && s.State != Gathering && s.State != Doubtful, Closed: ok, Index: i, Members: len(s.Members), SubmittedAt: s.SubmittedAt,
-		SbatchCount: s.SbatchCount, Array: s.Array, Refusal: s.Refusal, Words: cmp.Or(s.RepeatRefusal, s.LastFailure),
+		SbatchCount: s.SbatchCount, Job: job, Refusal: s.Refusal, Words: cmp.Or(s.RepeatRefusal, s.LastFailure),
 	}
 }
 
@@ -351,7 +376,7 @@ func (d *decision) applyPlace(p Place) {
 	r := &d.row
 	if p.Closed {
 		r.follow(p)
-		if r.TimeLimits == (TimeLimits{}) {
+		if r.TimeLimits == (TimeLimits{}) && !r.Pack {
 			r.TimeLimits = newTimeLimits(d.queue.jobLimit(r.Resources))
 		}
 	}
@@ -360,7 +385,7 @@ func (d *decision) applyPlace(p Place) {
 	case p.Left:
 		d.sendBack("it was not ready with the others, and is submitted with the next ones")
 	case p.State == Made:
-		d.adopt(sbatch.Job{ID: p.Array.Task(p.Index), Name: string(r.SubmissionName), State: sbatch.StatePending, Reason: "None"}, "sbatch accepted its array")
+		d.adopt(sbatch.Job{ID: p.Job, Name: string(r.SubmissionName), State: sbatch.StatePending, Reason: "None"}, "sbatch accepted it together with others")
 	case p.State == Refused && p.Refusal != nil:
 		d.applyRefusal(*p.Refusal, p.Members)
 	case p.State == Asked && p.Words != "" && p.SubmittedAt.IsZero():
@@ -416,34 +441,39 @@ func (d *decision) applyUnwantedPlace(p Place) {
 	switch {
 	case r.Job.ID != 0:
 	case p.State == Made && p.Closed:
-		r.Job.ID = p.Array.Task(p.Index)
+		r.Job.ID = p.Job
 	case p.State == Refused || p.Left:
 		r.NoJobSince = d.now // no job was ever made
 	}
 }
 
-// MayShare reports whether the row's next attempt may share a submission with other rows: only the first one of a bundle may, and
-// only where the queue has arrays.
+// MayShare reports whether the row's next attempt may share a submission with other rows: one in a pack, or the first of a bundle
+// in an array, where the queue has them.
 func (p Policy) MayShare(r *Row) bool {
-	return p.MostTogether(r) > 1 && r.Attempt.Number == 0 && !r.Standalone && r.Resumption.From == ""
+	return p.MostTogether(r) > 1 && (r.Attempt.Number == 0 || p.packs(r)) && !r.Standalone && r.Resumption.From == ""
 }
 
 // sharedWith reports whether two rows ask Slurm for the same.
 func (p Policy) sharedWith(a, b *Row) bool {
 	x, y := a.Resources, b.Resources
-	return x.CPUs == y.CPUs && x.GPUs == y.GPUs && x.Memory == y.Memory && x.Time == y.Time && p.niceOf(a) == p.niceOf(b) && a.SickNodes == b.SickNodes && a.AnyNode == b.AnyNode &&
+	return p.packs(a) == p.packs(b) && x.CPUs == y.CPUs && x.GPUs == y.GPUs && x.Memory == y.Memory && x.Time == y.Time && p.niceOf(a) == p.niceOf(b) && a.SickNodes == b.SickNodes && a.AnyNode == b.AnyNode &&
 		a.Run.OwnerID == b.Run.OwnerID && p.Queues[a.Queue].Billed(p.billing(*a)).kind() == p.Queues[b.Queue].Billed(p.billing(*b)).kind() &&
 		p.billing(*a).WCKey == p.billing(*b).WCKey && p.billing(*a).Reservation == p.billing(*b).Reservation
 }
 
-// SharedRequest returns the request for the array of a submission. leader is the row of one of its members.
+// SharedRequest returns the request for the array or the pack of a submission. leader is the row of one of its members.
 func (p Policy) SharedRequest(s *Submission, leader Row) sbatch.Request {
-	req := p.Request(leader)
-	req.Name, req.Comment, req.Tasks = string(s.Name), p.sharedComment(s, leader), len(s.Members)
+	req, sideBySide := p.Request(leader), ""
+	req.Name, req.Comment = string(s.Name), p.sharedComment(s, leader)
+	if s.Pack {
+		req, sideBySide = p.packRequest(req, &leader, s.Width), " --side-by-side="+strconv.Itoa(s.Width)
+	} else {
+		req.Tasks = len(s.Members)
+	}
 	id := p.Submission(leader)
 	members := p.MembersRecord(s).Name()
 	req.Dir, req.Output = p.Layout.Arrays(), p.Layout.ArrayOutputPath(members)
-	req.Script = "#!/bin/sh\n" + cmp.Or(p.Queues[leader.Queue].Worker, p.Worker).Exec("exec", "--submission="+id, "--members="+sbatch.Quote(p.Layout.MembersPath(members)))
+	req.Script = "#!/bin/sh\n" + cmp.Or(p.Queues[leader.Queue].Worker, p.Worker).Exec("exec", "--submission="+id, "--members="+sbatch.Quote(p.Layout.MembersPath(members))+sideBySide)
 	return req
 }
 

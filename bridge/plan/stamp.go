@@ -32,19 +32,24 @@ func StampOf(j sbatch.Job) (Stamp, bool) {
 	return s, s.Bundle != "" && s.Bridge != "" && errAttempt == nil && errGeneration == nil
 }
 
-// SharedStamp is the content of the comment that SharedRequest wrote into the jobs of an array.
+// SharedStamp is the content of the comment that SharedRequest wrote into the jobs of an array, or into that of a pack.
 type SharedStamp struct {
 	Bridge     string
 	Generation int64
-	// Tasks is the number of the array's members.
-	Tasks int
+	// Members is the number of the members, and Pack is set if they share one job.
+	Members int
+	Pack    bool
 }
 
-// SharedStampOf reads the stamp of a task of an array. It returns false if the comment has none.
+// SharedStampOf reads the stamp of a task of an array, or of a pack. It returns false if the comment has none.
 func SharedStampOf(j sbatch.Job) (SharedStamp, bool) {
 	s := SharedStamp{Bridge: commentValue(j.Comment, "bridge")}
 	var errTasks, errGeneration error
-	s.Tasks, errTasks = strconv.Atoi(commentValue(j.Comment, "tasks"))
+	members := commentValue(j.Comment, "tasks")
+	if members == "" {
+		members, s.Pack = commentValue(j.Comment, "pack"), true
+	}
+	s.Members, errTasks = strconv.Atoi(members)
 	s.Generation, errGeneration = strconv.ParseInt(commentValue(j.Comment, "generation"), 10, 64)
 	return s, s.Bridge != "" && errTasks == nil && errGeneration == nil
 }

@@ -20,6 +20,7 @@ func (d *decision) stopping() {
 		return
 	}
 	d.cancel()
+	d.stopMember()
 	gone := !d.row.NoJobSince.IsZero()
 	switch {
 	case d.row.Begun != nil:
@@ -89,6 +90,25 @@ func (d *decision) cancelLeftJob() {
 		}
 	}
 	d.cancel()
+}
+
+// stopMember wants the worker of a pack to end the attempt, and repeats it while the attempt has not ended.
+func (d *decision) stopMember() {
+	r := &d.row
+	if !r.Pack || r.Begun == nil || r.Exit != nil || !r.NoJobSince.IsZero() {
+		return
+	}
+	if told := d.news.Stopped; told != nil && told.Attempt == r.Attempt.Number {
+		r.CancelledAt = d.now
+		if told.Failure != "" {
+			r.Reason = "its worker cannot be told to end it, and is told again: " + told.Failure
+		}
+	}
+	if d.now.Sub(r.CancelledAt) >= repeatCancel {
+		d.wantEffect(StopMember)
+		return
+	}
+	d.decideBy(r.CancelledAt.Add(repeatCancel))
 }
 
 // cancel wants scancel for a job that has to end, and repeats it while snapshots show the job alive.

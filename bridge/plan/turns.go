@@ -36,9 +36,7 @@ type Waiting struct {
 // MaySubmit returns the number of rows of the queue that may be submitted now. inFlight is the number of its
 // rows in Slurm, budget the number of submissions that the request rate allows.
 func (q Queue) MaySubmit(inFlight, budget int) int {
-	if q.ArrayTasks > 1 {
-		budget *= q.ArrayTasks
-	}
+	budget *= max(q.ArrayTasks, q.PackRuns, 1)
 	if q.MaxInFlight > 0 {
 		budget = min(budget, q.MaxInFlight-inFlight)
 	}
@@ -99,13 +97,16 @@ func (p Policy) together(lane []candidate, most int, rooms *Rooms) []*Row {
 		return chosen
 	}
 	most = min(most, p.MostTogether(head))
+	packed := p.packs(head)
 	for _, c := range lane[1:] {
 		if len(chosen) >= most {
 			break
 		}
-		if p.MayShare(c.Row) && len(chosen) < p.MostTogether(c.Row) && p.sharedWith(head, c.Row) && rooms.Has(c.Row) {
+		if p.MayShare(c.Row) && len(chosen) < p.MostTogether(c.Row) && p.sharedWith(head, c.Row) && (packed || rooms.Has(c.Row)) {
 			most = min(most, p.MostTogether(c.Row))
-			rooms.take(c.Row)
+			if !packed { // a pack is one job
+				rooms.take(c.Row)
+			}
 			chosen = append(chosen, c.Row)
 		}
 	}
@@ -115,6 +116,9 @@ func (p Policy) together(lane []candidate, most int, rooms *Rooms) []*Row {
 // MostTogether bounds the members of a row's next submission.
 func (p Policy) MostTogether(r *Row) int {
 	most := min(p.Queues[r.Queue].ArrayTasks, p.MaxArraySize)
+	if p.packs(r) {
+		most = p.Queues[r.Queue].PackRuns
+	}
 	if r.MostTogether > 0 {
 		most = min(most, r.MostTogether)
 	}

@@ -206,7 +206,7 @@ func (d *decision) fromExitStatus() (Verdict, bool) {
 	job, begun := d.row.Job, d.row.Begun
 	status, signal, ok := strings.Cut(job.Exit, ":")
 	code, err := strconv.Atoi(status)
-	if !ok || err != nil || signal != "0" || begun == nil || begun.Job != job.ID.String() || !spool.IsCommandStatus(code) {
+	if d.row.Pack || !ok || err != nil || signal != "0" || begun == nil || begun.Job != job.ID.String() || !spool.IsCommandStatus(code) {
 		return Verdict{}, false
 	}
 	switch {

@@ -109,6 +109,7 @@ var outcomes = map[plan.Kind][]string{
 	plan.Fence:         {"ours", "ours", "worker", "failure=away", "failure=away gone"},
 	plan.TellTimeLimit: {"limit=65m", "limit=3h", "failure=away"},
 	plan.Cancel:        {"ok", "ok", "failure=away"},
+	plan.StopMember:    {"ok", "ok", "failure=away"},
 	plan.Collect:       {"ok", "ok", "failure=502", "failure=413 final", "failure=404 final gone"},
 	plan.Confirm: {
 		"state=ready", "state=finalizing", "state=running", "state=worker_offline", "state=worker_offline here", "state=starting",

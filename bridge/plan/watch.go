@@ -34,7 +34,7 @@ func (d *decision) queued() {
 	// afterwards either the attempt can never begin, or the disk shows its start.
 	switch {
 	case d.row.Fenced:
-		d.conclude(d.fromSlurm())
+		d.endOfUnbegun()
 	case d.row.NoJobSince.IsZero():
 	case d.fencingFailure() != "" || d.diskSettled() && d.slurmStateKnown():
 		d.fence()
@@ -116,7 +116,9 @@ func (d *decision) applySlurm() {
 		return
 	}
 	job, ok := d.jobOfAttempt(s.Jobs)
-	d.row.TimeLimits.note(job)
+	if !d.row.Pack { // a member has a limit of its own in the pack's
+		d.row.TimeLimits.note(job)
+	}
 	d.noteRevoked(ok && job.State == sbatch.StateRevoked)
 	switch {
 	case ok && !job.State.Ended() && !d.givenUpAsRevoked():
@@ -328,6 +330,10 @@ func (d *decision) stopImpossibleJob() {
 	case canary.Failure != "": // the next snapshot asks again
 		return
 	}
+	if r.Pack { // a member alone may start
+		d.fence()
+		return
+	}
 	cause := spool.CauseUser
 	if r.SiteChanges != "" {
 		cause = spool.CausePlatform
@@ -407,6 +413,9 @@ func (d *decision) conclude(v Verdict) {
 				// Slurm may go on using the node: a launch that came too late does not take it down
 				// (slurm.conf(5): BatchStartTimeout).
 				d.row.avoid(d.row.Job.Nodes)
+			}
+			if d.row.Pack && begun { // it may be the cause
+				d.boundTogether(1)
 			}
 			d.nextAttempt(v.Failure)
 			d.row.FailedAttempts++

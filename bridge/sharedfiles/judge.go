@@ -25,8 +25,10 @@ type needs struct {
 	// unknown is set if the ledger does not know of all live jobs.
 	oldest  time.Time
 	unknown bool
-	// unlisted is set if a task of an array of this bridge lives whose bundle is not known.
+	// unlisted is set if a task of an array, or a pack, of this bridge lives whose bundles are not known.
 	unlisted bool
+	// listed has the submissions of lists of members.
+	listed map[string]bool
 }
 
 // needs asks Slurm first: a job that is submitted after its answer has a row when the ledger is
@@ -78,20 +80,21 @@ func (s *Sweeper) needs(ctx context.Context) (*needs, error) {
 	return n, nil
 }
 
-// addTasks adds the bundles of the tasks of arrays: the lists of members tell them.
+// addTasks adds the bundles of the tasks of arrays and of packs: the lists of members tell them.
 func (n *needs) addTasks(disk Files, jobs []sbatch.Job) error {
+	lists, err := disk.Members(func(string) bool { return true })
+	if err != nil {
+		return err
+	}
+	n.listed = map[string]bool{}
+	for _, list := range lists {
+		n.listed[list.Submission] = true
+	}
 	arrays := map[string][]sbatch.Job{} // by submission
 	for _, j := range jobs {
 		if submission, ok := n.arrayOf(j); ok {
 			arrays[submission] = append(arrays[submission], j)
 		}
-	}
-	if len(arrays) == 0 {
-		return nil
-	}
-	lists, err := disk.Members(func(submission string) bool { return arrays[submission] != nil })
-	if err != nil {
-		return err
 	}
 	for _, list := range lists {
 		for _, j := range arrays[list.Submission] {
@@ -102,25 +105,25 @@ func (n *needs) addTasks(disk Files, jobs []sbatch.Job) error {
 	}
 	for submission, of := range arrays {
 		bridge, _, _ := strings.Cut(submission, ".")
-		listed := slices.ContainsFunc(lists, func(m spool.Members) bool { return m.Submission == submission })
 		lives := slices.ContainsFunc(of, func(j sbatch.Job) bool { return !j.State.Ended() })
-		n.unlisted = n.unlisted || bridge == n.bridge && lives && !listed
+		n.unlisted = n.unlisted || bridge == n.bridge && lives && !n.listed[submission]
 	}
 	return nil
 }
 
-// arrayOf returns the submission of an array's job. If the site has rewritten its comment, the name tells it.
+// arrayOf returns the submission of a job of an array, or of a pack. If the site has rewritten its comment, the name tells it.
 func (n *needs) arrayOf(j sbatch.Job) (submission string, ok bool) {
 	if stamp, ok := plan.SharedStampOf(j); ok {
 		return fmt.Sprintf("%s.%d", stamp.Bridge, stamp.Generation), true
 	}
-	_, _, isTask := j.ID.ArrayTask()
 	_, end, _ := strings.Cut(strings.TrimSuffix(j.Name, "-"+n.bridge), ".") // attempt-generation
 	_, generation, _ := strings.Cut(end, "-")
-	return n.bridge + "." + generation, isTask && n.own(j.Name)
+	submission = n.bridge + "." + generation
+	_, _, isTask := j.ID.ArrayTask()
+	return submission, (isTask || n.listed[submission]) && n.own(j.Name)
 }
 
-// membersOf returns the members of a job of an array: one of a task, and all of an array that Slurm shows as one job.
+// membersOf returns the members of a job: one of a task, and all of a pack, or of an array that Slurm shows as one job.
 func membersOf(j sbatch.Job, members []spool.Member) []spool.Member {
 	_, index, isTask := j.ID.ArrayTask()
 	switch {

@@ -81,6 +81,7 @@ type attempt struct {
 	vanished      bool          // squeue does not list its job any more
 	fencingFailed bool          // the bridge got a failure of its fencing
 	shownEnded    bool          // a snapshot showed the end of its job
+	stopped       bool          // the bridge has told its worker to end it
 	purged        bool          // a clean-up of the site removed its records
 	released      bool          // the bridge removed them
 }
@@ -335,6 +336,19 @@ func (m mount) TellTimeLimit(uuid string, name spool.AttemptName, l spool.TimeLi
 		return &diskError{syscall.ENOENT}
 	}
 	m.w.checkTimeLimit(a, l)
+	return nil
+}
+
+// StopAttempt tells the worker of a pack to end an attempt.
+func (m mount) StopAttempt(uuid string, name spool.AttemptName) error {
+	if m.crashes() {
+		return errCrashed
+	}
+	a := m.w.disk.attempt(uuid, number(string(name)))
+	if !a.there {
+		return &diskError{syscall.ENOENT}
+	}
+	a.stopped = true
 	return nil
 }
 

@@ -286,7 +286,7 @@ func (l *life) effectDuration(e plan.Effect) time.Duration {
 		return d.duration(ofEffects, 20*time.Millisecond, time.Second)
 	case plan.TellTimeLimit:
 		return d.duration(ofTimeLimits, 5*time.Millisecond, time.Second)
-	case plan.Claim, plan.Prepare, plan.AskQueue, plan.QueryAccounting, plan.ReadRecords, plan.Fence, plan.Cancel, plan.Confirm, plan.Release, plan.Forget:
+	case plan.Claim, plan.Prepare, plan.AskQueue, plan.QueryAccounting, plan.ReadRecords, plan.Fence, plan.Cancel, plan.StopMember, plan.Confirm, plan.Release, plan.Forget:
 	}
 	return d.duration(ofEffects, 5*time.Millisecond, time.Second)
 }

@@ -159,7 +159,7 @@ func (r *replay) expectedRow(before plan.Row, rec plan.Decision) plan.Row {
 		next := r.policy.NewAttempt(rec.Now, before, rec.Row.Generation)
 		next.Exclude = rec.Row.Exclude // a trace does not have the nodes' health
 		if rec.Row.Shared {            // nor the rows with which it shares its submission: the first of them gives the name
-			next.Shared, next.Index, next.SubmissionName = true, rec.Row.Index, rec.Row.SubmissionName
+			next.Shared, next.Pack, next.Index, next.SubmissionName = true, rec.Row.Pack, rec.Row.Index, rec.Row.SubmissionName
 		}
 		return next
 	}

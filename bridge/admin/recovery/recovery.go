@@ -122,6 +122,7 @@ func tasksOf(rows []plan.Row) map[string]bool {
 	for _, r := range rows {
 		if r.Shared {
 			tasks[taskKey(r.Generation, r.Index)] = true
+			tasks[packKey(r.Generation)] = tasks[packKey(r.Generation)] || r.Pack
 		}
 		if r.Begun != nil {
 			tasks[r.Begun.Job] = true
@@ -134,12 +135,18 @@ func taskKey(generation int64, index int) string {
 	return fmt.Sprintf("generation %d, %d", generation, index)
 }
 
-// addTask adds a task of an array that the ledger does not know. No bundle takes such a task up: a bundle whose attempt it has begun
+func packKey(generation int64) string { return fmt.Sprintf("generation %d, pack", generation) }
+
+// addTask adds a task of an array, or a pack, that the ledger does not know. No bundle takes such a job up: a bundle whose attempt it has begun
 // finds it by its records, and others are submitted again.
 func (f *Findings) addTask(policy plan.Policy, j sbatch.Job, stamp plan.SharedStamp, tasks map[string]bool) {
 	f.Highest = max(f.Highest, stamp.Generation)
 	_, index, _ := j.ID.ArrayTask()
-	if stamp.Generation <= f.Generation && (tasks[taskKey(stamp.Generation, index)] || j.State.Ended()) {
+	key := taskKey(stamp.Generation, index)
+	if stamp.Pack {
+		key = packKey(stamp.Generation)
+	}
+	if stamp.Generation <= f.Generation && (tasks[key] || j.State.Ended()) {
 		return
 	}
 	what := cancelledLater(policy)

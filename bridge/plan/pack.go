@@ -1,0 +1,90 @@
+package plan
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+)
+
+// A pack is a Submission whose members share one allocation: one job, whose worker runs the members in their order, several side
+// by side. All rows of a pack have the job's id. Begun at most once holds for each member by its own started record.
+//
+// The job belongs to all of them, so no row cancels it. A member that has to end is fenced before it begins, and its worker is told to end it
+// after that (StopMember). The worker skips fenced members, and ends when none is left. A pack that waits in Slurm without any member that is
+// wanted has no row any more, and is cancelled as an orphan.
+
+// PackMargin is the time before a pack's end that a member leaves: the worker begins a member only if the member's time limit ends that
+// long before the pack's.
+const PackMargin = 3 * time.Minute
+
+// packs reports whether the row's bundle may share an allocation: the queue has packs, and the bundle's time fits in one.
+func (p Policy) packs(r *Row) bool {
+	q := p.Queues[r.Queue]
+	limit := q.commandLimit(r.Resources)
+	return q.PackRuns > 1 && !r.Standalone && r.Resumption.From == "" && limit > 0 && limit+q.KillGrace+PackMargin <= q.PackTime
+}
+
+// packWidth returns how many members of a pack run side by side: as many as the queue allows and a node has room for.
+func (q Queue) packWidth(member codalab.Resources, members int) int {
+	width := max(min(q.PackSideBySide, members), 1)
+	for width > 1 && !q.Fits(packResources(member, width)) {
+		width--
+	}
+	return width
+}
+
+// packResources returns the request for so many members side by side.
+func packResources(member codalab.Resources, width int) codalab.Resources {
+	n := int64(width)
+	return codalab.Resources{CPUs: max(member.CPUs, 1) * n, GPUs: member.GPUs * n, Memory: member.Memory * n}
+}
+
+// packRequest makes a request for one member's job one for a pack of so many side by side.
+func (p Policy) packRequest(req sbatch.Request, leader *Row, width int) sbatch.Request {
+	q := p.Queues[leader.Queue]
+	sum := packResources(leader.Resources, width)
+	req.CPUs, req.GPUs, req.Time = sum.CPUs, sum.GPUs, q.PackTime.Truncate(time.Minute)
+	if sum.Memory > 0 {
+		req.MemoryMiB = inMiB(sum.Memory + q.MemoryOverhead)
+	}
+	return req
+}
+
+// leftByPack sends a member whose pack did not begin it, and which is fenced, into a smaller pack. It has failed in nothing: the
+// pack's time was over, or the pack could never start.
+func (d *decision) leftByPack() {
+	r := &d.row
+	why := fmt.Sprintf("its pack, job %s, ended (%s) before its turn", r.Job.ID, r.Job.State)
+	if r.NoJobSince.IsZero() {
+		why = fmt.Sprintf("its pack, job %s, can never start (%s)", r.Job.ID, r.Job.Reason)
+		d.boundTogether(1)
+	}
+	d.packSmaller()
+	d.nextAttempt(why)
+	d.row.DueAt = time.Time{}
+}
+
+// packSmaller halves the row's next pack.
+func (d *decision) packSmaller() { d.boundTogether(d.policy.MostTogether(&d.row) / 2) }
+
+// endOfUnbegun decides a fenced row whose job has ended, or can never start.
+func (d *decision) endOfUnbegun() {
+	if !d.row.Pack {
+		d.conclude(d.fromSlurm())
+		return
+	}
+	switch d.row.Job.State {
+	case sbatch.StateCompleted, sbatch.StateTimeout, sbatch.StateOutOfMemory:
+		d.leftByPack()
+		return
+	default: // the other states say the same of each of its members
+	}
+	if d.row.NoJobSince.IsZero() {
+		d.leftByPack()
+		return
+	}
+	d.packSmaller()
+	d.conclude(d.fromSlurm())
+}
