@@ -242,7 +242,7 @@ func (w *Watch) ask(ctx context.Context, charges []ledger.Charge) ([]sbatch.Char
 	var ids []sbatch.JobID
 	since := w.Now()
 	for _, c := range charges {
-		if c.Job > 0 {
+		if c.Job > 0 && !c.Pack {
 			ids = append(ids, c.Job)
 		}
 		if c.Submitted.Before(since) {
@@ -269,7 +269,7 @@ func sumUp(charges []ledger.Charge, known []sbatch.Charge) map[string]energySum 
 	}
 	sums := map[string]energySum{}
 	for _, c := range charges {
-		sum, found := sums[c.Bundle], c.Job == 0
+		sum, found := sums[c.Bundle], c.Job == 0 || c.Pack // Slurm measures jobs
 		sum.queue = c.Queue
 		for _, k := range byJob[c.Job] {
 			if c.Has(k) {

@@ -330,3 +330,19 @@ func TestBundlesThatEndedLastAreToldFirst(t *testing.T) {
 		t.Errorf("%d questions, the first for %v", len(s.asked), s.asked[0])
 	}
 }
+
+// Slurm measures the energy of a pack's job, and no run's part of it.
+func TestRunsOfAPackHaveNoEnergy(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.ends("0x1", 1, 7)
+	s.charges[0].Pack = true
+	s.knows(7, 1000)
+	s.passes(nil)
+	s.passes(nil)
+	for _, ids := range s.asked {
+		if len(ids) > 0 {
+			t.Errorf("asked for %v", ids)
+		}
+	}
+}

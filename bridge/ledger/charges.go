@@ -24,8 +24,10 @@ type Charge struct {
 	OwnerGroups      []string
 	Queue            string
 	Job              sbatch.JobID
-	Node             string
-	// Submitted, Started and Ended are the job's, as far as the bridge knows them.
+	// Pack is set if the attempt shared the job with others (plan.Attempt.Pack).
+	Pack bool
+	Node string
+	// Submitted, Started and Ended are the job's, as far as the bridge knows them, and in a pack the attempt's.
 	Submitted, Started, Ended time.Time
 	// Staging is the time from the offer of the bundle until its inputs were ready; 0 for a later attempt.
 	Staging time.Duration
@@ -45,15 +47,15 @@ type Charge struct {
 // from the end of an attempt to the start of another allocation of its job, if Slurm requeued it.
 const clockSlack = 10 * time.Minute
 
-// Has reports whether an allocation is the charged job's. Slurm uses an id again after some weeks, so that a job is
+// Has reports whether an allocation is the charged job's alone. Slurm uses an id again after some weeks, so that a job is
 // known by its id and its time.
 func (c Charge) Has(k sbatch.Charge) bool {
-	return k.ID == c.Job && !k.Start.Before(c.Submitted.Add(-clockSlack)) && !k.Start.After(c.Ended.Add(clockSlack))
+	return !c.Pack && k.ID == c.Job && !k.Start.Before(c.Submitted.Add(-clockSlack)) && !k.Start.After(c.Ended.Add(clockSlack))
 }
 
 // chargeRow is a Charge as the ledger stores it.
 type chargeRow struct {
-	Generation, Attempt, Job, Submitted, Started, Ended, Staging, Command, CPUs, GPUs, Memory int64
+	Generation, Attempt, Job, Pack, Submitted, Started, Ended, Staging, Command, CPUs, GPUs, Memory int64
 
 	Bundle, Owner, Queue, Node, Cause string
 	OwnerName                         string `db:"owner_name"`
@@ -75,6 +77,9 @@ func newChargeRow(r plan.Row, c plan.Charge) chargeRow {
 		Bundle: r.Bundle, Owner: validText(r.Run.OwnerID), OwnerName: validText(r.Run.OwnerName), OwnerGroups: validText(strings.Join(r.Run.OwnerGroups, " ")), Queue: validText(r.Queue), Node: validText(c.Node), Cause: validText(string(c.Cause)),
 		CPUTime:    int64(seconds(c.Usage.UserSeconds + c.Usage.SystemSeconds)),
 		MemoryPeak: c.Usage.MemoryPeak, GPUBusy: -1,
+	}
+	if c.Pack {
+		row.Pack = 1
 	}
 	if c.Attempt == 1 && !r.Spent.StagedAt.IsZero() {
 		row.Staging = int64(max(0, r.Spent.StagedAt.Sub(r.OfferedAt)))
@@ -114,11 +119,11 @@ func addCharges(tx *sqlx.Tx, records []record) error {
 	}
 	// sqlx expands a struct's fields for each row.
 	_, err := tx.NamedExec(`
-		INSERT INTO charges (generation, bundle, attempt, owner, owner_name, owner_groups, queue, job, node, submitted, started, ended, staging,
+		INSERT INTO charges (generation, bundle, attempt, owner, owner_name, owner_groups, queue, job, pack, node, submitted, started, ended, staging,
 			command, cpus, gpus, memory, cpu_time, memory_peak, gpu_busy, gpu_memory_peak, cause)
-		VALUES (:generation, :bundle, :attempt, :owner, :owner_name, :owner_groups, :queue, :job, :node, :submitted, :started, :ended, :staging,
+		VALUES (:generation, :bundle, :attempt, :owner, :owner_name, :owner_groups, :queue, :job, :pack, :node, :submitted, :started, :ended, :staging,
 			:command, :cpus, :gpus, :memory, :cpu_time, :memory_peak, :gpu_busy, :gpu_memory_peak, :cause)
-		ON CONFLICT (bundle, generation) DO UPDATE SET ended = excluded.ended, started = excluded.started, job = excluded.job, node = excluded.node,
+		ON CONFLICT (bundle, generation) DO UPDATE SET ended = excluded.ended, started = excluded.started, job = excluded.job, pack = excluded.pack, node = excluded.node,
 			command = excluded.command, cpu_time = excluded.cpu_time, memory_peak = excluded.memory_peak, gpu_busy = excluded.gpu_busy,
 			gpu_memory_peak = excluded.gpu_memory_peak, cause = excluded.cause`, rows)
 	if err != nil {
@@ -180,7 +185,7 @@ func (c chargeRow) charge() Charge {
 	}
 	found := Charge{
 		Bundle: c.Bundle, Attempt: int(c.Attempt), Owner: c.Owner, OwnerName: c.OwnerName, OwnerGroups: slices.Collect(strings.FieldsSeq(c.OwnerGroups)), Queue: c.Queue,
-		Job: sbatch.JobID(c.Job), Node: c.Node, Submitted: at(c.Submitted), Started: at(c.Started), Ended: at(c.Ended),
+		Job: sbatch.JobID(c.Job), Pack: c.Pack != 0, Node: c.Node, Submitted: at(c.Submitted), Started: at(c.Started), Ended: at(c.Ended),
 		Staging: time.Duration(c.Staging), Command: time.Duration(c.Command), CPUs: c.CPUs, GPUs: c.GPUs, MemoryBytes: c.Memory,
 		CPUTime: time.Duration(c.CPUTime), MemoryPeak: c.MemoryPeak, GPUBusy: -1, GPUMemoryPeak: c.GPUMemoryPeak, Cause: spool.Cause(c.Cause),
 	}

@@ -32,8 +32,11 @@ type Charge struct {
 	Generation int64        `json:"generation"`
 	Attempt    int          `json:"attempt"`
 	Job        sbatch.JobID `json:"job,omitempty"`
-	Node       string       `json:"node,omitempty"`
-	// Submitted is the time of sbatch. Start and End are the times of the job as far as the bridge knows them.
+	// Pack is set if the job is one of a pack.
+	Pack bool   `json:"pack,omitempty"`
+	Node string `json:"node,omitempty"`
+	// Submitted is the time of sbatch. Start and End are the times of the job as far as the bridge knows them, and in a pack those of the
+	// attempt.
 	Submitted time.Time `json:"submitted"`
 	Start     time.Time `json:"start"`
 	End       time.Time `json:"end"`
@@ -110,7 +113,7 @@ func (r Row) Charge() (Charge, bool) {
 		return Charge{}, false
 	}
 	c := Charge{
-		Generation: r.Generation, Attempt: r.Attempt.Number, Job: r.Job.ID, Node: r.Node(),
+		Generation: r.Generation, Attempt: r.Attempt.Number, Job: r.Job.ID, Pack: r.Pack, Node: r.Node(),
 		Submitted: r.SubmittedAt, Start: start, End: r.EndedAt,
 	}
 	switch {

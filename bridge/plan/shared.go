@@ -326,10 +326,10 @@ type Place struct {
 	Members     int       `json:",omitempty"`
 	SubmittedAt time.Time `json:",omitzero"`
 	// SbatchCount counts the decisions to run sbatch: more than one may have made more than one array.
-	SbatchCount int           `json:",omitempty"`
+	SbatchCount int `json:",omitempty"`
 	// Job is the row's job once the submission is made.
-	Job         sbatch.JobID  `json:",omitempty"`
-	Refusal     *SbatchAnswer `json:",omitempty"`
+	Job     sbatch.JobID  `json:",omitempty"`
+	Refusal *SbatchAnswer `json:",omitempty"`
 	// Words are Slurm's last words that were no acceptance.
 	Words string `json:",omitempty"`
 }

@@ -153,3 +153,14 @@ func TestCSVHasTheReportsNumbers(t *testing.T) {
 		}
 	}
 }
+
+// The runs of a pack share a job: each is billed with its own time and what it asked for.
+func TestRunsOfAPackAreBilledByTheirOwnTimes(t *testing.T) {
+	t.Parallel()
+	known := []sbatch.Charge{{ID: 7, Start: at(60), End: at(9000), Elapsed: 8940 * time.Second, CPUs: 32, EnergyJoules: 3600}}
+	one := charged(7, "0xa", "gpu")
+	one.Pack = true
+	if l := built("", known, one).Jobs[0]; l.ElapsedSeconds != 3600 || l.CPUs != 2 || l.EnergyJoules != nil || l.Job != 7 {
+		t.Errorf("%+v", l)
+	}
+}
