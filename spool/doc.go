@@ -6,8 +6,10 @@
 //	    started       worker or bridge  the attempt is taken (see Attempt.Begin)
 //	    status.json   worker → bridge   stage and usage, replaced at intervals
 //	    limit.json    bridge → worker   the job's time limit has changed; replaced with each change
+//	    stop          bridge → worker   the member of a pack has to end; empty until then (see Attempt.WriteStop)
 //	    exit.json     worker → bridge   the attempt's end; written once
 //	    slurm.out     Slurm → people    the output of the batch script
+//	<shared>/spool/arrays/              the members of arrays and packs, and the output of their batch scripts (see Members)
 //	<shared>/spool/bell/                the doorbell (see Bell)
 //	<shared>/spool/secrets/             values of secrets, from just before sbatch to the start of the attempt (see GiveSecrets)
 //	<shared>/runs/<uuid>/<attempt>/     the run directory: the bundle's working directory, or a copy of it (see WorkingDirDisk)
@@ -177,7 +179,8 @@ func (a Attempt) path(name string) string { return filepath.Join(a.Dir, name) }
 // SpecPath returns the path of the specification.
 func (a Attempt) SpecPath() string { return a.path(specName) }
 
-// OutputPath returns the path of the file to which Slurm writes the batch script's output.
+// OutputPath returns the path of the file to which Slurm writes the batch script's output. The workers of arrays and packs write there
+// themselves, because their members share the job's output.
 func (a Attempt) OutputPath() string { return a.path(outputName) }
 
 // DependenciesDir returns the directory in the container that has the dependencies of a bundle.

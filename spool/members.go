@@ -14,7 +14,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 )
 
-// Members lists the attempts that the tasks of one array begin: task i begins Attempts[i].
+// Members lists the attempts that share one submission: task i of an array begins Attempts[i], and the only worker of a pack begins
+// them all, in this order.
 type Members struct {
 	Format int `json:"format"`
 	// Submission is that of the attempts' specifications (Spec.Submission). A bridge whose ledger was restored from an older copy may
@@ -68,15 +69,27 @@ func (d Disk) WriteMembers(m Members) error {
 
 // ReadMember returns the attempt that a task of an array begins, and its submission. path is that of the list of members.
 func ReadMember(path string, task int) (a Attempt, submission string, err error) {
-	m, err := readRecord[Members](path)
+	attempts, submission, err := ReadMembers(path)
 	if err != nil {
 		return Attempt{}, "", err
 	}
-	if task < 0 || task >= len(m.Attempts) {
+	if task < 0 || task >= len(attempts) {
 		return Attempt{}, "", fmt.Errorf("read members: %s has no task %d", path, task)
 	}
+	return attempts[task], submission, nil
+}
+
+// ReadMembers returns the attempts of a list of members, in order, and their submission.
+func ReadMembers(path string) (attempts []Attempt, submission string, err error) {
+	m, err := readRecord[Members](path)
+	if err != nil {
+		return nil, "", err
+	}
 	layout := Layout(filepath.Dir(filepath.Dir(filepath.Dir(path))))
-	return layout.Attempt(m.Attempts[task].Bundle, m.Attempts[task].Name), m.Submission, nil
+	for _, a := range m.Attempts {
+		attempts = append(attempts, layout.Attempt(a.Bundle, a.Name))
+	}
+	return attempts, m.Submission, nil
 }
 
 // MembersFile is a file that MembersFiles found: a list of members, the output of its array, or a list whose writer was cut short.

@@ -27,6 +27,7 @@ const (
 	outputName  = "slurm.out"
 
 	timeLimitName = "limit.json"
+	stopName      = "stop"
 )
 
 // AttemptFiles returns the names of the files of an attempt that people may want to read, in the order of their
@@ -53,7 +54,9 @@ type Spec struct {
 	// Submission tells the submission from all others, including those of the same name. The batch script
 	// has it too (worker.Worker.Submission).
 	Submission string `json:"submission,omitempty"`
-	Command    string `json:"command"`
+	// Pack is set for a member of a pack, which shares its Slurm job with other members.
+	Pack    bool   `json:"pack,omitempty"`
+	Command string `json:"command"`
 	Inputs
 	// RunDir has the command's output while it runs, and its files afterwards. In the container it is
 	// /<uuid>, unless WorkingDirDisk is WorkingDirLocal.
@@ -92,8 +95,6 @@ type Spec struct {
 	// Secrets names the secrets of the bundle. The worker takes their values from a file of their own
 	// (Layout.TakeSecrets).
 	Secrets []string `json:"secrets,omitempty"`
-	// Pack is set if the attempt is a member of a pack, whose worker may be told to end it (Attempt.WriteStop).
-	Pack bool `json:"pack,omitempty"`
 }
 
 // Bind shows Source, a directory or file of the nodes, read-only at Target, a path of the container. Both are absolute.
@@ -326,8 +327,13 @@ func (a Attempt) WriteSpec(s Spec) error {
 			return fmt.Errorf("make attempt directory: %w", err)
 		}
 	}
+	if s.Pack {
+		if err := a.makeStop(); err != nil {
+			return fmt.Errorf("make the file of stops: %w", err)
+		}
+	}
 	s.Format = Format
-	if err := atomicfile.WriteJSON(a.SpecPath(), s); err != nil {
+	if err := atomicfile.WriteJSON(a.SpecPath(), s); err != nil { // it flushes the directory, too
 		return err
 	}
 	// A crash of the file server after a start must not remove the attempt's directory.
