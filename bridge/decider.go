@@ -240,7 +240,7 @@ func (d *decider) decide(ctx context.Context, s *step, r plan.Row, n plan.News) 
 	d.limits.examine(&d.rules.Policy, r, &n)
 	d.shared.tell(&r, &n)
 	next, effects := d.rules.Next(s.now, r, n)
-	d.shared.noteTask(&r, &next)
+	d.shared.noteTask(d.rules.Policy, &r, &next)
 	d.life.countClaim(&r, &next)
 	d.health.learn(s.now, r, next)
 	if d.trace != nil {

@@ -71,15 +71,12 @@ func (all submissions) tell(r *plan.Row, n *plan.News) {
 }
 
 // noteTask notes the array of a row that has got its task, and which may leave its submission with that.
-func (all submissions) noteTask(before, after *plan.Row) {
-	if !undecided(before) || after.Job.ID == 0 {
-		return
-	}
+func (all submissions) noteTask(p plan.Policy, before, after *plan.Row) {
 	s := all[before.SubmissionName]
-	if s == nil {
+	if !undecided(before) || s == nil {
 		return
 	}
-	if array, ok := s.OfJob(after.Job.ID); ok {
+	if array, ok := p.ArrayOf(after); ok {
 		s.news.Array, s.touched = array, true
 	}
 }

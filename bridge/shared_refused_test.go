@@ -48,7 +48,7 @@ func TestMembersAreFencedBeforeTheyLeaveADoubtfulArray(t *testing.T) {
 	}
 	a.pass(2 * time.Second)
 	array := sbatch.JobID(7)
-	a.begun[a.row(3).Bundle] = spool.Started{Token: "w", Node: "n1", Job: array.Task(3).String(), At: a.now}
+	a.begun[a.row(3).Bundle] = spool.Started{Token: "w", Node: "n1", Job: array.Task(3).String(), Submission: a.policy.Submission(*a.row(3)), At: a.now}
 	a.pass(3 * time.Minute)
 	// The lost answer had made an array after all, and the worker of one member had begun before the bridge could fence it.
 	a.want("the one that had begun", a.row(3).Job.ID.String(), "7_3")

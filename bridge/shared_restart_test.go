@@ -174,12 +174,12 @@ func TestI4RowFollowsTheTaskThatBeganIt(t *testing.T) {
 		a.b.decider.rules.Policy.Queues = map[string]plan.Queue{"cpu": q}
 		passWithRecords(t, a, 2*time.Second)
 		r := a.row(0)
-		s := spool.Started{Token: "w", Node: "n1", Job: old.String(), At: a.now}
-		a.begun[r.Bundle] = s
+		s := spool.Started{Token: "w", Node: "n1", Job: old.String(), Submission: "b1b2b3.1", At: a.now}
 		comment := "codalab tasks=5 owner=1 bridge=b1b2b3 generation=1"
 		if old == 55 {
-			comment = "codalab bundle=" + r.Bundle + " attempt=1 owner=1 bridge=b1b2b3 generation=1 dir=1-b1b2b3"
+			s.Submission, comment = "", "codalab bundle="+r.Bundle+" attempt=1 owner=1 bridge=b1b2b3 generation=1 dir=1-b1b2b3"
 		}
+		a.begun[r.Bundle] = s
 		a.jobs = append(a.jobs, sbatch.Job{ID: old, Name: "cl-old", Comment: comment, State: sbatch.StateRunning, Nodes: "n1", Submitted: a.now.Add(-time.Minute)})
 		for _, e := range a.submitted {
 			if e.Submission != nil {

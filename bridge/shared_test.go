@@ -200,7 +200,7 @@ func TestEndedMemberShowsTheArray(t *testing.T) {
 	a := newArrays(t, several("1", 0, 3)...)
 	a.answer = unclear
 	a.pass(2 * time.Second)
-	started := spool.Started{Token: "w", Node: "n1", Job: "7_1", At: a.now}
+	started := spool.Started{Token: "w", Node: "n1", Job: "7_1", Submission: a.policy.Submission(*a.row(1)), At: a.now}
 	zero := 0
 	exit := spool.Exit{Token: "w", Cause: spool.CauseSucceeded, ExitCode: &zero, At: a.now}
 	a.b.inbox.put(a.row(1).Bundle, func(n *plan.News) {
@@ -213,5 +213,27 @@ func TestEndedMemberShowsTheArray(t *testing.T) {
 	a.pass(2 * time.Minute)
 	if len(a.submitted) > 1 {
 		t.Errorf("the array was submitted again: %v", a.sizes())
+	}
+}
+
+// A bridge with an older copy of its ledger submits an attempt again that a task of another array has begun. That task shows nothing
+// of the new array, whose other members have tasks of their own.
+func TestMemberThatAnotherArrayBeganShowsNothingOfThisOne(t *testing.T) {
+	t.Parallel()
+	a := newArrays(t, several("1", 0, 3)...)
+	a.answer = unclear
+	a.pass(2 * time.Second)
+	started := spool.Started{Token: "w", Node: "n1", Job: "7_1", Submission: "b1b2b3.900", At: a.now}
+	a.b.inbox.put(a.row(1).Bundle, func(n *plan.News) {
+		n.AddRecords(plan.Records{Attempt: 1, Read: a.now, Records: spool.Records{Started: &started}})
+	})
+	a.pass(2 * time.Second)
+	if r := a.row(1); r.Phase != plan.Running || r.Job.ID.String() != "7_1" {
+		t.Errorf("row 1 is %s with job %s, want running in 7_1", r.Phase, r.Job.ID)
+	}
+	for _, i := range []int{0, 2} {
+		if r := a.row(i); r.Job.ID != 0 {
+			t.Errorf("row %d is %s with job %s of another array", i, r.Phase, r.Job.ID)
+		}
 	}
 }

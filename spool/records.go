@@ -187,11 +187,14 @@ type Started struct {
 	// Token is 128 random bits in hexadecimal, from the process that took the attempt.
 	Token string `json:"token"`
 	// Fenced is set if a bridge took the attempt so that no worker begins it.
-	Fenced  bool      `json:"closed,omitempty"`
-	Node    string    `json:"node,omitempty"`
-	Job     string    `json:"job,omitempty"`
-	Restart string    `json:"restart,omitempty"`
-	At      time.Time `json:"at"`
+	Fenced  bool   `json:"closed,omitempty"`
+	Node    string `json:"node,omitempty"`
+	Job     string `json:"job,omitempty"`
+	Restart string `json:"restart,omitempty"`
+	// Submission is the submission of a job that is a task of an array (Spec.Submission), whose comment names no bundle; empty for
+	// other jobs.
+	Submission string    `json:"submission,omitempty"`
+	At         time.Time `json:"at"`
 }
 
 // Stage is a part of a worker's run.

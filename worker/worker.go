@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,9 +89,11 @@ func (w Worker) begin(ctx context.Context, specPath string) (*attemptRun, error)
 	token := spool.NewToken()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), beginTimeout)
 	defer cancel()
-	standing, own, err := w.takeAttempt(ctx, attempt, spool.Started{
-		Token: token, Node: w.Node, Job: cmp.Or(w.ArrayTask, w.Job), Restart: w.Restart, At: time.Now(),
-	})
+	started := spool.Started{Token: token, Node: w.Node, Job: w.Job, Restart: w.Restart, At: time.Now()}
+	if w.ArrayTask != "" {
+		started.Job, started.Submission = w.ArrayTask, w.Submission
+	}
+	standing, own, err := w.takeAttempt(ctx, attempt, started)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrNotBegun, err)

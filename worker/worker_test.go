@@ -481,3 +481,23 @@ func TestTimeBetweenTERMAndKILLIsTheQueues(t *testing.T) {
 		t.Errorf("the command gets KILL %s after TERM, want ten minutes", grace)
 	}
 }
+
+// The comment of an array's tasks names no bundle, so the bridge knows the task that began an attempt by its submission.
+func TestTaskOfAnArrayTellsItsSubmission(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ task, job, submission string }{
+		{"", "12", ""},
+		{"10_2", "10_2", "b1.7"},
+	} {
+		s := newSite(t, t.TempDir(), func(s *spool.Spec) { s.Submission = "b1.7" })
+		w := newWorker(t, succeeds)
+		w.Job, w.ArrayTask, w.Submission = "12", c.task, "b1.7"
+		_, err := w.Run(t.Context(), s.attempt.SpecPath())
+		must(t, err)
+		started, err := s.attempt.ReadStarted()
+		must(t, err)
+		if started.Job != c.job || started.Submission != c.submission {
+			t.Errorf("task %q: job %s of submission %q, want %+v", c.task, started.Job, started.Submission, c)
+		}
+	}
+}

@@ -166,8 +166,10 @@ func (d *decision) owns(j sbatch.Job) bool {
 	shared, ofArray := SharedStampOf(j)
 	_, index, isTask := j.ID.ArrayTask()
 	switch {
+	case ofArray && began: // after a loss of Slurm's state, the task of another array may have the id
+		return r.Begun.Submission == submissionID(shared.Bridge, shared.Generation)
 	case ofArray:
-		return shared.Bridge == d.policy.Bridge && (began || r.Shared && shared.Generation == r.Generation && (r.Pack || isTask && index == r.Index))
+		return shared.Bridge == d.policy.Bridge && r.Shared && shared.Generation == r.Generation && (r.Pack || isTask && index == r.Index)
 	case r.Shared && !r.Pack && !began && (!isTask || index != r.Index):
 		return false
 	}

@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -91,4 +92,38 @@ func TestI2OlderJobOfTheSameIDIsAnothers(t *testing.T) {
 	j.Exit, j.Comment = "3:0", ""
 	b.decide(plan.News{Accounting: observation(3*time.Minute, older, j)}).is(plan.Collecting, plan.Collect)
 	b.verdict(spool.CausePlatform, "Exit code 3, as Slurm shows it")
+}
+
+// A controller that has lost its state gives out the numbers of arrays again, too. The comment of a task names no bundle: the started
+// record tells of which submission the task was that began the attempt.
+func TestI2TaskOfAnotherArrayOfTheSameNumberIsAnothers(t *testing.T) {
+	t.Parallel()
+	task := func(generation int, state sbatch.State) sbatch.Job {
+		j := job(state)
+		j.ID, j.Exit = sbatch.JobID(7).Task(1), "0:0"
+		j.Comment = fmt.Sprintf("codalab tasks=2 owner=1 bridge=b1b2b3 generation=%d", generation)
+		return j
+	}
+	for name, c := range map[string]struct {
+		began string // the submission of the task that began the attempt
+		shown int    // the generation of the task that squeue shows
+		own   bool
+	}{
+		"its own":          {"b1b2b3.1", 1, true},
+		"of a later array": {"b1b2b3.1", 2, false},
+		"of an array that the ledger does not know":  {"b1b2b3.9", 9, true},
+		"of its own submission, which did not begin": {"b1b2b3.9", 1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := given(t, rowIn(plan.Running), func(r *plan.Row) {
+				r.Shared, r.Index, r.Job, r.Exit = true, 1, task(1, sbatch.StateRunning), nil
+				r.Begun = &spool.Started{Token: "token-1", Node: "n1", Job: "7_1", Submission: c.began, At: epoch}
+			})
+			b.at(late).decide(seen(late, task(c.shown, sbatch.StateCompleted)))
+			if own := b.row.Job.State == sbatch.StateCompleted; own != c.own {
+				t.Errorf("taken for its own: %t; job %+v", own, b.row.Job)
+			}
+		})
+	}
 }

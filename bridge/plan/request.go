@@ -86,10 +86,10 @@ func (q Queue) jobLimit(res codalab.Resources) time.Duration {
 const MaxNice = 2147483645
 
 // Submission returns text that tells a row's submission from all others, of this bridge and of others.
-func (p Policy) Submission(r Row) string { return p.submissionID(r.Generation) }
+func (p Policy) Submission(r Row) string { return submissionID(p.Bridge, r.Generation) }
 
-func (p Policy) submissionID(generation int64) string {
-	return fmt.Sprintf("%s.%d", p.Bridge, generation)
+func submissionID(bridge string, generation int64) string {
+	return fmt.Sprintf("%s.%d", bridge, generation)
 }
 
 // The references for bundles that name no image, if neither the site nor the server names one

@@ -212,21 +212,14 @@ func (d *submissionDecision) known() (array sbatch.JobID, ok bool) {
 		return d.news.Array, true
 	}
 	for _, r := range d.members {
-		if array, ok := d.sub.OfJob(r.Job.ID); ok {
+		if array, ok := d.policy.ArrayOf(r); ok {
 			return array, true
-		}
-		if r.Begun != nil {
-			if id, err := sbatch.ParseJobID(r.Begun.Job); err == nil {
-				if array, ok := d.sub.OfJob(id); ok {
-					return array, true
-				}
-			}
 		}
 	}
 	for _, o := range []*Observation{d.own(d.news.Queue), d.own(d.news.Accounting)} {
 		if job, ok := adoptable(o); ok {
-			array, ok = d.sub.OfJob(job.ID)
-			if !ok { // Slurm shows a large array that waits as one job
+			array, _, isTask := job.ID.ArrayTask()
+			if !isTask { // a pack, or a large array that waits, which Slurm shows as one job
 				array = job.ID
 			}
 			return array, true
@@ -235,16 +228,17 @@ func (d *submissionDecision) known() (array sbatch.JobID, ok bool) {
 	return 0, false
 }
 
-// OfJob returns the id of the array, or of the pack's job, of a member's job; ok is false if that can be no member's.
-func (s *Submission) OfJob(id sbatch.JobID) (array sbatch.JobID, ok bool) {
-	array, _, isTask := id.ArrayTask()
-	switch {
-	case !s.Pack:
-		return array, isTask
-	case isTask:
+// ArrayOf returns the array of a member's task, or the job of its pack, once that is known. An attempt that a task of another submission began, which an
+// older copy of the ledger does not know, shows nothing of this one.
+func (p Policy) ArrayOf(r *Row) (array sbatch.JobID, ok bool) {
+	if r.Begun != nil && r.Begun.Submission != p.Submission(*r) {
 		return 0, false
 	}
-	return id, id != 0
+	array, _, isTask := r.Job.ID.ArrayTask()
+	if r.Pack {
+		return r.Job.ID, !isTask && r.Job.ID != 0
+	}
+	return array, isTask
 }
 
 // own returns an observation without the jobs that are not the submission's: a user may have copied its name.
@@ -479,7 +473,7 @@ func (p Policy) SharedRequest(s *Submission, leader Row) sbatch.Request {
 
 // MembersRecord returns the record of the members for the workers of the submission's tasks.
 func (p Policy) MembersRecord(s *Submission) spool.Members {
-	m := spool.Members{Submission: p.submissionID(s.Generation), Attempts: make([]spool.Member, len(s.Members))}
+	m := spool.Members{Submission: submissionID(p.Bridge, s.Generation), Attempts: make([]spool.Member, len(s.Members))}
 	for i, member := range s.Members {
 		m.Attempts[i] = spool.Member(member)
 	}

@@ -138,7 +138,11 @@ func (wk *worker) begin() {
 		return
 	}
 	if a.started.record == nil {
-		a.started = written[spool.Started]{&spool.Started{Token: wk.token, Node: wk.launch.Node, Job: wk.launch.Job.String(), At: w.wall()}, w.disk.seen()}
+		started := spool.Started{Token: wk.token, Node: wk.launch.Node, Job: wk.launch.Job.String(), At: w.wall()}
+		if wk.launch.Request.Tasks > 0 {
+			started.Submission = a.submission
+		}
+		a.started = written[spool.Started]{&started, w.disk.seen()}
 	}
 	if a.started.record.Token != wk.token {
 		wk.end(slurmtest.End{Code: 121}) // another worker owns it: touch nothing
