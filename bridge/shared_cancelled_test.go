@@ -1,11 +1,13 @@
 package bridge
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -51,5 +53,23 @@ func TestWaitingTaskThatSomebodyCancelsIsCancelled(t *testing.T) {
 			t.Errorf("accounting %v: %v submissions, row %s at attempt %d (%s): %+v", accounting, len(a.submitted), r.Phase, r.Attempt.Number, r.Reason, r.Verdict)
 		}
 		a.want("the others", []plan.Phase{a.row(0).Phase, a.row(2).Phase, a.row(3).Phase}, all(3, plan.Queued))
+	}
+}
+
+// A controller that has lost its state gives out the numbers of arrays again: an array of that number shows nothing of the lost one's tasks.
+func TestAnotherArrayOfTheNumberIsNoWitnessOfACancellation(t *testing.T) {
+	t.Parallel()
+	a := newArrays(t, several("1", 0, 3)...)
+	a.pass(2 * time.Second)
+	a.show(a.submitted[0], 100)
+	a.pass(time.Minute)
+	later := slices.Clone(a.jobs[:1])
+	later[0].Name, later[0].Comment, later[0].Submitted = "another", "", a.now.Truncate(time.Second)
+	a.jobs = later
+	a.pass(2 * time.Second)
+	for i := range 3 {
+		if r := a.row(i); r.Job.State == sbatch.StateCancelled {
+			t.Errorf("row %d: %s", i, r.Reason)
+		}
 	}
 }

@@ -97,16 +97,22 @@ type jobsByRow struct {
 	named map[string][]sbatch.Job
 	all   []sbatch.Job // in the order of their ids
 	// arrays has the arrays of which it shows a task, or the array's own record.
-	arrays map[sbatch.JobID]bool
+	arrays map[arrayKey]bool
+}
+
+// arrayKey identifies an array. A controller that has lost its state gives out the numbers again, and at another time.
+type arrayKey struct {
+	number    sbatch.JobID
+	submitted int64 // in seconds since 1970: a time that the ledger had stored is not == to the same time from squeue
 }
 
 func newJobsByRow(bridge string, s sbatch.Snapshot) jobsByRow {
-	found := jobsByRow{make(map[string][]sbatch.Job, len(s.Jobs)), s.Jobs, map[sbatch.JobID]bool{}}
+	found := jobsByRow{make(map[string][]sbatch.Job, len(s.Jobs)), s.Jobs, map[arrayKey]bool{}}
 	for _, j := range s.Jobs {
 		key := j.Name
-		found.arrays[j.ID] = true // an array has its own record once all waiting tasks were cancelled
+		found.arrays[arrayKey{j.ID, j.Submitted.Unix()}] = true // an array has its own record once all waiting tasks were cancelled
 		if array, index, ok := j.ID.ArrayTask(); ok {
-			found.arrays[array] = true
+			found.arrays[arrayKey{array, j.Submitted.Unix()}] = true
 			name := j.Name
 			if stamp, ok := plan.SharedStampOf(j); ok && stamp.Bridge == bridge {
 				name = generationKey(stamp.Generation)
@@ -170,7 +176,7 @@ func (f jobsByRow) ofTask(r *plan.Row) []sbatch.Job {
 			jobs = append(jobs, f.named[name]...)
 		}
 	}
-	if array, _, ok := r.Job.ID.ArrayTask(); ok && len(jobs) == 0 && wasWaiting(r) && f.arrays[array] {
+	if array, _, ok := r.Job.ID.ArrayTask(); ok && len(jobs) == 0 && wasWaiting(r) && f.arrays[arrayKey{array, r.Job.Submitted.Unix()}] {
 		jobs = append(jobs, r.Job)
 		jobs[0].State, jobs[0].Reason = sbatch.StateCancelled, "None"
 	}
