@@ -91,11 +91,23 @@ func (w *world) platformEnded(a *attempt, r *plan.Row) bool {
 		return true
 	case a.unrecorded && (!a.shownEnded || a.hidden): // a bridge that crashed before it saved the end may not see the job again
 		return true
-	case a.shownEnded, w.policy.Accounting && w.slurm.accountsEnd(a):
+	case a.shownEnded, w.policy.Accounting && !w.isSilent(r) && w.slurm.accountsEnd(a):
 		return false
 	}
-	snapshot, err := w.slurm.Observe(w.wall(), researcher)
-	return err == nil && !slices.ContainsFunc(snapshot.Jobs, func(j sbatch.Job) bool { return w.slurm.attempts[j.ID] == a })
+	return w.slurm.hasForgotten(a)
+}
+
+// isSilent reports whether the accounting database has answered nothing for as long as the bridge waits for it if there is
+// an exit record (I3, "Not promised").
+func (w *world) isSilent(r *plan.Row) bool {
+	gone := r.NoJobSince.Sub(epoch) - w.offset
+	return r.Exit != nil && !r.NoJobSince.IsZero() && w.slurm.accounted < gone && w.now-gone > w.policy.RecordAge
+}
+
+// hasForgotten reports whether the controller answers, and has no job of an attempt any more.
+func (s *slurm) hasForgotten(a *attempt) bool {
+	snapshot, err := s.Observe(s.w.wall(), researcher)
+	return err == nil && !slices.ContainsFunc(snapshot.Jobs, func(j sbatch.Job) bool { return s.attempts[j.ID] == a })
 }
 
 // accountsEnd reports whether the accounting database has the end of an attempt's job, or will have it once

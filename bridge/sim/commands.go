@@ -195,6 +195,9 @@ func (c commands) QueryAccounting(_ context.Context, since time.Time, which sbat
 		return nil, errTimeout
 	}
 	jobs, err := w.slurm.QueryAccounting(w.wall(), researcher, since, which)
+	if err == nil {
+		w.slurm.accounted = w.now
+	}
 	w.slurm.showRevoked(jobs)
 	return jobs, err
 }
