@@ -319,7 +319,7 @@ func (w *world) checkSubmission(r sbatch.Request, by *life) {
 	attempts := w.attemptsOf(r)
 	for _, a := range attempts {
 		switch {
-		case a.job == 0 || w.mayBeSubmittedAgain(a):
+		case a.job == 0 || !a.isSubmittedBy(r) || w.mayBeSubmittedAgain(a):
 		case w.isUnknownToBridge(a) || a.unnamed && w.hasMovedOn(a):
 			a.doubtful = true // its worker may still show the bridge one job before the other is made
 		default:
