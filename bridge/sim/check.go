@@ -365,9 +365,12 @@ func (w *world) checkMade(a *attempt, id sbatch.JobID) {
 }
 
 // mayBeSubmittedAgain reports whether the proof of absence may be wrong for an attempt: during its
-// submission the bridge's clock was set, or Slurm has lost its state since, or the ledger was restored. The
-// simulation still checks that only one of the attempt's two jobs begins.
-func (w *world) mayBeSubmittedAgain(a *attempt) bool { return a.doubtful || w.isUnknown(a.command) }
+// submission the bridge's clock was set, or Slurm has lost its state since, or the ledger was restored; or its job has
+// ended and nothing shows it, because the controller forgot it before the bridge saw it and the accounting database is an
+// hour behind. The simulation still checks that only one of the attempt's two jobs begins.
+func (w *world) mayBeSubmittedAgain(a *attempt) bool {
+	return a.doubtful || w.isUnknown(a.command) || w.slurm.lagged && !a.shownEnded && w.slurm.hasForgotten(a)
+}
 
 // isUnknownToBridge reports whether the bridge cannot find an attempt's job: a plugin of the site has
 // rewritten its name, and sbatch's answer was lost.
