@@ -150,7 +150,7 @@ func (b *Bridge) assemble() {
 	b.records = recordReader{spool: b.Spool, every: b.ReadEvery, view: &b.board.view, contact: &b.contact, inbox: &b.inbox, now: b.Now}
 	b.slurm = slurmWatch{
 		scheduler: b.Scheduler, settings: b.Settings, turns: turnWatch{ask: b.Turns, view: &b.board.view, inbox: &b.inbox, log: b.Log}, bridge: b.Policy.Bridge, every: b.ObserveEvery,
-		view: &b.board.view, capacity: &b.board.capacity, contact: &b.contact, inbox: &b.inbox, condition: &b.condition, log: b.Log,
+		inForce: &b.inForce, view: &b.board.view, capacity: &b.board.capacity, contact: &b.contact, inbox: &b.inbox, condition: &b.condition, log: b.Log,
 	}
 	b.nodes = nodeWatch{scheduler: b.Scheduler, inForce: &b.inForce, capacity: &b.board.capacity, inbox: &b.inbox, log: b.Log}
 	b.limits = limitWatch{

@@ -73,3 +73,22 @@ func TestAnotherArrayOfTheNumberIsNoWitnessOfACancellation(t *testing.T) {
 		}
 	}
 }
+
+// While the bridge was down the task may have begun, ended and been forgotten by the controller.
+func TestTaskThatIsMissingAfterARestartIsNotCalledCancelled(t *testing.T) {
+	t.Parallel()
+	a := newArrays(t, several("1", 0, 3)...)
+	a.pass(2 * time.Second)
+	a.show(a.submitted[0], 100)
+	a.pass(time.Minute)
+	if r := a.row(1); r.Job.Submitted.IsZero() {
+		t.Fatalf("row 1 does not know its task: %+v", r.Job)
+	}
+	a.jobs = append(a.jobs[:1:1], a.jobs[2:]...)
+	a.now = a.now.Add(10 * time.Minute)
+	a.start()
+	a.pass(2 * time.Second)
+	if r := a.row(1); r.NoJobSince.IsZero() || r.Job.State == sbatch.StateCancelled {
+		t.Errorf("row 1 has a job since %v, %s: %s", r.NoJobSince, r.Job.State, r.Reason)
+	}
+}

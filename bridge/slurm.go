@@ -21,6 +21,10 @@ type slurmWatch struct {
 	limits    *limitWatch
 	bridge    string        // the bridge's id
 	every     time.Duration // the pause between two snapshots
+	// waiting has the times of submission of the waiting tasks of arrays in the last snapshot, which was asked for at asked.
+	waiting   map[sbatch.JobID]int64
+	asked     time.Time
+	inForce   *inForce
 	view      *view
 	capacity  *capacity
 	contact   *contact
@@ -78,6 +82,10 @@ func (w *slurmWatch) observe(ctx context.Context, now time.Time) error {
 		return fmt.Errorf("observe the jobs: %w", err)
 	}
 	found := newJobsByRow(w.bridge, snapshot)
+	if snapshot.Asked.Sub(w.asked) < w.recordAge() {
+		found.waited = w.waiting
+	}
+	w.waiting, w.asked = waitingTasks(snapshot), snapshot.Asked
 	for _, r := range rows {
 		jobs := found.of(r)
 		if r.Shows(jobs) {
@@ -91,6 +99,25 @@ func (w *slurmWatch) observe(ctx context.Context, now time.Time) error {
 	return nil
 }
 
+// recordAge returns the time for which the controller shows an ended job, at least; 0 while that is not known.
+func (w *slurmWatch) recordAge() time.Duration {
+	age := w.inForce.now().RecordAge
+	if s := w.limits.settings.Load(); s != nil {
+		age = min(cmp.Or(age, s.MinJobAge), s.MinJobAge)
+	}
+	return age
+}
+
+func waitingTasks(s sbatch.Snapshot) map[sbatch.JobID]int64 {
+	waiting := map[sbatch.JobID]int64{}
+	for _, j := range s.Jobs {
+		if _, _, ok := j.ID.ArrayTask(); ok && j.State == sbatch.StatePending {
+			waiting[j.ID] = j.Submitted.Unix()
+		}
+	}
+	return waiting
+}
+
 // jobsByRow finds the jobs of a snapshot that may be a row's: each by its name, and by its bundle if
 // it has this bridge's comment, since a job can be renamed; and by its id.
 type jobsByRow struct {
@@ -98,6 +125,9 @@ type jobsByRow struct {
 	all   []sbatch.Job // in the order of their ids
 	// arrays has the arrays of which it shows a task, or the array's own record.
 	arrays map[arrayKey]bool
+	// waited has the times of submission of the tasks that waited in the snapshot before. This snapshot shows those that have begun since,
+	// ended ones too; else waited is nil.
+	waited map[sbatch.JobID]int64
 }
 
 // arrayKey identifies an array. A controller that has lost its state gives out the numbers again, and at another time.
@@ -107,7 +137,7 @@ type arrayKey struct {
 }
 
 func newJobsByRow(bridge string, s sbatch.Snapshot) jobsByRow {
-	found := jobsByRow{make(map[string][]sbatch.Job, len(s.Jobs)), s.Jobs, map[arrayKey]bool{}}
+	found := jobsByRow{make(map[string][]sbatch.Job, len(s.Jobs)), s.Jobs, map[arrayKey]bool{}, nil}
 	for _, j := range s.Jobs {
 		key := j.Name
 		found.arrays[arrayKey{j.ID, j.Submitted.Unix()}] = true // an array has its own record once all waiting tasks were cancelled
@@ -176,7 +206,7 @@ func (f jobsByRow) ofTask(r *plan.Row) []sbatch.Job {
 			jobs = append(jobs, f.named[name]...)
 		}
 	}
-	if array, _, ok := r.Job.ID.ArrayTask(); ok && len(jobs) == 0 && wasWaiting(r) && f.arrays[arrayKey{array, r.Job.Submitted.Unix()}] {
+	if len(jobs) == 0 && f.lostItsTask(r) {
 		jobs = append(jobs, r.Job)
 		jobs[0].State, jobs[0].Reason = sbatch.StateCancelled, "None"
 	}
@@ -184,10 +214,12 @@ func (f jobsByRow) ofTask(r *plan.Row) []sbatch.Job {
 	return jobs
 }
 
-// wasWaiting reports whether a snapshot has shown the row's task waiting. Slurm keeps no record of a task that is cancelled while it
-// waits: it is only missing beside the others (sbatch.Client.Observe).
-func wasWaiting(r *plan.Row) bool {
-	return r.Begun == nil && r.Job.State == sbatch.StatePending && !r.Job.Submitted.IsZero() && r.NoJobSince.IsZero()
+// lostItsTask reports whether the row's task was cancelled while it waited. Slurm keeps no record of such a task: it waited in the snapshot
+// before, and is only missing beside the others (sbatch.Client.Observe).
+func (f jobsByRow) lostItsTask(r *plan.Row) bool {
+	array, _, ok := r.Job.ID.ArrayTask()
+	submitted, waited := f.waited[r.Job.ID]
+	return ok && waited && submitted == r.Job.Submitted.Unix() && r.Begun == nil && r.NoJobSince.IsZero() && f.arrays[arrayKey{array, submitted}]
 }
 
 // accountedJobs finds the jobs of an answer of the accounting database that may be a row's: by their ids, and by their names. Its

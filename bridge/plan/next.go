@@ -404,6 +404,9 @@ func (d *decision) applyStarted(s spool.Started) {
 	case d.row.Begun == nil:
 		d.row.Begun, d.row.SlurmVersion = &s, d.policy.SlurmVersion
 		d.followJob(s)
+		if j := &d.row.Job; d.row.Shared && j.State == sbatch.StateCancelled && j.Nodes == "" {
+			j.State = sbatch.StatePending // it was only missing beside the other tasks, and was not cancelled while it waited
+		}
 		d.row.SubmittedAsBegun = d.row.Job.Submitted
 	}
 }

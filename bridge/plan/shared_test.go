@@ -2,9 +2,12 @@ package plan_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 // TestResultsGoWhereTheServerLastSaid: a claim may have come late, and the server may have given the bundle to the
@@ -27,4 +30,27 @@ func TestResultsGoWhereTheServerLastSaid(t *testing.T) {
 			t.Errorf("%s: what rows share was changed", phase)
 		}
 	}
+}
+
+// A task is missing beside the others of its array, so it counts as cancelled while it waited. If its attempt turns out to have begun,
+// the task was missing for another reason.
+func TestI3TaskThatBeganWasNotCancelledWhileItWaited(t *testing.T) {
+	t.Parallel()
+	cancelled := job(sbatch.StateCancelled)
+	cancelled.ID, cancelled.Nodes = sbatch.JobID(7).Task(1), ""
+	began := &spool.Started{Token: "token-1", Node: "n1", Job: "7_1", Submission: "b1b2b3.1", At: epoch}
+	b := given(t, rowIn(plan.Queued), func(r *plan.Row) {
+		r.Shared, r.Index, r.Job = true, 1, cancelled
+		r.Job.State = sbatch.StatePending
+	})
+	b.at(late).decide(seen(late, cancelled)).is(plan.Queued, plan.ReadRecords)
+	b.at(late+time.Second).decide(read(late+time.Second, began, exit(0))).is(plan.Collecting, plan.Collect)
+
+	b = given(t, rowIn(plan.Queued), func(r *plan.Row) {
+		r.Shared, r.Index, r.Job = true, 1, cancelled
+		r.NoJobSince = epoch
+	})
+	b.at(late).decide(read(late, began, nil)).is(plan.Running, plan.QueryAccounting)
+	b.at(time.Hour).decide(plan.News{Accounting: observation(time.Hour)}).is(plan.Collecting, plan.Collect)
+	b.verdict(spool.CausePlatform, "last seen PENDING")
 }
