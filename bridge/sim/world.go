@@ -188,7 +188,7 @@ func (w *world) newPolicy() plan.Policy {
 	for _, name := range []string{"cpu", "gpu", "idle"}[:w.howManyQueues()] {
 		queues[name] = plan.Queue{
 			Name: name, Tag: name, Partition: map[string]string{"gpu": "gpu"}[name], DefaultTime: 10 * time.Minute, TimeGrace: 2 * time.Minute,
-			MaxInFlight: int(w.dice.below(ofUsers, 3)) * w.crowd.flying, RetryBegun: retry, Extra: extra, ArrayTasks: w.arrayTasks(),
+			MaxInFlight: int(w.dice.below(ofUsers, 3)) * w.crowd.flying, RetryBegun: retry, Extra: extra, ArrayTasks: w.dice.arrayTasks(),
 		}
 	}
 	keep := 2 * time.Minute // longer than the server takes to apply a check-in that failed
@@ -204,12 +204,18 @@ func (w *world) newPolicy() plan.Policy {
 	}
 }
 
+// HasArrays reports whether bundles go to Slurm as arrays in a seed. They do in each fourth seed.
+func HasArrays(seed uint64) bool {
+	d := newDice(seed)
+	return d.arrayTasks() > 0
+}
+
 // arrayTasks returns the largest number of tasks of an array; 0 in the seeds without arrays.
-func (w *world) arrayTasks() int {
-	if w.dice.throw(kinds, 0, 9)%4 > 0 {
+func (d *dice) arrayTasks() int {
+	if d.throw(kinds, 0, 9)%4 > 0 {
 		return 0
 	}
-	return 2 + int(w.dice.throw(kinds, 0, 10)%8)
+	return 2 + int(d.throw(kinds, 0, 10)%8)
 }
 
 // maxArraySize bounds the tasks of the site's arrays.
@@ -265,7 +271,7 @@ func (w *world) begin() {
 	for range w.crowd.bundles {
 		w.at(w.dice.duration(ofQueues, 0, w.crowd.within), w.server.create)
 	}
-	if w.arrayTasks() > 0 {
+	if w.dice.arrayTasks() > 0 {
 		for range 1 + w.dice.below(ofArrays, 2) {
 			w.at(w.dice.duration(ofArrays, 0, time.Minute), w.server.createSweep)
 		}

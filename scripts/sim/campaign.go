@@ -16,9 +16,11 @@ import (
 
 // campaign runs many seeds.
 type campaign struct {
-	seeds, first uint64
-	out          io.Writer
-	start        time.Time
+	seeds  uint64
+	first  uint64 // and then the next one
+	arrays bool   // only seeds with arrays
+	out    io.Writer
+	start  time.Time
 
 	mu     sync.Mutex
 	told   time.Time // when the progress was printed last
@@ -62,7 +64,12 @@ func (c *campaign) next() (seed uint64, more bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.begun++
-	return c.first + c.begun - 1, c.begun <= c.seeds
+	for c.arrays && !sim.HasArrays(c.first) {
+		c.first++
+	}
+	seed = c.first
+	c.first++
+	return seed, c.begun <= c.seeds
 }
 
 // count counts a seed. It prints the progress every 30 seconds, and the first seeds that

@@ -3,6 +3,7 @@
 //
 //	sim -seeds 1000000           a million seeds from 1 on
 //	sim -first 5000 -seeds 100   a hundred from 5000 on
+//	sim -arrays -seeds 5000      five thousand seeds in which bundles go to Slurm as arrays
 //	sim -seed 17 -v              one seed, step by step
 //	sim -seed 17 -large          one large world: 2,000 bundles, 200 nodes, five owners
 //	sim -seed 17 -only crash.3   the same with only one of its faults
@@ -42,6 +43,7 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 	flags := flag.NewFlagSet("sim", flag.ContinueOnError)
 	flags.Uint64Var(&c.seeds, "seeds", 10_000, "the number of `seeds` to run")
 	flags.Uint64Var(&c.first, "first", 1, "the first `seed`")
+	flags.BoolVar(&c.arrays, "arrays", false, "run only seeds in which bundles go to Slurm as arrays")
 	one := flags.Uint64("seed", 0, "run only this `seed`")
 	only := flags.String("only", "", "leave out all `faults` but these, such as crash.3,submit-lost.0 (with -seed)")
 	large := flags.Bool("large", false, "make the world large (with -seed)")
