@@ -92,7 +92,7 @@ func TestSmallBundlesShareOneJob(t *testing.T) {
 	p.want("its memory", request.MemoryMiB, int64(3*1024+256))
 	p.want("its time", request.Time, time.Hour)
 	p.want("its tasks", request.Tasks, 0)
-	if !strings.HasSuffix(request.Script, ".json' --side-by-side=3\n") {
+	if !strings.HasSuffix(request.Script, ".json' --side-by-side=3 --time=1h0m0s\n") {
 		t.Errorf("the script is %q", request.Script)
 	}
 	job := p.row(0).Job.ID
@@ -180,6 +180,9 @@ func TestMembersWithoutATurnGoIntoASmallerPack(t *testing.T) {
 		p.begin(0)
 		p.change(state)
 		p.settle()
+		if r := p.row(0); r.Verdict == nil || r.Verdict.Cause != spool.CausePlatform {
+			t.Errorf("the one that had begun is %s after %s, %+v", r.Phase, state, r.Verdict)
+		}
 		p.want("submissions after "+string(state), slices.Sorted(slices.Values(p.sizes())), []int{3, 4, 8})
 		for i := 1; i < 8; i++ {
 			r := p.row(i)

@@ -2,7 +2,7 @@ package plan
 
 import (
 	"cmp"
-	"strconv"
+	"fmt"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/sbatch"
@@ -460,7 +460,8 @@ func (p Policy) SharedRequest(s *Submission, leader Row) sbatch.Request {
 	req, sideBySide := p.Request(leader), ""
 	req.Name, req.Comment = string(s.Name), p.sharedComment(s, leader)
 	if s.Pack {
-		req, sideBySide = p.packRequest(req, &leader, s.Width), " --side-by-side="+strconv.Itoa(s.Width)
+		req = p.packRequest(req, &leader, s.Width)
+		sideBySide = fmt.Sprintf(" --side-by-side=%d --time=%s", s.Width, req.Time)
 	} else {
 		req.Tasks = len(s.Members)
 	}

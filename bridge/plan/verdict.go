@@ -50,6 +50,9 @@ func (d *decision) fromSlurm() Verdict {
 		return Verdict{Cause: spool.CauseLimit, Failure: fmt.Sprintf(
 			"Slurm ended job %s at the deadline that the options of queue %s set, %s.", job.ID, d.queue.Tag, ran)}
 	case sbatch.StateOutOfMemory:
+		if d.row.Pack { // some run of the pack took too much, and the worker's record tells which
+			return platform("Slurm job %s, which the run shared with others, was out of memory, and its worker left no record of the run's end.", job.ID)
+		}
 		return Verdict{Cause: spool.CauseLimit, Failure: d.outOfMemory()}
 	case sbatch.StateCancelled:
 		switch {
@@ -98,6 +101,8 @@ func (d *decision) timedOut(ran string) Verdict {
 		return platform("Slurm's time limit ended job %s on %s before its worker began: the node was slow to start it.", job.ID, job.Nodes)
 	case d.notStarted():
 		return platform("Slurm's time limit ended job %s on %s before the command started: the node was slow to set the container up.", job.ID, d.row.Node())
+	case d.row.Pack: // its own limit ends before the job's
+		return platform("Slurm's time limit ended job %s, which the run shared with others, before the run's own time limit.", job.ID)
 	case d.row.CommandBegan, d.row.Exit != nil:
 		return Verdict{Cause: spool.CauseLimit, Failure: fmt.Sprintf(
 			"Slurm's time limit ended job %s (%s). %s", job.ID, job.State, d.moreTime())}

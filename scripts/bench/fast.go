@@ -17,14 +17,16 @@ import (
 // benchFast measures how many short runs end in a second: those of one sweep, from cl run to the last one that is ready, and
 // a bare array of as many tasks with the same command in the same container. The cluster is otherwise idle.
 func benchFast(ctx context.Context) {
-	const rounds, runs = 3, 100
-	s := startSite(ctx, testsite.Options{Queues: fastQueue("cpu", "") + fastQueue("arrays", "array_tasks = 1000\n")})
+	const rounds, runs, sideBySide = 3, 100, 4
+	s := startSite(ctx, testsite.Options{Queues: fastQueue("cpu", "") + fastQueue("arrays", "array_tasks = 1000\n") +
+		fastQueue("packs", fmt.Sprintf("pack_runs = 1000\npack_side_by_side = %d\npack_time = \"2h\"\n", sideBySide))})
 	defer func() { _ = s.Close() }() // the figures are printed before
-	var singles, arrays, bare []rate
+	var singles, arrays, packs, bare []rate
 	for range rounds {
 		bare = append(bare, s.measureRate(ctx, runs, s.bareArray))
 		singles = append(singles, s.measureRate(ctx, runs, s.sweepIn("cpu")))
 		arrays = append(arrays, s.measureRate(ctx, runs, s.sweepIn("arrays")))
+		packs = append(packs, s.measureRate(ctx, runs, s.sweepIn("packs")))
 	}
 	perSecond := func(r rate) float64 { return r.perSecond }
 	requests := func(r rate) float64 { return r.requests }
@@ -35,9 +37,11 @@ func benchFast(ctx context.Context) {
 		name: "fast/arrays", value: medianOf(arrays, perSecond), unit: "runs/s", against: "bare_array", base: base,
 		bar: 0.85 * base, barText: fmt.Sprintf("0.85*bare=%.3g", 0.85*base), atLeast: true,
 	}.print()
+	figure{name: "fast/packs", value: medianOf(packs, perSecond), unit: "runs/s", against: "bare_array", base: base, bar: 150, barText: "150", atLeast: true}.print()
 	figure{name: "fast/bare_array_requests", value: medianOf(bare, requests), unit: "RPC/1000_runs"}.print()
 	figure{name: "fast/singles_requests", value: medianOf(singles, requests), unit: "RPC/1000_runs", against: "bare_array", base: medianOf(bare, requests)}.print()
 	figure{name: "fast/arrays_requests", value: medianOf(arrays, requests), unit: "RPC/1000_runs", against: "bare_array", base: medianOf(bare, requests)}.print()
+	figure{name: "fast/packs_requests", value: medianOf(packs, requests), unit: "RPC/1000_runs", against: "bare_array", base: medianOf(bare, requests)}.print()
 	fmt.Printf("bench: fast: load average of this machine at the end: %s", must(os.ReadFile("/proc/loadavg")))
 }
 
