@@ -238,39 +238,10 @@ func (r *reservation) rewind() {
 	r.written = codalab.Space{}
 }
 
-// settle calls count, which makes the contents count in the store, with this extent; if they exceed
-// the quota, it fails with a quotaError instead. It ends the reservation if it does not fail.
-func (r *reservation) settle(extent codalab.Extent, count func() error) error {
-	r.account.mu.Lock()
-	defer r.account.mu.Unlock()
-	if err := r.takeLocked(extent.Space().Minus(r.written).AtLeast(codalab.Space{})); err != nil {
-		return err
-	}
-	if err := count(); err != nil {
-		return err
-	}
-	r.endLocked() // the store counts them now
-	return nil
-}
-
-// settleAll is settle for reservations of one owner: count makes the contents of those count that fail was not called for. It
-// returns count's error. extent is the extent of one's contents, by its place.
-func settleAll(all []*reservation, extent func(i int) codalab.Extent, fail func(i int, err error), count func() error) error {
-	account := all[0].account
-	account.mu.Lock()
-	defer account.mu.Unlock()
-	for i, r := range all {
-		if err := r.takeLocked(extent(i).Space().Minus(r.written).AtLeast(codalab.Space{})); err != nil {
-			fail(i, err)
-		}
-	}
-	if err := count(); err != nil {
-		return err
-	}
-	for _, r := range all {
-		r.endLocked() // the store counts them now
-	}
-	return nil
+// takeRestLocked reserves what contents of this extent take beyond what was written, such as their directories, or fails with a
+// quotaError. The caller has the account's lock until the store counts the contents.
+func (r *reservation) takeRestLocked(extent codalab.Extent) error {
+	return r.takeLocked(extent.Space().Minus(r.written).AtLeast(codalab.Space{}))
 }
 
 // end gives the reservation back. It may be called again.

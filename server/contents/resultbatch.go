@@ -13,32 +13,23 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 	"github.com/cl-slurm/cl-slurm/server/access"
 	"github.com/cl-slurm/cl-slurm/server/failures"
 	"github.com/cl-slurm/cl-slurm/server/rest"
 	"github.com/cl-slurm/cl-slurm/server/store"
-	"github.com/cl-slurm/cl-slurm/server/stored"
 )
 
 // flushedAtOnce bounds the results of one request that are flushed to the disk at a time: flushes at the same time share the
 // writes of a file system's journal.
 const flushedAtOnce = 8
 
-// batchResult are the results of one run among those of a request, on their way into the store.
+// batchResult are the results of one run among those of a request.
 type batchResult struct {
-	of     codalab.ResultsOf
-	bundle store.Bundle
-	// err is why they are not stored; nil while they may be.
-	err error
+	incoming
+	of codalab.ResultsOf
 
 	ctx    context.Context //nolint:containedctx // of one upload, which a later one of the run ends
 	upload *resultUpload
-	in     *store.Upload
-	room   *reservation
-	extent codalab.Extent
-	// doubtful means that the store may have the results in spite of err.
-	doubtful bool
 }
 
 // uploadResults stores the results of several runs of a worker. Each is stored as by upload or refused, and then its worker
@@ -55,16 +46,13 @@ func (s *Uploads) uploadResults(w http.ResponseWriter, r *http.Request, u store.
 	}
 	ctx := context.WithoutCancel(r.Context()) // once all of them are here, the client need not wait
 	defer s.endResults(ctx, all)
-	s.beginResults(w, r, all)
-	if err := s.unpackResults(body, all); err != nil {
-		for _, one := range all {
-			one.fail(err)
-		}
+	s.beginResults(r.Context(), all)
+	if err := s.unpackResults(ctx, body, all); err != nil {
 		return err
 	}
 	s.flushResults(ctx, all)
 	for _, owned := range byOwner(all) {
-		s.settleResults(ctx, owned)
+		s.settle(ctx, owned...)
 	}
 	return rest.WriteJSON(w, http.StatusOK, codalab.ResultsAnswers{Bundles: s.answerResults(ctx, all)})
 }
@@ -132,7 +120,7 @@ func (s *Uploads) findResults(ctx context.Context, u store.User, worker string, 
 	all := make([]*batchResult, 0, len(list.Bundles))
 	for _, of := range list.Bundles {
 		b := found[of.UUID]
-		one := &batchResult{of: of, bundle: b}
+		one := &batchResult{of: of, incoming: incoming{bundle: b}}
 		switch have := may[of.UUID]; {
 		case have < store.PermissionRead:
 			one.fail(rest.Refuse(http.StatusNotFound, "Could not find bundle with uuid %s", of.UUID))
@@ -155,32 +143,32 @@ func identityOf(b store.Bundle) codalab.Identity {
 	return codalab.Identity{UUID: b.UUID, OwnerID: b.OwnerID, Created: b.Metadata.Int("created"), Command: rest.Deref(b.Command)}
 }
 
-// fail notes why results are not stored, unless there is an earlier reason.
-func (b *batchResult) fail(err error) {
-	if b.err == nil {
-		b.err = err
-	}
-}
-
-// beginResults begins the uploads of a request, before any of them takes a part of the quota: each ends what the others have
-// learned of it.
-func (s *Uploads) beginResults(w http.ResponseWriter, r *http.Request, all []*batchResult) {
+// beginResults begins the uploads of a request before any of them is unpacked: after the begin of one, the others of its owner ask
+// the store for the quota again.
+func (s *Uploads) beginResults(client context.Context, all []*batchResult) {
 	for _, one := range all {
 		if one.err == nil {
-			one.fail(s.beginResult(w, r, one))
+			s.beginResult(client, one)
 		}
 	}
 }
 
-func (s *Uploads) beginResult(w http.ResponseWriter, r *http.Request, one *batchResult) (err error) {
-	ctx, upload := s.results.begin(r.Context(), w, one.of.UUID)
-	one.ctx, one.upload = ctx, upload
-	one.room, err = s.quotas.reserve(ctx, one.bundle)
-	return err
+func (s *Uploads) beginResult(client context.Context, one *batchResult) {
+	one.ctx, one.upload = s.results.begin(client, nil, one.of.UUID)
+	one.finish = one.upload.unlessReplaced(one.check)
+	s.begin(context.WithoutCancel(client), &one.incoming)
+}
+
+// check is finish, before another upload of the run begins. A bundle may have been made anew under its UUID since.
+func (b *batchResult) check(to *store.Bundle) error {
+	if identityOf(*to).Lasting() != b.of.Identity {
+		return rest.Refuse(http.StatusConflict, "Contents cannot be stored: bundle %s is another one than that of these results.", b.of.UUID)
+	}
+	return uploadRequest{}.finish(b.bundle)(to)
 }
 
 // unpackResults unpacks the results of a request as they come. It fails if the request is broken.
-func (s *Uploads) unpackResults(body *tar.Reader, all []*batchResult) error {
+func (s *Uploads) unpackResults(ctx context.Context, body *tar.Reader, all []*batchResult) error {
 	for _, one := range all {
 		h, err := body.Next()
 		if err == nil && (h.Name != codalab.ResultsName(one.of.UUID) || h.Typeflag != tar.TypeReg) {
@@ -189,13 +177,10 @@ func (s *Uploads) unpackResults(body *tar.Reader, all []*batchResult) error {
 		if err != nil {
 			return badResults(err)
 		}
-		if one.err != nil {
-			continue
-		}
-		if err := s.unpackResult(one, body); err != nil {
-			one.fail(err)
-			one.room.end() // it is for the others
-		}
+		s.fill(ctx, &one.incoming, func(in *store.Upload, room *reservation) error {
+			up := uploadRequest{filename: codalab.ResultsName(one.of.UUID), unpack: true}
+			return one.upload.reason(s.storeBody(one.ctx, in, body, up, room))
+		})
 		var broken sourceError
 		if errors.As(one.err, &broken) {
 			return badResults(broken)
@@ -207,26 +192,13 @@ func (s *Uploads) unpackResults(body *tar.Reader, all []*batchResult) error {
 	return nil
 }
 
-// unpackResult unpacks the results of one run within its owner's quota.
-func (s *Uploads) unpackResult(one *batchResult, body io.Reader) (err error) {
-	if one.in, err = s.store.NewUpload(one.of.UUID); err != nil {
-		return err
-	}
-	return s.storeBody(one.ctx, one.in, body, uploadRequest{filename: codalab.ResultsName(one.of.UUID), unpack: true}, one.room)
-}
-
 // flushResults flushes the results that were unpacked.
 func (s *Uploads) flushResults(ctx context.Context, all []*batchResult) {
 	var flushing errgroup.Group
 	flushing.SetLimit(flushedAtOnce)
 	for _, one := range all {
-		if one.err != nil {
-			continue
-		}
 		flushing.Go(func() error {
-			var err error
-			one.extent, err = s.store.CompleteUpload(ctx, one.in, one.bundle)
-			one.fail(err)
+			s.flush(ctx, &one.incoming)
 			return nil
 		})
 	}
@@ -234,100 +206,36 @@ func (s *Uploads) flushResults(ctx context.Context, all []*batchResult) {
 }
 
 // byOwner groups the results that may be stored by the owners of their bundles.
-func byOwner(all []*batchResult) map[string][]*batchResult {
-	owned := map[string][]*batchResult{}
+func byOwner(all []*batchResult) map[string][]*incoming {
+	owned := map[string][]*incoming{}
 	for _, one := range all {
 		if one.err == nil {
-			owned[one.room.ownerID] = append(owned[one.room.ownerID], one)
+			owned[one.room.ownerID] = append(owned[one.room.ownerID], &one.incoming)
 		}
 	}
 	return owned
 }
 
-// settleResults gives the flushed results of one owner to their bundles, in one transaction.
-func (s *Uploads) settleResults(ctx context.Context, all []*batchResult) {
-	var rooms []*reservation
-	for _, one := range all {
-		rooms = append(rooms, one.room)
-	}
-	settled := settleAll(rooms, func(i int) codalab.Extent { return all[i].extent }, func(i int, err error) { all[i].fail(err) }, func() error {
-		var changes []store.BundleChange
-		for _, one := range all {
-			if one.err == nil {
-				changes = append(changes, store.BundleChange{UUID: one.of.UUID, Decide: one.decide})
-			}
-		}
-		changed, err := s.store.ChangeEach(ctx, changes)
-		for _, one := range all {
-			if _, there := changed[one.of.UUID]; !there && err == nil {
-				one.fail(rest.Refuse(http.StatusNotFound, "Could not find bundle with uuid %s", one.of.UUID))
-			}
-		}
-		return err
-	})
-	for _, one := range all {
-		one.doubtful = one.err == nil && errors.Is(settled, sqldb.ErrInDoubt)
-		one.fail(settled)
-	}
-}
-
-// decide gives the results to their bundle, or leaves it as it is and notes why: it must not fail, because the transaction is
-// for other bundles, too. It may be called again.
-func (b *batchResult) decide(to *store.Bundle) error {
-	next := *to
-	stored.Become(&next, stored.Plan(next).Fill(b.in.Name, b.extent))
-	next.Record(codalab.ActionUploaded, codalab.EventDetails{})
-	err := b.upload.refusal()
-	if err == nil && identityOf(*to).Lasting() != b.of.Identity {
-		err = rest.Refuse(http.StatusConflict, "Contents cannot be stored: bundle %s is another one than that of these results.", b.of.UUID)
-	}
-	if err == nil {
-		err = uploadRequest{}.finish(b.bundle)(&next)
-	}
-	if b.err = err; err == nil {
-		*to = next
-	}
-	return nil
-}
-
-// answerResults returns the answers, tells of the bundles that have changed, and logs the server's own failures.
+// answerResults returns the answers, and logs the server's own failures.
 func (s *Uploads) answerResults(ctx context.Context, all []*batchResult) []codalab.ResultsAnswer {
 	answers := make([]codalab.ResultsAnswer, 0, len(all))
-	var changed []string
 	for _, one := range all {
 		answer := codalab.ResultsAnswer{UUID: one.of.UUID}
-		no, refused := errors.AsType[*rest.RefusalError](one.err)
-		switch {
-		case one.err == nil:
-			changed = append(changed, one.of.UUID)
-		case refused:
+		if no, refused := errors.AsType[*rest.RefusalError](one.err); refused {
 			answer.Status, answer.Message = no.Status, no.Message
-		default:
+		} else if one.err != nil {
 			failures.Log(ctx, s.log, "store contents of bundle "+one.of.UUID, one.err)
 			answer.Status, answer.Message = uploadError(one.err)
 		}
 		answers = append(answers, answer)
 	}
-	if len(changed) > 0 {
-		s.changed(changed...)
-	}
 	return answers
 }
 
-// endResults ends the uploads of a request. Results that are not stored are removed, unless the store may have them: then
-// Sweep removes those that it has not.
+// endResults ends the uploads of a request.
 func (s *Uploads) endResults(ctx context.Context, all []*batchResult) {
 	for _, one := range all {
-		if one.in != nil {
-			end := one.in.Close
-			if one.err != nil && !one.doubtful {
-				end = one.in.Remove
-			}
-			failures.Log(ctx, s.log, "end the upload of bundle "+one.of.UUID, end())
-		}
-		if one.room != nil {
-			one.room.end()
-		}
+		s.end(ctx, &one.incoming)
 		if one.upload != nil {
 			one.upload.end()
 		}

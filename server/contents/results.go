@@ -26,13 +26,16 @@ type resultUpload struct {
 }
 
 // begin begins an upload, and ends an earlier one of the bundle. ctx ends with the context of the request, and when a later upload
-// begins. The caller ends the upload.
+// begins. w is the answer of a request for this upload alone, whose client may have gone silent: a later upload ends its connection's
+// reads, too. It is nil for a request with the results of other runs, which go on to come. The caller ends the upload.
 func (s *resultUploads) begin(request context.Context, w http.ResponseWriter, uuid string) (ctx context.Context, u *resultUpload) {
 	ctx, cancel := context.WithCancel(request)
-	u = &resultUpload{of: s, uuid: uuid}
-	u.cancel = func() {
-		cancel()
-		_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0)) // of a client that has gone silent; else it reads until it notices ctx
+	u = &resultUpload{of: s, uuid: uuid, cancel: cancel}
+	if w != nil {
+		u.cancel = func() {
+			cancel()
+			_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0)) // else it reads until it notices ctx
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,6 +56,26 @@ func (u *resultUpload) refusal() error {
 	return rest.Refuse(http.StatusConflict, "Contents cannot be stored: a later upload of the results of bundle %s has begun.", u.uuid)
 }
 
+// unlessReplaced is finish for an upload that no later one has replaced, and else refuses the contents.
+func (u *resultUpload) unlessReplaced(finish func(*store.Bundle) error) func(*store.Bundle) error {
+	return func(b *store.Bundle) error {
+		if err := u.refusal(); err != nil {
+			return err
+		}
+		return finish(b)
+	}
+}
+
+// reason returns why an upload has failed with an error: a later one may have ended it.
+func (u *resultUpload) reason(err error) error {
+	if err != nil {
+		if replaced := u.refusal(); replaced != nil {
+			return replaced
+		}
+	}
+	return err
+}
+
 // end ends the upload.
 func (u *resultUpload) end() {
 	u.of.mu.Lock()
@@ -66,17 +89,5 @@ func (u *resultUpload) end() {
 func (s *Uploads) receiveResults(ctx context.Context, w http.ResponseWriter, r *http.Request, b store.Bundle, up uploadRequest) error {
 	ctx, upload := s.results.begin(ctx, w, b.UUID)
 	defer upload.end()
-	finish := up.finish(b)
-	err := s.receive(r.WithContext(ctx), b, up, func(b *store.Bundle) error {
-		if err := upload.refusal(); err != nil {
-			return err
-		}
-		return finish(b)
-	})
-	if err != nil {
-		if replaced := upload.refusal(); replaced != nil {
-			return replaced
-		}
-	}
-	return err
+	return upload.reason(s.receive(r.WithContext(ctx), b, up, upload.unlessReplaced(up.finish(b))))
 }

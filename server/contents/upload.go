@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
-	"github.com/cl-slurm/cl-slurm/internal/sqldb"
 	"github.com/cl-slurm/cl-slurm/server/failures"
 	"github.com/cl-slurm/cl-slurm/server/plan"
 	"github.com/cl-slurm/cl-slurm/server/rest"
@@ -191,42 +190,19 @@ func (up uploadRequest) finish(began store.Bundle) func(*store.Bundle) error {
 	}
 }
 
-// storeContents stores the contents that fill writes, all of them or nothing, within the quota
+// storeContents stores the contents that write writes, all of them or nothing, within the quota
 // of the bundle's owner. In the same transaction it calls finish, which may refuse them.
 func (s *Uploads) storeContents(ctx context.Context, b store.Bundle,
-	fill func(*store.Upload, *reservation) error, finish func(*store.Bundle) error,
+	write func(*store.Upload, *reservation) error, finish func(*store.Bundle) error,
 ) error {
-	room, err := s.quotas.reserve(ctx, b)
-	if err != nil {
-		return err
+	c := &incoming{bundle: b, finish: finish}
+	defer s.end(ctx, c)
+	s.begin(ctx, c)
+	s.fill(ctx, c, write)
+	if s.flush(ctx, c); c.err == nil {
+		s.settle(ctx, c)
 	}
-	defer room.end()
-	in, err := s.store.NewUpload(b.UUID)
-	if err != nil {
-		return err
-	}
-	var extent codalab.Extent
-	if err = fill(in, room); err == nil {
-		extent, err = s.store.CompleteUpload(ctx, in, b)
-	}
-	if err == nil {
-		err = room.settle(extent, func() error {
-			_, err := s.store.Change(ctx, b.UUID, func(b *store.Bundle) error {
-				stored.Become(b, stored.Plan(*b).Fill(in.Name, extent))
-				b.Record(codalab.ActionUploaded, codalab.EventDetails{})
-				return finish(b)
-			})
-			return err
-		})
-	}
-	if errors.Is(err, sqldb.ErrInDoubt) || err != nil && ctx.Err() != nil {
-		return errors.Join(err, in.Close()) // they may be the bundle's; else Sweep removes them
-	}
-	if err != nil {
-		return errors.Join(err, in.Remove())
-	}
-	s.changed(b.UUID)
-	return in.Close()
+	return c.err
 }
 
 // uploadFailed returns why an upload failed. It makes the bundle failed if the client wants
