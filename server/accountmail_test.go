@@ -134,6 +134,21 @@ func TestOperatorsChangeOfAnAddressEndsWhatWasMailed(t *testing.T) {
 	}
 }
 
+// Anybody who knows an address can ask for mails to it. The operator's code goes on to be good.
+func TestMailsThatAStrangerAsksForLeaveTheOperatorsCode(t *testing.T) {
+	t.Parallel()
+	s, post, _ := newAccountSite(t)
+	code, hash := server.NewResetCode()
+	must(t, s.store.AddReset(t.Context(), userNamed("alice").ID, hash, time.Now().Add(server.ResetLife)))
+	s.form(server.ResetPath, url.Values{"email": {"alice@example.org"}}, nil).says(t, http.StatusOK, "on its way")
+	mailed := codeOf(linked(t, post.Await(1)))
+	finalize := func(code string) browserReply {
+		return s.form(server.ResetPath+"/finalize", url.Values{"code": {code}, "password": {phrase}, "confirm_password": {phrase}}, nil)
+	}
+	finalize(code).says(t, http.StatusOK, "The password is changed.")
+	finalize(mailed).says(t, http.StatusForbidden, "This code is not valid")
+}
+
 func TestMailsThatPeopleAskForAreBounded(t *testing.T) {
 	t.Parallel()
 	s, post, later := newAccountSite(t)

@@ -55,9 +55,9 @@ func userResetCommand(ctx context.Context, p program.Process) *cobra.Command {
 		Use: "reset --data DIRECTORY NAME", Short: "Let a user set a new password", Args: program.WrongUsage(cobra.ExactArgs(1)),
 		Long: `Print a one-time code with which the user sets a new password, on a page of the
 server or by "cl passwd --reset". The code is valid for an hour and once. Another
-password, e-mail address or code ends it before, also a code that the server mails.
-The server keeps only its hash. Give it to the user in a message that others do not
-read.
+password, e-mail address or code of "user reset" ends it before. It ends a code that
+the server has mailed to the user. The server keeps only its hash. Give it to the
+user in a message that others do not read.
 
 The page's address does not have the code in it: addresses are in the logs of proxies
 and in the history of browsers. The user types the code into the page.`,

@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -123,6 +124,40 @@ func TestCodeIsMailedToTheUserAsReadAlone(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Anybody can ask for a mail. The operator's code is that of the user's own wish, and ends the others.
+func TestMailedCodesReplaceEachOtherAndNotTheOperators(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, at place) {
+		s, ctx := open(t, at), t.Context()
+		me, err := s.ChangeUser(ctx, "0xme", func(u *store.User) error { u.Email = "me@lab.example"; return nil })
+		must(t, err)
+		valid := func(want ...string) {
+			t.Helper()
+			for _, code := range []string{"mailed", "mailed again", "operator", "operator again"} {
+				if _, err := s.UserOfReset(ctx, code, now); (err == nil) != slices.Contains(want, code) {
+					t.Errorf("%s: %v, want %v alone", code, err, want)
+				}
+			}
+		}
+		must(t, s.AddReset(ctx, "0xme", "operator", now.Add(hour)))
+		must(t, s.AddMailedReset(ctx, me, "mailed", now.Add(hour)))
+		valid("operator", "mailed")
+		must(t, s.AddMailedReset(ctx, me, "mailed again", now.Add(hour)))
+		valid("operator", "mailed again")
+		must(t, s.AddReset(ctx, "0xme", "operator again", now.Add(hour)))
+		valid("operator again")
+		must(t, s.AddMailedReset(ctx, me, "mailed", now.Add(hour)))
+		for _, code := range []string{"operator", "mailed again"} {
+			if _, err := s.SetPassword(ctx, store.NewPassword{UserID: "0xme", Hashed: "x", Code: code}, now); !errors.Is(err, store.ErrNotFound) {
+				t.Errorf("%s: %v", code, err)
+			}
+		}
+		_, err = s.SetPassword(ctx, store.NewPassword{UserID: "0xme", Hashed: "x", Code: "operator again"}, now)
+		must(t, err)
+		valid()
+	})
 }
 
 func TestSignUpMakesAUserWhoseNameIsFree(t *testing.T) {

@@ -24,18 +24,12 @@ type NewPassword struct {
 // code is not valid any more.
 func (s *Store) SetPassword(ctx context.Context, in NewPassword, now time.Time) (ended int, err error) {
 	err = s.db.InTx(ctx, func(tx *sqlx.Tx) error {
-		var have struct {
-			Password string `db:"password"`
-			Code     string `db:"code"`
-			Expires  Time   `db:"expires"`
-		}
-		err := tx.GetContext(ctx, &have, tx.Rebind(`SELECT password, COALESCE(code, '') AS code, COALESCE(expires, 0) AS expires
-			FROM users LEFT JOIN password_resets ON user_id = users.id WHERE users.id = ?`), in.UserID)
-		switch {
-		case err != nil:
+		var found string
+		err := tx.GetContext(ctx, &found, tx.Rebind(`SELECT id FROM users WHERE id = ? AND (? = '' OR password = ?)
+			AND (? = '' OR EXISTS (SELECT 1 FROM password_resets WHERE user_id = users.id AND code = ? AND expires > ?))`),
+			in.UserID, in.Checked, in.Checked, in.Code, in.Code, Time{now})
+		if err != nil {
 			return rowError(err, "set password")
-		case in.Checked != "" && in.Checked != have.Password, in.Code != "" && (in.Code != have.Code || !have.Expires.After(now)):
-			return fmt.Errorf("set password: %w", ErrNotFound)
 		}
 		if err := tx.GetContext(ctx, &ended, tx.Rebind(`SELECT COUNT(*) FROM sessions WHERE user_id = ? AND id <> ?`), in.UserID, in.Session); err != nil {
 			return rowError(err, "set password")
@@ -57,7 +51,7 @@ func endSignIns(userID, session string) []step {
 	}...)
 }
 
-// endCodes ends the codes that a user can use without a sign-in: the one for a new password, and the one that confirms another
+// endCodes ends the codes that a user can use without a sign-in: those for a new password, and the one that confirms another
 // e-mail address. They were mailed to addresses, for a kind of account, that the user may not have any more.
 func endCodes(userID string) []step {
 	return []step{
@@ -79,20 +73,18 @@ func (s *Store) EndSignIns(ctx context.Context, userID string) (n int64, err err
 }
 
 // AddReset lets a user set a new password by a one-time code, of which code is the hash. It replaces the user's
-// earlier code.
+// earlier codes.
 func (s *Store) AddReset(ctx context.Context, userID, code string, expires time.Time) error {
-	return s.db.InTx(ctx, func(tx *sqlx.Tx) error { return addReset(ctx, tx, userID, code, expires) })
-}
-
-func addReset(ctx context.Context, tx *sqlx.Tx, userID, code string, expires time.Time) error {
-	return doAll(ctx, tx, "add password reset", []step{
-		{`DELETE FROM password_resets WHERE user_id = ?`, []any{userID}},
-		{`INSERT INTO password_resets (user_id, code, expires) VALUES (?, ?, ?)`, []any{userID, code, Time{expires}}},
+	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
+		return doAll(ctx, tx, "add password reset", []step{
+			{`DELETE FROM password_resets WHERE user_id = ?`, []any{userID}},
+			{`INSERT INTO password_resets (user_id, mailed, code, expires) VALUES (?, 0, ?, ?)`, []any{userID, code, Time{expires}}},
+		})
 	})
 }
 
-// AddMailedReset is AddReset for a code that is mailed to the user's address. It fails with ErrNotFound if the user was changed
-// meanwhile, so that the address or the password is another one, or the account is a worker account; or if the user signs in by a
+// AddMailedReset is AddReset for a code that is mailed to the user's address. It replaces earlier mailed ones alone, because anybody
+// can ask for a mail. It fails with ErrNotFound if the user was changed meanwhile, so that the address or the password is another one, or the account is a worker account; or if the user signs in by a
 // provider, who may have ended that.
 func (s *Store) AddMailedReset(ctx context.Context, u User, code string, expires time.Time) error {
 	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
@@ -102,7 +94,10 @@ func (s *Store) AddMailedReset(ctx context.Context, u User, code string, expires
 		if err != nil {
 			return rowError(err, "add password reset")
 		}
-		return addReset(ctx, tx, u.ID, code, expires)
+		return doAll(ctx, tx, "add password reset", []step{
+			{`DELETE FROM password_resets WHERE user_id = ? AND mailed = 1`, []any{u.ID}},
+			{`INSERT INTO password_resets (user_id, mailed, code, expires) VALUES (?, 1, ?, ?)`, []any{u.ID, code, Time{expires}}},
+		})
 	})
 }
 
