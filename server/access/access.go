@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -47,7 +46,7 @@ func Permission(u store.User, ownerID string, granted int) int {
 	return granted
 }
 
-// BundlePermissions returns a user's permission on each of these bundles, by uuid.
+// BundlePermissions returns a user's permission on each of these bundles, by uuid. It reads the fields that store.Store.Heads returns.
 func (a Access) BundlePermissions(ctx context.Context, u store.User, bundles ...store.Bundle) (map[string]int, error) {
 	switch {
 	case u.Bounded():
@@ -164,11 +163,11 @@ func (a Access) AllWritable(ctx context.Context, u store.User, uuids []string) (
 
 // Permissions returns a user's permission on each of these bundles, by uuid. On one that does not exist everybody has none.
 func (a Access) Permissions(ctx context.Context, u store.User, uuids []string) (map[string]int, error) {
-	found, err := a.Store.Bundles(ctx, uuids)
+	heads, err := a.Store.Heads(ctx, uuids)
 	if err != nil {
 		return nil, err
 	}
-	return a.BundlePermissions(ctx, u, slices.Collect(maps.Values(found))...)
+	return a.BundlePermissions(ctx, u, heads...)
 }
 
 // permitted is allPermitted for one bundle.

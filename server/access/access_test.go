@@ -1,8 +1,13 @@
 package access
 
 import (
+	"fmt"
+	"runtime"
+	"strings"
 	"testing"
 
+	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
@@ -24,6 +29,48 @@ func TestPermissionIsTheOwnersAndRootsOrGranted(t *testing.T) {
 		}
 	}
 }
+
+// A worker asks for a thousand bundles at once, whose descriptions may be large. No other test runs meanwhile: their memory would count.
+func TestPermissionsReadNoMetadata(t *testing.T) { //nolint:paralleltest // see above
+	data, err := store.Open(t.Context(), t.TempDir())
+	must(t, err)
+	t.Cleanup(func() { must(t, data.Close()) })
+	must(t, data.AddUser(t.Context(), store.User{ID: "0xa", Name: "alice"}))
+	const n, size = 100, 256 << 10
+	var uuids []string
+	for i := range n {
+		b := store.Bundle{
+			UUID: fmt.Sprintf("0x%032x", i), Type: codalab.TypeRun, OwnerID: "0xa", State: codalab.StateStaged,
+			Metadata: codalab.Metadata{"description": strings.Repeat("d", size)},
+		}
+		must(t, data.CreateBundle(t.Context(), b, ""))
+		uuids = append(uuids, b.UUID)
+	}
+	for name, test := range map[string]struct {
+		user store.User
+		want int
+	}{
+		"the owner":        {store.User{ID: "0xa"}, store.PermissionAll},
+		"another user":     {store.User{ID: "0xb"}, store.PermissionNone},
+		"a worker manager": {store.User{ID: "0xa", Program: store.ProgramToken{ID: "p", Workers: "w", Manages: true}}, store.PermissionRead},
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		have, err := Access{Store: data}.Permissions(t.Context(), test.user, uuids)
+		runtime.ReadMemStats(&after)
+		must(t, err)
+		for _, uuid := range uuids {
+			if have[uuid] != test.want {
+				t.Fatalf("%s has %d, want %d", name, have[uuid], test.want)
+			}
+		}
+		if took := after.TotalAlloc - before.TotalAlloc; took > n*size/10 {
+			t.Errorf("%s: %d bytes are allocated", name, took)
+		}
+	}
+}
+
+var must = testenv.Must
 
 func TestSpecOfABundleHasANameAndAPlaceFromTheEnd(t *testing.T) {
 	t.Parallel()

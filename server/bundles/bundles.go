@@ -214,7 +214,7 @@ func (s *Bundles) sameRuns(ctx context.Context, u store.User, command, dependenc
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.config.Store.Bundles(ctx, uuids)
+	found, err := s.config.Store.Bundles(ctx, uuids, "name") // the metadata may be large
 	if err != nil {
 		return nil, err
 	}

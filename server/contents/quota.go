@@ -213,7 +213,7 @@ func (r *reservation) left() (codalab.Space, error) {
 	for one := range r.account.open {
 		uuids = append(uuids, one.uuid)
 	}
-	bundles, err := r.quotas.store.Bundles(r.ctx, uuids)
+	bundles, err := r.quotas.store.Bundles(r.ctx, uuids, "data_size") // the metadata may be large
 	if err != nil {
 		return codalab.Space{}, err
 	}

@@ -44,7 +44,8 @@ type Bundle struct {
 
 	// Cost is a run's cost as its worker reported it; nil if no worker did.
 	Cost *codalab.Cost `db:"-"`
-	// Platform is that of a run's command, as its worker reported it; nil if no worker did, and in a Partial bundle.
+	// Platform is that of a run's command, as its worker reported it or an import told it; nil if none did, and in a Partial
+	// bundle.
 	Platform *codalab.Platform `db:"-"`
 
 	// Usage is the series of a run's use over time that Change writes (Store.Usage); empty if it stays as it is, and always
@@ -233,10 +234,10 @@ func withDependencies(ctx context.Context, q queryer, uuids []string, rows []bun
 	return found, nil
 }
 
-// Heads returns the existing ones of these bundles with the fields that decide permissions: UUID, OwnerID,
+// Heads returns the existing ones of these bundles with the fields that decide permissions: UUID, Type, OwnerID,
 // State and Worker.
 func (s *Store) Heads(ctx context.Context, uuids []string) ([]Bundle, error) {
-	rows, err := selectIn[bundleRow](ctx, s.db, uuids, `SELECT uuid, owner_id, state, worker_user, worker_id FROM bundles WHERE uuid IN (?)`)
+	rows, err := selectIn[bundleRow](ctx, s.db, uuids, `SELECT uuid, bundle_type, owner_id, state, worker_user, worker_id FROM bundles WHERE uuid IN (?)`)
 	heads := make([]Bundle, len(rows))
 	for i, row := range rows {
 		heads[i] = row.Bundle
