@@ -196,17 +196,26 @@ func (p *Pages) runs(v *visit) error {
 	return p.show(v, http.StatusOK, "runs", "Runs", l)
 }
 
-func (p *Pages) listed(v *visit) (list, error) {
+// asked returns the list for which a visit asks, before it is searched.
+func asked(v *visit) (list, error) {
 	q := v.URL.Query()
-	l := list{Query: q.Get("q"), Values: newValueColumns(v), Choosing: q.Has("choose")}
-	l.Right = make([]bool, len(l.Values.Chosen))
+	l := list{Query: q.Get("q"), Page: pageNumber(q), Choosing: q.Has("choose")}
 	if !q.Has("q") {
 		if v.user.UserName == "" {
 			return l, rest.Refuse(http.StatusUnauthorized, "Nobody has signed in.")
 		}
 		l.Query = myRuns
 	}
-	l.Page = pageNumber(q)
+	return l, nil
+}
+
+func (p *Pages) listed(v *visit) (list, error) {
+	l, err := asked(v)
+	if err != nil {
+		return l, err
+	}
+	l.Values = newValueColumns(v)
+	l.Right = make([]bool, len(l.Values.Chosen))
 	words, err := l.words()
 	if err != nil {
 		l.Problem = err.Error()
@@ -258,13 +267,16 @@ func (p *Pages) chooseRunColumns(v *visit) error {
 	if err != nil {
 		return err
 	}
+	if wrong == nil {
+		l, err := asked(v)
+		if err == nil {
+			rest.Go(v.ResponseWriter, v.Request, l.Here("/runs", l.Page))
+		}
+		return err
+	}
 	l, err := p.listed(v)
 	if err != nil {
 		return err
-	}
-	if wrong == nil {
-		rest.Go(v.ResponseWriter, v.Request, l.Here("/runs", l.Page))
-		return nil
 	}
 	l.Choosing, l.Values.Typed, l.Values.Problem = true, typed, codalab.Sentence(wrong.Error())
 	return p.show(v, http.StatusBadRequest, "runs", "Runs", l)

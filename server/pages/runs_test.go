@@ -81,3 +81,25 @@ func TestValuesOfAListAreThoseOfItsPage(t *testing.T) {
 		}
 	}
 }
+
+// The address to which the form leads searches again.
+func TestChoiceOfColumnsSearchesNothing(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]string{"/runs/columns?q=.mine&page=3": "/runs?page=3&q=.mine", "/runs/columns": "/runs?q=.mine+type%3Drun"} {
+		m := &manyRuns{}
+		r := httptest.NewRequest(http.MethodPost, address, strings.NewReader("column=%2Fstats.json%3Aacc"))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		api, err := selfcall.Transport{Handler: m, From: r}.Client()
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer := httptest.NewRecorder()
+		p := &Pages{config: Config{Encrypted: func(*http.Request) bool { return false }}}
+		if err := p.chooseRunColumns(&visit{ResponseWriter: answer, Request: r, api: api, user: codalab.User{UserName: "alice"}}); err != nil {
+			t.Fatal(err)
+		}
+		if to := answer.Header().Get("Location"); to != want || len(answer.Result().Cookies()) != 1 || len(m.calls) > 0 {
+			t.Errorf("%s: to %s, want %s; it asks %q", address, to, want, m.calls)
+		}
+	}
+}
