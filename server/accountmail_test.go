@@ -338,6 +338,7 @@ func TestTakenNamesUseUpNoMails(t *testing.T) {
 	refused := 0
 	for range 60 {
 		if r := s.signUp(map[string]string{"username": "alice"}); r.status == http.StatusTooManyRequests {
+			r.says(t, r.status, "Too many tries to sign up with this name, or from your network. Try again in")
 			refused++
 		}
 	}
@@ -391,6 +392,7 @@ func TestGuessesOfASignUpDelayNoOtherOneOfTheName(t *testing.T) {
 	refused := 0
 	for i := range 20 {
 		if r := confirm(others, "wrong", "203.0.113."+strconv.Itoa(i)); r.status == http.StatusTooManyRequests {
+			r.says(t, r.status, "Too many wrong passwords. Try again in")
 			refused++
 		}
 	}

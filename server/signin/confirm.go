@@ -191,7 +191,7 @@ func (s *SignIns) confirmAddress(r *http.Request, c store.Confirmation, password
 // name has another one.
 func (s *SignIns) checkSignUp(r *http.Request, c store.Confirmation, password string) error {
 	attempt := guesses.Attempt{Name: "sign-up " + c.Code, Network: s.network(r)}
-	leave, err := s.mayTry(r.Context(), attempt)
+	leave, err := s.mayTry(r.Context(), attempt, "Too many wrong passwords.")
 	if err != nil {
 		return err
 	}

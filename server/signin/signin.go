@@ -138,8 +138,11 @@ func (s *SignIns) check(ctx context.Context, in try) (c checked, err error) {
 	if err != nil {
 		return c, err
 	}
-	leave, err := s.mayTry(ctx, attempt)
+	leave, err := s.mayTry(ctx, attempt, "Too many failed sign-ins.")
 	if err != nil {
+		if rest.HasStatus(err, http.StatusTooManyRequests) {
+			s.config.Count("put off")
+		}
 		return c, err
 	}
 	defer leave()
@@ -178,15 +181,12 @@ func (s *SignIns) attempt(ctx context.Context, u store.User, in try) (guesses.At
 func deviceMark(token string) string    { return "device " + hashToken(token) }
 func networkMark(address string) string { return "network " + clientnet.Of(address) }
 
-// mayTry waits for a place to check a password, or refuses the attempt after too many failed ones.
-func (s *SignIns) mayTry(ctx context.Context, a guesses.Attempt) (leave func(), err error) {
+// mayTry waits for a place to check a password or a name, or refuses the attempt after too many failed ones, with a sentence that
+// names these.
+func (s *SignIns) mayTry(ctx context.Context, a guesses.Attempt, tooMany string) (leave func(), err error) {
 	if wait := s.guesses.Try(a, s.config.Now()); wait > 0 {
-		s.config.Count("put off")
 		wait = wait.Truncate(time.Second) + time.Second
-		return nil, &rest.RefusalError{
-			Status: http.StatusTooManyRequests, RetryAfter: wait,
-			Message: "Too many failed sign-ins. " + tryAgain(wait),
-		}
+		return nil, &rest.RefusalError{Status: http.StatusTooManyRequests, RetryAfter: wait, Message: tooMany + " " + tryAgain(wait)}
 	}
 	if a.Known() {
 		leave, err = s.known.Take(ctx, turns.Party{Owner: a.Name})

@@ -67,7 +67,7 @@ func (s *SignIns) askSignUp(w http.ResponseWriter, r *http.Request) error {
 		return rest.Refuse(http.StatusBadRequest, "The two passwords differ.")
 	}
 	attempt := guesses.Attempt{Name: "sign-up as " + c.Name, Network: s.network(r)}
-	leave, err := s.mayTry(r.Context(), attempt)
+	leave, err := s.mayTry(r.Context(), attempt, "Too many tries to sign up with this name, or from your network.")
 	if err != nil {
 		return err
 	}

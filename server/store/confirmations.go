@@ -80,7 +80,7 @@ func (s *Store) Confirm(ctx context.Context, c Confirmation, u User, now time.Ti
 			return rowError(err, "confirm address")
 		}
 		if c.UserID == "" {
-			if err := checkUserName(ctx, tx, u); err != nil {
+			if err := checkFormer(ctx, tx, u); err != nil {
 				return fmt.Errorf("add user %s: %w", u.Name, err)
 			}
 			if err := addUser(ctx, tx, u); err != nil {

@@ -45,7 +45,7 @@ func link(ctx context.Context, tx *sqlx.Tx, i Identity) error {
 // or if another user has, or had, the name.
 func (s *Store) AddLinkedUser(ctx context.Context, u User, i Identity) error {
 	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
-		if err := checkUserName(ctx, tx, u); err != nil {
+		if err := checkFormer(ctx, tx, u); err != nil {
 			return fmt.Errorf("add user %s: %w", u.Name, err)
 		}
 		if err := addUser(ctx, tx, u); err != nil {

@@ -10,9 +10,9 @@ import (
 
 // checkFolded fails with ErrExists if another row of a table has a name that differs from this one by case
 // alone, or not at all. key is the table's key. Names of before this rule, and imported ones, may differ so.
-func checkFolded(ctx context.Context, tx *sqlx.Tx, table, key, name, id string) error {
+func checkFolded(ctx context.Context, q queryer, table, key, name, id string) error {
 	var others int
-	err := tx.GetContext(ctx, &others, tx.Rebind(`SELECT count(*) FROM `+table+` WHERE lower(name) = lower(?) AND `+key+` <> ?`), name, id)
+	err := q.GetContext(ctx, &others, q.Rebind(`SELECT count(*) FROM `+table+` WHERE lower(name) = lower(?) AND `+key+` <> ?`), name, id)
 	if err == nil && others > 0 {
 		err = ErrExists
 	}
@@ -40,16 +40,21 @@ func rename(ctx context.Context, tx *sqlx.Tx, u User, had string) error {
 // CheckUserName fails with ErrExists if nobody can take a name but the operator's "user add": another user has it, or one that
 // differs from it by case alone, or had it before. That user may be removed by now.
 func (s *Store) CheckUserName(ctx context.Context, name string) error {
-	return s.db.InTx(ctx, func(tx *sqlx.Tx) error { return checkUserName(ctx, tx, User{Name: name}) })
+	return checkUserName(ctx, s.db, User{Name: name})
 }
 
 // checkUserName is CheckUserName for the name of a user, who may have had it before.
-func checkUserName(ctx context.Context, tx *sqlx.Tx, u User) error {
-	if err := checkFolded(ctx, tx, "users", "id", u.Name, u.ID); err != nil {
+func checkUserName(ctx context.Context, q queryer, u User) error {
+	if err := checkFolded(ctx, q, "users", "id", u.Name, u.ID); err != nil {
 		return err
 	}
+	return checkFormer(ctx, q, u)
+}
+
+// checkFormer fails with ErrExists if another user had the name of this one before.
+func checkFormer(ctx context.Context, q queryer, u User) error {
 	var others int
-	err := tx.GetContext(ctx, &others, tx.Rebind(`SELECT count(*) FROM former_names WHERE name = ? AND user_id <> ?`), fold(u.Name), u.ID)
+	err := q.GetContext(ctx, &others, q.Rebind(`SELECT count(*) FROM former_names WHERE name = ? AND user_id <> ?`), fold(u.Name), u.ID)
 	if err == nil && others > 0 {
 		err = ErrExists
 	}

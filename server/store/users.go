@@ -95,6 +95,7 @@ func (s *Store) AddUser(ctx context.Context, u User) error {
 	})
 }
 
+// addUser is AddUser for a name that is nobody's former one.
 func addUser(ctx context.Context, tx *sqlx.Tx, u User) error {
 	u.EntriesQuota = cmp.Or(u.EntriesQuota, DefaultEntries)
 	if err := checkFolded(ctx, tx, "users", "id", u.Name, u.ID); err != nil {
