@@ -36,7 +36,7 @@ type Bundle struct {
 	KillMessage string
 	// Cost is the run's cost as its worker reported it; nil if no worker did.
 	Cost *codalab.Cost
-	// Platform is that of the run's command, as its worker reported it; nil if no worker did.
+	// Platform is that of the run's command, as its worker reported it or an import told it; nil if none did.
 	Platform *codalab.Platform
 }
 
