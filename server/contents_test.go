@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/server/store"
 )
 
 func tarGz(t *testing.T, files map[string]string) io.Reader {
@@ -277,6 +279,34 @@ func TestLaterUploadOfResultsEndsTheEarlier(t *testing.T) {
 	w.told(codalab.MessageMarkFinalized, reportOf(uuid, codalab.StateFinalizing))
 	if got := s.get("alice", "/bundles/"+uuid+"/contents/blob/stdout").ok().body; got != "end" {
 		t.Errorf("read %q", got)
+	}
+}
+
+// A bridge that did not get the answer sends the results again. Meanwhile the owner has used up the quota. If the server refused them,
+// the bridge would send the end of the output in their place, and then they are gone.
+func TestResultsThatAreSentAgainFitWhateverTheQuota(t *testing.T) {
+	t.Parallel()
+	s, w, uuid := claimedRun(t)
+	whole := map[string]string{"stdout": "out", "model": strings.Repeat("m", 100<<10)}
+	put := func(files map[string]string) answer {
+		var n int
+		for _, text := range files {
+			n += len(text)
+		}
+		return s.put(uuid, fmt.Sprintf("filename=bundle.tar.gz&finalize_on_success=0&size=%d&entries=%d", n, len(files)+1), tarGz(t, files))
+	}
+	_, err := s.store.Change(t.Context(), uuid, func(b *store.Bundle) error { b.DataSize = 1 << 20; return nil }) // as a worker's report
+	must(t, err)
+	s.setQuota(10_000, 1<<40)
+	put(whole).says(400, "user disk quota exceeded") // what a worker reports is no reason to take more than the quota
+	s.setQuota(1<<30, 1<<40)
+	put(whole).ok()
+	s.setQuota(10_000, 1<<40)
+	put(whole).ok()
+	put(map[string]string{"stdout": "out", "model": strings.Repeat("m", 100<<10+1)}).says(400, "user disk quota exceeded")
+	w.told(codalab.MessageMarkFinalized, reportOf(uuid, codalab.StateFinalizing))
+	if got := s.get("alice", "/bundles/"+uuid+"/contents/blob/model").ok().body; got != whole["model"] {
+		t.Errorf("it has %d bytes", len(got))
 	}
 }
 

@@ -218,7 +218,11 @@ func (r *reservation) left() (codalab.Space, error) {
 		return codalab.Space{}, err
 	}
 	for one := range r.account.open {
-		one.upload.Replaced = bundles[one.uuid].Extent().Space() // nothing if it is deleted
+		b := bundles[one.uuid] // the zero value if it is deleted
+		one.upload.Replaced, one.upload.Stored = b.Extent().Space(), codalab.Space{}
+		if b.Contents != "" {
+			one.upload.Stored = one.upload.Replaced
+		}
 	}
 	return codalab.Space{Bytes: owner.DiskQuota - owner.DiskUsed, Entries: owner.EntriesQuota - owner.EntriesUsed}, nil
 }

@@ -138,19 +138,20 @@ func TestBytesBeforeARewindStayReserved(t *testing.T) {
 	other.end()
 }
 
-func TestOwnerBeyondTheQuotaMayReplaceContentsBySmallerOnes(t *testing.T) {
+// Contents that take no more than those that they replace fit whatever the quota: a client whose answer was lost sends them again.
+func TestOwnerBeyondTheQuotaMayReplaceContentsByNoLargerOnes(t *testing.T) {
 	t.Parallel()
 	s, full, empty := alicesUploads(t, 4, 6)
 	replacing, err := s.quotas.reserve(t.Context(), full)
 	must(t, err)
 	other, err := s.quotas.reserve(t.Context(), empty)
-	must(t, errors.Join(err, replacing.takeBytes(4*mib)))
-	if got := left(replacing.takeBytes(1)); got != 4*mib {
-		t.Errorf("the upload may hold %d bytes, want %d", got, 4*mib)
+	must(t, errors.Join(err, replacing.expect(codalab.Extent{Bytes: 6 * mib}), replacing.takeBytes(6*mib)))
+	if got := left(replacing.takeBytes(1)); got != 6*mib {
+		t.Errorf("the upload may hold %d bytes, want %d", got, 6*mib)
 	}
 	err = other.takeBytes(1)
-	if got := left(err); got != -2*mib || !strings.HasSuffix(err.Error(), "left: 0") {
-		t.Errorf("another upload may hold %d bytes, want %d: %v", got, -2*mib, err)
+	if got := left(err); got != 0 || !strings.HasSuffix(err.Error(), "left: 0") {
+		t.Errorf("another upload may hold %d bytes, want none: %v", got, err)
 	}
 	replacing.end()
 	other.end()

@@ -107,8 +107,11 @@ func mostSlack() codalab.Space { return codalab.Space{Bytes: 4 << 20, Entries: 1
 type Upload struct {
 	// Held is the most that the upload has had on the disk at a time.
 	Held codalab.Space
-	// Replaced is the space of the bundle's present contents, which go if the upload succeeds.
+	// Replaced is the space that the bundle takes now, which ends if the upload succeeds: that of its contents, or that which the
+	// worker of a run without contents has reported.
 	Replaced codalab.Space
+	// Stored is the space of its contents alone.
+	Stored codalab.Space
 }
 
 // Growth returns the space by which the upload raises its owner's disk use if it succeeds; nothing if it does not.
@@ -116,12 +119,14 @@ func (u Upload) Growth() codalab.Space { return u.Held.Minus(u.Replaced).AtLeast
 
 // Most returns the space that the upload may hold, if the other uploads of its owner are these, and
 // bundles leave so much of the owner's quota. A negative left means that the quota is exceeded. An upload
-// may fail, and then its bundle keeps its contents. So no other upload may use the room of these contents.
+// may fail, and then its bundle keeps its contents. So no other upload may use the room of these contents. The upload
+// itself may use all of that even then: a bridge that did not get the server's answer sends whole results again, and if
+// they were refused it would replace them by the end of the output.
 func (u Upload) Most(others []Upload, left codalab.Space) codalab.Space {
 	for _, other := range others {
 		left = left.Minus(other.Growth())
 	}
-	return left.Plus(u.Replaced)
+	return left.Plus(u.Replaced).AtLeast(u.Stored)
 }
 
 // Slack returns the space that an owner's uploads may take before the store must be asked again.

@@ -202,7 +202,7 @@ func (d jsonDialect) partialBundles(keys []string) (query string, args []any) {
 		metadata = `CASE WHEN ` + strings.ReplaceAll(d.legible, "@", "metadata") + ` THEN ` + metadata + ` ELSE metadata END`
 	}
 	return `WITH named AS (SELECT * FROM bundles WHERE uuid IN (?))
-		SELECT uuid, bundle_type, owner_id, command, state, frozen, is_anonymous, created, data_size, entries, cost, worker_user, worker_id,
+		SELECT uuid, bundle_type, owner_id, command, state, frozen, is_anonymous, created, data_size, contents, entries, cost, worker_user, worker_id,
 			offered_to, offered, ` + metadata + ` AS metadata FROM named`, args
 }
 

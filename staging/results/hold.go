@@ -41,6 +41,11 @@ func overQuota(err error) (*codalab.Error, bool) {
 // hold sends the end of the command's output in the place of results that the server has no room for, and returns a
 // HeldError. The output is small, and takes the place of what the worker has reported of its directory, so it fits
 // unless the quota is exceeded already.
+//
+// It replaces no whole results, though the answer to an earlier upload may be lost, or the results may be collected for the second
+// time: our server does not refuse results that it has (server/plan: Upload.Most), and CodaLab's own removes what it has before it
+// looks at the quota, and what it refuses (codalab/rest/bundles.py: _update_bundle_contents_blob). So the output is better than nothing
+// there, also after the verdict was reported.
 func (c *Collector) hold(ctx context.Context, run codalab.RunBundle, runDir string, err error) error {
 	refusal, _ := overQuota(err)
 	held := spool.HeldResults{Left: refusal.DiskQuotaLeft(), Dir: runDir}
