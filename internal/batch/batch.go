@@ -1,5 +1,8 @@
 // Package batch lets goroutines share calls: those that wait for a call at the same time are served by the next one
 // together. A caller that finds no call under way is served at once, alone.
+//
+// As in package sharedcall, each caller waits only until its own context ends, and a call is cancelled once none of its
+// callers waits for it.
 package batch
 
 import (
@@ -19,13 +22,21 @@ type Calls[In, Out any] struct {
 	waiting []*item[In, Out]
 }
 
-// item is an item of a caller that waits. taken is closed when a call has it, and over when that call has ended.
+// item is an item of a caller. taken is closed when a call has it, and over when that call has ended.
 type item[In, Out any] struct {
 	in    In
 	out   Out
 	err   error
 	taken chan struct{}
 	over  chan struct{}
+	// served is the call that has it; nil before.
+	served *served
+}
+
+// served are the callers of a call under way.
+type served struct {
+	waiting int
+	cancel  context.CancelFunc
 }
 
 // New returns Calls of which atOnce are under way at most. fits reports whether a call with these items, which are one or
@@ -35,8 +46,8 @@ func New[In, Out any](atOnce int, fits func(items []In, more In) bool, call func
 	return &Calls[In, Out]{fits: fits, call: call, calling: make(chan struct{}, atOnce)}
 }
 
-// Do returns the answer for an item. It fails with the error of ctx when that ends before. The call has the context of one of
-// its callers: if that one ends, the others get its error, too.
+// Do returns the answer for an item. If ctx ends first, Do returns ctx.Err() and leaves the call to the other callers. The
+// call gets a context with the values of one caller's context, which is cancelled when the last caller leaves.
 func (c *Calls[In, Out]) Do(ctx context.Context, in In) (Out, error) {
 	one := &item[In, Out]{in: in, taken: make(chan struct{}), over: make(chan struct{})}
 	c.mu.Lock()
@@ -46,19 +57,16 @@ func (c *Calls[In, Out]) Do(ctx context.Context, in In) (Out, error) {
 		select {
 		case <-one.taken:
 		case <-ctx.Done():
-			c.remove(one)
-			return one.out, ctx.Err()
+			return c.leave(ctx, one)
 		case c.calling <- struct{}{}:
-			c.serve(ctx)
-			<-c.calling
+			c.begin(ctx)
 		}
 	}
 	select {
 	case <-one.over:
 		return one.out, one.err
 	case <-ctx.Done():
-		var none Out
-		return none, ctx.Err()
+		return c.leave(ctx, one)
 	}
 }
 
@@ -71,34 +79,49 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// remove removes an item whose caller has gone. A call may have taken it already.
-func (c *Calls[In, Out]) remove(one *item[In, Out]) {
+// leave takes a caller off whose context has ended, and its item if no call has it.
+func (c *Calls[In, Out]) leave(ctx context.Context, one *item[In, Out]) (Out, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if at := slices.Index(c.waiting, one); at >= 0 {
-		c.waiting = slices.Delete(c.waiting, at, at+1)
+	switch {
+	case one.served == nil:
+		c.waiting = slices.DeleteFunc(c.waiting, func(other *item[In, Out]) bool { return other == one })
+	default:
+		if one.served.waiting--; one.served.waiting == 0 {
+			one.served.cancel()
+		}
 	}
+	var none Out
+	return none, ctx.Err()
 }
 
-// serve makes a call with the items that wait, if there are any.
-func (c *Calls[In, Out]) serve(ctx context.Context) {
-	taken, items := c.take()
+// begin begins a call with the items that wait, if there are any. The caller has put an element into calling for it.
+func (c *Calls[In, Out]) begin(ctx context.Context) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	taken, items := c.take(cancel)
 	if len(taken) == 0 {
+		cancel()
+		<-c.calling
 		return
 	}
-	answers, err := c.call(ctx, items)
-	for i, one := range taken {
-		if one.err = err; err == nil {
-			one.out = answers[i]
+	go func() {
+		defer cancel()
+		answers, err := c.call(ctx, items)
+		<-c.calling
+		for i, one := range taken {
+			if one.err = err; err == nil {
+				one.out = answers[i]
+			}
+			close(one.over)
 		}
-		close(one.over)
-	}
+	}()
 }
 
 // take takes the items of the next call.
-func (c *Calls[In, Out]) take() (taken []*item[In, Out], items []In) {
+func (c *Calls[In, Out]) take(cancel context.CancelFunc) (taken []*item[In, Out], items []In) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	of := &served{cancel: cancel}
 	left := c.waiting[:0:0]
 	for _, one := range c.waiting {
 		if len(items) > 0 && !c.fits(items, one.in) {
@@ -106,6 +129,8 @@ func (c *Calls[In, Out]) take() (taken []*item[In, Out], items []In) {
 			continue
 		}
 		taken, items = append(taken, one), append(items, one.in)
+		of.waiting++
+		one.served = of
 		close(one.taken)
 	}
 	c.waiting = left

@@ -125,20 +125,59 @@ func TestItemWhoseCallerHasGoneIsLeftOut(t *testing.T) {
 	})
 }
 
-// The caller whose context a call has may go; the others learn it, and later ones are served.
-func TestCallerThatGoesDuringItsCallBlocksNobody(t *testing.T) {
+// Whichever of a call's callers goes, the others get their answers.
+func TestCallerThatGoesDuringItsCallLeavesItToTheOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for gone := range 4 {
+			r := &recorder{underLimit: 100}
+			c := batch.New(1, r.fits, r.call)
+			var all sync.WaitGroup
+			ask(t.Context(), t, &all, c, nil, 0)
+			cancels := make([]context.CancelFunc, 4)
+			for i := range cancels {
+				ctx, cancel := context.WithCancel(t.Context())
+				var want error
+				if i == gone {
+					want = context.Canceled
+				}
+				cancels[i] = cancel
+				ask(ctx, t, &all, c, want, i+1)
+			}
+			time.Sleep(1500 * time.Millisecond)
+			cancels[gone]()
+			all.Wait()
+			if want := [][]int{{0}, {1, 2, 3, 4}}; !slices.EqualFunc(r.calls, want, slices.Equal[[]int]) {
+				t.Errorf("calls %v, want %v", r.calls, want)
+			}
+			for _, cancel := range cancels {
+				cancel()
+			}
+		}
+	})
+}
+
+func TestLastCallerThatGoesCancelsTheCall(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{underLimit: 100}
 		c := batch.New(1, r.fits, r.call)
 		var all sync.WaitGroup
+		began := time.Now()
+		first, cancelFirst := context.WithCancel(t.Context())
+		ask(first, t, &all, c, context.Canceled, 1)
 		ctx, cancel := context.WithCancel(t.Context())
-		ask(ctx, t, &all, c, context.Canceled, 1)
-		ask(t.Context(), t, &all, c, nil, 2)
+		ask(ctx, t, &all, c, context.Canceled, 2, 3)
+		cancelFirst() // its call is cancelled, and the next one begins
+		synctest.Wait()
+		ask(t.Context(), t, &all, c, nil, 4)
 		cancel()
 		all.Wait()
-		if want := [][]int{{1}, {2}}; !slices.EqualFunc(r.calls, want, slices.Equal[[]int]) {
-			t.Errorf("calls %v, want %v", r.calls, want)
+		if want := [][]int{{1}, {2, 3}, {4}}; !slices.EqualFunc(r.calls, want, slices.Equal[[]int]) || r.most != 1 {
+			t.Errorf("calls %v, %d at once; want %v", r.calls, r.most, want)
+		}
+		if took := time.Since(began); took != time.Second { // of the last call alone
+			t.Errorf("they took %v", took)
 		}
 	})
 }
