@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
@@ -22,43 +21,40 @@ import (
 // so each claim of a request without an answer is repeated like a single one.
 type claims struct {
 	service BundleService
-	now     func() time.Time
 	single  *turns.Turns
-
-	mu      sync.Mutex
-	workers map[string]*batch.Calls[codalab.BundleStart, claimed]
-	// alone is the time until which each claim is a request of its own.
-	alone time.Time
+	// several has the requests for several claims of each worker; nil if service has none.
+	several *batch.Optional[codalab.BundleStart, claimed]
 }
 
-const (
-	// claimedAtOnce bounds the requests for one claim each.
-	claimedAtOnce = 16
-	// claimAloneFor is the time for which a server without requests for several claims is not asked for one again. It may be
-	// updated.
-	claimAloneFor = 10 * time.Minute
-)
+// claimedAtOnce bounds the requests for one claim each.
+const claimedAtOnce = 16
 
-// claimed is the outcome of a claim. alone means that it has none, and needs a request of its own.
+// claimed is the outcome of a claim.
 type claimed struct {
 	accepted bool
 	err      error
-	alone    bool
 }
 
 func newClaims(s BundleService, now func() time.Time) *claims {
-	return &claims{service: s, now: now, single: turns.New(claimedAtOnce), workers: map[string]*batch.Calls[codalab.BundleStart, claimed]{}}
+	c := &claims{service: s, single: turns.New(claimedAtOnce)}
+	if starter, ok := s.(BundleStarter); ok {
+		c.several = batch.NewOptional(now, 1, claimFits, func(ctx context.Context, worker string, starts []codalab.BundleStart) ([]claimed, error) {
+			return c.send(ctx, starter, worker, starts)
+		})
+	}
+	return c
 }
 
 // start claims a bundle of an owner for a worker, as BundleService.StartBundle does.
 func (c *claims) start(ctx context.Context, worker, owner string, in codalab.BundleStart) (bool, error) {
-	if calls := c.of(worker); calls != nil {
-		got, err := calls.Do(ctx, in)
-		if err != nil {
-			return false, fmt.Errorf("claim bundle %s: %w", in.UUID, err)
-		}
-		if !got.alone {
+	if c.several != nil {
+		got, err := c.several.Do(ctx, worker, in)
+		refused, ok := errors.AsType[*codalab.Error](err)
+		switch goesAlone := ok && !refused.Transient() || errors.Is(err, errors.ErrUnsupported); {
+		case err == nil:
 			return got.accepted, got.err
+		case !goesAlone:
+			return false, fmt.Errorf("claim bundle %s: %w", in.UUID, err)
 		}
 	}
 	leave, err := c.single.Take(ctx, turns.Party{Owner: owner})
@@ -69,55 +65,27 @@ func (c *claims) start(ctx context.Context, worker, owner string, in codalab.Bun
 	return c.service.StartBundle(ctx, worker, in.UUID, in.StartBundle)
 }
 
-// of returns the requests for several claims of a worker; nil if each claim is a request of its own.
-func (c *claims) of(worker string) *batch.Calls[codalab.BundleStart, claimed] {
-	starter, ok := c.service.(BundleStarter)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !ok || c.now().Before(c.alone) {
-		return nil
-	}
-	calls := c.workers[worker]
-	if calls == nil {
-		calls = batch.New(1, claimFits, func(ctx context.Context, starts []codalab.BundleStart) ([]claimed, error) {
-			return c.send(ctx, starter, worker, starts), nil
-		})
-		c.workers[worker] = calls
-	}
-	return calls
-}
-
 // claimFits bounds a request for several claims, which has each bundle once.
 func claimFits(starts []codalab.BundleStart, more codalab.BundleStart) bool {
 	return len(starts) < codalab.MostStarts && !slices.ContainsFunc(starts, func(one codalab.BundleStart) bool { return one.UUID == more.UUID })
 }
 
-// send claims bundles by one request, and returns the outcomes in their order.
-func (c *claims) send(ctx context.Context, starter BundleStarter, worker string, starts []codalab.BundleStart) []claimed {
-	outcomes := make([]claimed, len(starts))
+// send claims bundles by one request, and returns the outcomes in their order, or the failure of the request as a whole. A
+// single one is claimed as on any server.
+func (c *claims) send(ctx context.Context, starter BundleStarter, worker string, starts []codalab.BundleStart) ([]claimed, error) {
 	if one := starts[0]; len(starts) == 1 {
-		outcomes[0].accepted, outcomes[0].err = c.service.StartBundle(ctx, worker, one.UUID, one.StartBundle)
-		return outcomes
+		accepted, err := c.service.StartBundle(ctx, worker, one.UUID, one.StartBundle)
+		return []claimed{{accepted, err}}, nil
 	}
 	answers, err := starter.StartBundles(ctx, worker, starts)
-	refused, ok := errors.AsType[*codalab.Error](err)
-	unsupported := errors.Is(err, errors.ErrUnsupported)
-	if unsupported {
-		c.mu.Lock()
-		c.alone = c.now().Add(claimAloneFor)
-		c.mu.Unlock()
+	if err != nil {
+		return nil, err
 	}
+	outcomes := make([]claimed, len(starts))
 	for i := range outcomes {
-		switch {
-		case unsupported, ok && !refused.Transient():
-			outcomes[i].alone = true
-		case err != nil:
-			outcomes[i].err = err
-		default:
-			outcomes[i] = claimed{accepted: answers[i].Started, err: refusalOf(worker, answers[i])}
-		}
+		outcomes[i] = claimed{accepted: answers[i].Started, err: refusalOf(worker, answers[i])}
 	}
-	return outcomes
+	return outcomes, nil
 }
 
 // refusalOf returns the refusal of a claim; nil for none.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/codalab"
+	"github.com/cl-slurm/cl-slurm/internal/batch"
 )
 
 // starts is a server that takes claims, a second each request, and lists the requests.
@@ -126,8 +127,8 @@ func TestServerWithoutRequestsForSeveralClaimsGetsOneForEach(t *testing.T) {
 				continue
 			}
 			s.refuse = nil // it is updated
-			time.Sleep(claimAloneFor)
-			if c.of("w") == nil {
+			time.Sleep(batch.AloneFor)
+			if c.several.Alone() {
 				t.Error("it is not asked again")
 			}
 		}
@@ -143,7 +144,7 @@ func TestRefusedRequestForSeveralClaimsRefusesNone(t *testing.T) {
 		if slices.ContainsFunc(outcomes, func(o string) bool { return o != "true" }) || s.single != 10 {
 			t.Errorf("%v, %d single requests", outcomes, s.single)
 		}
-		if c.of("w") == nil {
+		if c.several.Alone() {
 			t.Error("later claims are single")
 		}
 	})
