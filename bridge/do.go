@@ -73,13 +73,14 @@ func (d *doer) outcomesOf(ctx context.Context, e plan.Effect) outcomes {
 		answer := d.submitShared(ctx, e.Submission, *e.Row)
 		return func(*plan.Row) func(*plan.News) { return func(n *plan.News) { n.Submitted = &answer } }
 	}
-	outcome := d.doForRow(ctx, e.Kind, *e.Row)
+	outcome := d.doForRow(ctx, e)
 	return func(*plan.Row) func(*plan.News) { return outcome }
 }
 
 // doForRow does an effect of one row and returns its outcome.
-func (d *doer) doForRow(ctx context.Context, k plan.Kind, r plan.Row) func(*plan.News) {
-	switch k {
+func (d *doer) doForRow(ctx context.Context, e plan.Effect) func(*plan.News) {
+	r := *e.Row
+	switch e.Kind {
 	case plan.Claim:
 		claimed := d.claim(ctx, r)
 		return func(n *plan.News) { n.Claimed = &claimed }
@@ -118,7 +119,7 @@ func (d *doer) doForRow(ctx context.Context, k plan.Kind, r plan.Row) func(*plan
 		told := d.tellTimeLimit(ctx, r)
 		return func(n *plan.News) { n.TimeTold = &told }
 	case plan.Collect:
-		o := d.collect(ctx, r)
+		o := d.collect(ctx, e)
 		return func(n *plan.News) { n.Collected, n.Progress = &o, "" }
 	case plan.Confirm:
 		c := d.confirm(ctx, r)
@@ -343,22 +344,15 @@ func (d *doer) noteChanges(ctx context.Context, r plan.Row) {
 	d.inbox.put(r.Bundle, func(n *plan.News) { n.DataChanged = changed })
 }
 
-func (d *doer) collect(ctx context.Context, r plan.Row) plan.Outcome {
+func (d *doer) collect(ctx context.Context, e plan.Effect) plan.Outcome {
+	r, policy := *e.Row, d.inForce.now()
 	d.noteChanges(ctx, r)
-	policy := d.inForce.now()
 	dir, mode := policy.Layout.RunDir(r.Bundle, r.FilesIn()), policy.Queues[r.Queue].ResultsMode
-	if together, ok := d.collector.(TogetherCollector); ok {
-		small := r.GivesUp
-		if !r.GivesUp {
-			details, tiny, stored := together.CollectTogether(ctx, d.workerID(r.Queue), *r.Run, dir, mode)
-			if stored {
-				return plan.Outcome{Details: details}
-			}
-			small = tiny || d.collector.Small(*r.Run, dir, mode)
+	if together, ok := d.collector.(TogetherCollector); ok && e.Measured.Small {
+		if e.Measured.Tiny && together.CollectTogether(ctx, d.workerID(r.Queue), *r.Run, dir) {
+			return plan.Outcome{Details: e.Measured.Details}
 		}
-		if small {
-			defer d.takeAlone(ctx, r)()
-		}
+		defer d.takeAlone(ctx, e)()
 	}
 	if _, err := standing(ctx, d.service, r); err != nil { // its results must not reach another bundle of its UUID
 		return outcome(err)
@@ -377,19 +371,10 @@ func (d *doer) collect(ctx context.Context, r plan.Row) plan.Outcome {
 
 // takeAlone waits for a place among the uploads of small results that are requests of their own: there are more places for
 // those that wait to be sent together. It returns when ctx ends, too.
-func (d *doer) takeAlone(ctx context.Context, r plan.Row) (leave func()) {
+func (d *doer) takeAlone(ctx context.Context, e plan.Effect) (leave func()) {
 	entered := make(chan struct{})
-	ticket := d.alone.Ask(turns.Party{Owner: ownerOf(plan.Effect{Row: &r})}, func() { close(entered) })
-	select {
-	case <-entered:
-		return ticket.Leave
-	default:
-	}
-	d.inbox.put(r.Bundle, func(n *plan.News) { n.Progress = waits(plan.Collect) })
-	select {
-	case <-entered:
-	case <-ctx.Done():
-	}
+	ticket := d.alone.Ask(turns.Party{Owner: ownerOf(e)}, func() { close(entered) })
+	await(ctx, d.inbox, e, entered)
 	return ticket.Leave
 }
 

@@ -10,8 +10,8 @@ import (
 
 // Enter gives an effect a place among those of its kind, and calls begin once it has one, which may be
 // before Enter returns. begin must not block. The caller calls leave when the effect has ended, or
-// shall not begin any more. Enter itself waits only while it measures results.
-func (b *Bridge) Enter(ctx context.Context, e plan.Effect, begin func()) (leave func()) {
+// shall not begin any more. Enter itself waits only while it measures results, which it notes in the effect.
+func (b *Bridge) Enter(ctx context.Context, e *plan.Effect, begin func()) (leave func()) {
 	return b.places.enter(ctx, e, begin)
 }
 

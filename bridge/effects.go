@@ -109,9 +109,9 @@ func (r *runner) start(e plan.Effect) {
 	r.group.Go(func() error {
 		defer cancel()
 		entered := make(chan struct{})
-		leave := r.places.enter(ctx, e, func() { close(entered) })
+		leave := r.places.enter(ctx, &e, func() { close(entered) })
 		defer leave()
-		r.await(ctx, e, entered)
+		await(ctx, r.inbox, e, entered)
 		if ctx.Err() != nil {
 			r.inbox.putEnded(e, none)
 			return nil
@@ -124,14 +124,14 @@ func (r *runner) start(e plan.Effect) {
 }
 
 // await waits until an effect has its place or ctx ends. It tells the row if that takes a while.
-func (r *runner) await(ctx context.Context, e plan.Effect, entered <-chan struct{}) {
+func await(ctx context.Context, in *inbox, e plan.Effect, entered <-chan struct{}) {
 	select {
 	case <-entered:
 		return
 	default:
 	}
 	if sentence := waits(e.Kind); sentence != "" {
-		r.inbox.put(e.Row.Bundle, func(n *plan.News) { n.Progress = sentence })
+		in.put(e.Row.Bundle, func(n *plan.News) { n.Progress = sentence })
 	}
 	select {
 	case <-entered:

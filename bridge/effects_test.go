@@ -124,7 +124,9 @@ type hangingCollector struct {
 	began, ended int
 }
 
-func (*hangingCollector) Small(codalab.RunBundle, string, spool.ResultsMode) bool { return true }
+func (*hangingCollector) Measure(context.Context, codalab.RunBundle, string, spool.ResultsMode) spool.MeasuredResults {
+	return spool.MeasuredResults{Small: true}
+}
 
 func (c *hangingCollector) Collect(ctx context.Context, _ codalab.RunBundle, _ string, _ spool.ResultsMode, _ func(string)) (string, error) {
 	c.began++

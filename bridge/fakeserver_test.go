@@ -222,7 +222,9 @@ func (s *fakeServer) GiveUp(_ context.Context, run codalab.RunBundle, runDir str
 	return &spool.HeldResults{Size: "8g in 3 entries", Dir: runDir, Output: true}, nil
 }
 
-func (*fakeServer) Small(codalab.RunBundle, string, spool.ResultsMode) bool { return true }
+func (*fakeServer) Measure(context.Context, codalab.RunBundle, string, spool.ResultsMode) spool.MeasuredResults {
+	return spool.MeasuredResults{Small: true}
+}
 
 // Collect uploads a run's standard output.
 func (s *fakeServer) Collect(_ context.Context, run codalab.RunBundle, runDir string, _ spool.ResultsMode, progress func(string)) (string, error) {

@@ -114,18 +114,18 @@ type Stager interface {
 	Changed(ctx context.Context, inputs spool.Inputs) string
 }
 
-// TogetherCollector is a Collector that may send small results of several runs in one request. CollectTogether is Collect for
-// them. If it does not return stored, Collect collects them; tiny tells that they are small.
+// TogetherCollector is a Collector that may send tiny results of several runs in one request. CollectTogether is Collect for
+// them. Unless it returns true, Collect has to collect them.
 type TogetherCollector interface {
-	CollectTogether(ctx context.Context, worker string, run codalab.RunBundle, runDir string, mode spool.ResultsMode) (details string, tiny, stored bool)
+	CollectTogether(ctx context.Context, worker string, run codalab.RunBundle, runDir string) (stored bool)
 }
 
 // Collector collects the results in a run directory. It reports its progress in single sentences, and
 // returns the details of a success. Calls may be repeated at any time. Open opens the results for
-// reading, also after Collect has moved them. Small reports whether Collect takes seconds at most; it
-// takes that long itself only if the disk is slow.
+// reading, also after Collect has moved them. Measure lists the results once, which takes more than
+// seconds only if the disk is slow.
 type Collector interface {
-	Small(run codalab.RunBundle, runDir string, mode spool.ResultsMode) bool
+	Measure(ctx context.Context, run codalab.RunBundle, runDir string, mode spool.ResultsMode) spool.MeasuredResults
 	Open(run codalab.RunBundle, runDir string) (*os.Root, error)
 	Collect(ctx context.Context, run codalab.RunBundle, runDir string, mode spool.ResultsMode, progress func(string)) (details string, err error)
 	// GiveUp sends the end of the output in the place of results that Collect would upload. It returns nil if Collect

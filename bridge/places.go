@@ -6,6 +6,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/internal/turns"
+	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 // AtOnce bounds the effects of a kind that run at once. Package turns gives owners their turns, and one owner
@@ -59,10 +60,12 @@ func newPlaces(atOnce func(plan.Kind) int, c Collector, f *inForce) places {
 }
 
 // enter implements Bridge.Enter.
-func (p *places) enter(ctx context.Context, e plan.Effect, begin func()) (leave func()) {
-	among, owner := p.of[e.Kind], turns.Party{Owner: ownerOf(e)}
-	if e.Kind == plan.Collect && (e.Row.GivesUp || p.hasSmallResults(ctx, *e.Row, owner)) {
-		among = p.small
+func (p *places) enter(ctx context.Context, e *plan.Effect, begin func()) (leave func()) {
+	among, owner := p.of[e.Kind], turns.Party{Owner: ownerOf(*e)}
+	if e.Kind == plan.Collect {
+		if e.Measured = p.measure(ctx, *e.Row, owner); e.Measured.Small {
+			among = p.small
+		}
 	}
 	return among.Ask(owner, begin).Leave
 }
@@ -75,16 +78,19 @@ func ownerOf(e plan.Effect) string {
 	return e.Row.Run.OwnerID
 }
 
-// hasSmallResults reports whether a row's results are small. It is false if ctx ends before that is
-// known.
-func (p *places) hasSmallResults(ctx context.Context, r plan.Row, owner turns.Party) bool {
+// measure measures a row's results. Of those that are given up only the end of the output is sent. It returns none if ctx
+// ends before they are measured.
+func (p *places) measure(ctx context.Context, r plan.Row, owner turns.Party) spool.MeasuredResults {
+	if r.GivesUp {
+		return spool.MeasuredResults{Small: true}
+	}
 	leave, err := p.measuring.Take(ctx, owner)
 	if err != nil {
-		return false
+		return spool.MeasuredResults{}
 	}
 	defer leave()
 	policy := p.inForce.now()
-	return p.collector.Small(*r.Run, policy.Layout.RunDir(r.Bundle, r.FilesIn()), policy.Queues[r.Queue].ResultsMode)
+	return p.collector.Measure(ctx, *r.Run, policy.Layout.RunDir(r.Bundle, r.FilesIn()), policy.Queues[r.Queue].ResultsMode)
 }
 
 // waits returns the progress of an effect without a place; empty if that is not worth a report.

@@ -47,8 +47,8 @@ func (d *slowDisk) Stage(ctx context.Context, run codalab.RunBundle, _, _ string
 
 func (*slowDisk) Changed(context.Context, spool.Inputs) string { return "" }
 
-func (*slowDisk) Small(run codalab.RunBundle, _ string, _ spool.ResultsMode) bool {
-	return !isLarge(run)
+func (*slowDisk) Measure(_ context.Context, run codalab.RunBundle, _ string, _ spool.ResultsMode) spool.MeasuredResults {
+	return spool.MeasuredResults{Small: !isLarge(run)}
 }
 
 func (d *slowDisk) Collect(ctx context.Context, run codalab.RunBundle, _ string, _ spool.ResultsMode, _ func(string)) (string, error) {

@@ -26,6 +26,8 @@ type gatherer struct {
 	mu                    sync.Mutex
 	asked, together, gave int
 	alone, most           int // under way, alone
+	measured, measuring   int // of all, and the most at once
+	measuredNow           int
 }
 
 func (g *gatherer) Standing(_ context.Context, bundle string) (codalab.Standing, error) {
@@ -37,7 +39,20 @@ func (g *gatherer) Standing(_ context.Context, bundle string) (codalab.Standing,
 	return codalab.Standing{}, nil
 }
 
-func (g *gatherer) CollectTogether(_ context.Context, worker string, _ codalab.RunBundle, _ string, _ spool.ResultsMode) (details string, tiny, stored bool) {
+func (g *gatherer) Measure(context.Context, codalab.RunBundle, string, spool.ResultsMode) spool.MeasuredResults {
+	g.mu.Lock()
+	g.measured++
+	g.measuredNow++
+	g.measuring = max(g.measuring, g.measuredNow)
+	g.mu.Unlock()
+	time.Sleep(time.Millisecond)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.measuredNow--
+	return spool.MeasuredResults{Small: true, Tiny: g.tiny, Details: "together"}
+}
+
+func (g *gatherer) CollectTogether(_ context.Context, worker string, _ codalab.RunBundle, _ string) (stored bool) {
 	if worker != "b-cpu" {
 		panic(worker)
 	}
@@ -45,7 +60,7 @@ func (g *gatherer) CollectTogether(_ context.Context, worker string, _ codalab.R
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.together++
-	return "together", g.tiny, g.stored
+	return g.stored
 }
 
 func (g *gatherer) Collect(context.Context, codalab.RunBundle, string, spool.ResultsMode, func(string)) (string, error) {
@@ -112,6 +127,9 @@ func TestResultsThatAreNotStoredTogetherAreSentAlone(t *testing.T) {
 			outcomes, _ := g.collects(t, 100, func(*plan.Row) {})
 			if outcomes[plan.Outcome{Details: "alone"}] != 100 || g.asked != 100 || g.most > AtOnce(plan.Collect) || g.most < 2 {
 				t.Errorf("tiny %t: outcomes %v, %d questions, %d alone at once", tiny, outcomes, g.asked, g.most)
+			}
+			if g.measured != 100 || g.measuring > measuredAtOnce {
+				t.Errorf("tiny %t: the results of 100 bundles were measured %d times, %d at once", tiny, g.measured, g.measuring)
 			}
 			outcomes, _ = g.collects(t, 1, func(r *plan.Row) { r.Bundle = "gone" })
 			for o := range outcomes {

@@ -38,6 +38,16 @@ const (
 	ResultsKeep ResultsMode = "keep"
 )
 
+// MeasuredResults are what one listing of results showed.
+type MeasuredResults struct {
+	// Small means that they take seconds to collect.
+	Small bool
+	// Tiny means that one request may have them and those of other runs. They are small, too.
+	Tiny bool
+	// Details describe tiny ones: their size, and what is left out.
+	Details string
+}
+
 // HeldResults are results that are larger than what is left of their owner's disk quota. They stay in their directory.
 type HeldResults struct {
 	// Size is their amount in words, such as "12g in 40 entries".

@@ -1,6 +1,10 @@
 package plan
 
-import "time"
+import (
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/spool"
+)
 
 // Kind is a kind of effect.
 type Kind string
@@ -60,6 +64,8 @@ type Effect struct {
 	Submission *Submission
 	// More has the further rows that the same command of Slurm serves. Next sets none.
 	More []*Row
+	// Measured are the results that Collect collects, once they were measured for its place. Next sets none.
+	Measured spool.MeasuredResults
 }
 
 // Rows returns all rows of the effect.

@@ -409,9 +409,9 @@ type collector struct {
 // Open fails: no user reads files.
 func (collector) Open(codalab.RunBundle, string) (*os.Root, error) { return nil, fs.ErrNotExist }
 
-// Small reports whether the upload takes seconds.
-func (c collector) Small(run codalab.RunBundle, _ string, _ spool.ResultsMode) bool {
-	return !c.w.wants[run.Command].long
+// Measure reports whether the upload takes seconds.
+func (c collector) Measure(_ context.Context, run codalab.RunBundle, _ string, _ spool.ResultsMode) spool.MeasuredResults {
+	return spool.MeasuredResults{Small: !c.w.wants[run.Command].long}
 }
 
 // heldError is the error of results that exceed their owner's disk quota.

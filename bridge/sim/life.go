@@ -232,7 +232,7 @@ func (l *life) start(e plan.Effect) {
 		at := l.queue(e)
 		entered := false
 		begin := func() { l.do(e, lasts, at) }
-		at.leave = l.bridge.Enter(w.ctx, e, func() {
+		at.leave = l.bridge.Enter(w.ctx, &e, func() {
 			if at.grant(); entered {
 				l.at(0, begin)
 			}

@@ -157,14 +157,26 @@ func openUpAndRetry(root *os.Root, read func() (string, error)) (string, error) 
 // upload sends the results in root. It counts them first, for the progress.
 func (c *Collector) upload(ctx context.Context, run codalab.RunBundle, root *os.Root, progress func(string)) (string, error) {
 	x := exclusionOf(run)
-	excludes := func(below string, d fs.DirEntry) bool {
-		return x.excludes(place{dir: root, name: below, below: below}, d)
-	}
-	u := &upload{tell: c.Sent}
 	most, err := c.mostBytes(root)
 	if err != nil {
 		return "", failed(err, true)
 	}
+	u, err := countUpload(ctx, root, x, most, nil)
+	if err != nil {
+		return "", fmt.Errorf("count results: %w", err)
+	}
+	u.tell = c.Sent
+	const every = 250 * time.Millisecond
+	progress("Uploading results: " + transfer.Progress{Total: u.total.bytes}.Amount() + ".")
+	return u.details(), transfer.Tell(every, every, progress, u.sentence, func() error {
+		return c.send(ctx, run.UUID, root, u, x.from(root))
+	})
+}
+
+// countUpload counts the results in root that an upload sends. It fails beyond the most bytes, and once it has listed more entries
+// than left; nil for any number.
+func countUpload(ctx context.Context, root *os.Root, x exclusion, most int64, left *int) (*upload, error) {
+	u := &upload{}
 	visit := func(at place, info fs.FileInfo) error {
 		if u.add(at.below, info); u.total.bytes > most {
 			return fmt.Errorf("%w: with %s they have more than %s, the most that this bridge uploads; holes in files count as if they were full",
@@ -172,14 +184,7 @@ func (c *Collector) upload(ctx context.Context, run codalab.RunBundle, root *os.
 		}
 		return tarstream.CheckPath(at.below)
 	}
-	if err := (walker{x.excludes, visit}).walk(ctx, root); err != nil {
-		return "", fmt.Errorf("count results: %w", err)
-	}
-	const every = 250 * time.Millisecond
-	progress("Uploading results: " + transfer.Progress{Total: u.total.bytes}.Amount() + ".")
-	return u.details(), transfer.Tell(every, every, progress, u.sentence, func() error {
-		return c.send(ctx, run.UUID, root, u, excludes)
-	})
+	return u, walker{skip: x.excludes, visit: visit, left: left}.walk(ctx, root)
 }
 
 // mostBytes returns the limit of an upload of root.

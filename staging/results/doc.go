@@ -2,7 +2,7 @@
 // disk for later bundles.
 //
 // A Collector collects results in one of three ways. It sends them to the server as one stream,
-// without a copy on any disk. Or it keeps them on the shared disk, by one rename, and sends the
+// without a copy on any disk; tiny results of several runs go in one request, from memory. Or it keeps them on the shared disk, by one rename, and sends the
 // server their listing. Or it moves them into the server's Store, if the server shares its disk.
 // Each may be repeated at any time, even after a crash between any two steps.
 //

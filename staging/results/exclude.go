@@ -50,6 +50,13 @@ func (x exclusion) excludes(at place, d fs.DirEntry) bool {
 	return slices.ContainsFunc(x.patterns, func(pattern string) bool { return tarstream.ExcludedBy(pattern, below) })
 }
 
+// from is excludes for the paths below root.
+func (x exclusion) from(root *os.Root) func(below string, d fs.DirEntry) bool {
+	return func(below string, d fs.DirEntry) bool {
+		return x.excludes(place{dir: root, name: below, below: below}, d)
+	}
+}
+
 // clean removes entries that are not results from root, and calls visit for each result. Results that stay on
 // a disk lose the right of their owner that they give to everybody who executes them.
 func (x exclusion) clean(ctx context.Context, root *os.Root, visit func(at place, info fs.FileInfo) error) error {
@@ -67,7 +74,7 @@ func (x exclusion) clean(ctx context.Context, root *os.Root, visit func(at place
 		}
 		return disarm(at, info)
 	}
-	err := walker{skip, disarmed}.walk(ctx, root)
+	err := walker{skip: skip, visit: disarmed}.walk(ctx, root)
 	return errors.Join(err, removing)
 }
 

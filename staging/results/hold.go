@@ -102,7 +102,7 @@ func (c *Collector) outputInstead(ctx context.Context, run codalab.RunBundle, ro
 // count returns the amount of the results in words.
 func (c *Collector) count(ctx context.Context, run codalab.RunBundle, root *os.Root) (string, error) {
 	var total tally
-	err := walker{exclusionOf(run).excludes, func(_ place, info fs.FileInfo) error {
+	err := walker{skip: exclusionOf(run).excludes, visit: func(_ place, info fs.FileInfo) error {
 		total.add(info)
 		return nil
 	}}.walk(ctx, root)

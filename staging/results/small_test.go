@@ -29,7 +29,9 @@ func many(n int) map[string]string {
 
 func TestSmallResultsAreKnownByBytesAndEntries(t *testing.T) {
 	t.Parallel()
-	small := func(r *results, mode spool.ResultsMode) bool { return r.collector.Small(r.run, r.runDir, mode) }
+	small := func(r *results, mode spool.ResultsMode) bool {
+		return r.collector.Measure(t.Context(), r.run, r.runDir, mode).Small
+	}
 	for name, c := range map[string]struct {
 		files map[string]string
 		alter func(r *results)
@@ -89,7 +91,7 @@ func TestSparseResultsAreRefusedBeforeTheyAreRead(t *testing.T) {
 			t.Errorf("%s: %v is tried again", name, err)
 		}
 	}
-	if r.collector.Small(r.run, r.runDir, spool.ResultsUpload) {
+	if r.collector.Measure(t.Context(), r.run, r.runDir, spool.ResultsUpload).Small {
 		t.Error("they count as small")
 	}
 	if entries, err := os.ReadDir(r.server.bundles); err != nil || len(entries) > 0 {

@@ -3,6 +3,7 @@ package results
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/codalab/client"
+	"github.com/cl-slurm/cl-slurm/internal/batch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -72,8 +74,11 @@ func tiny(t *testing.T, n int) (r *results, s *severalServer, runs []codalab.Run
 	return r, s, runs
 }
 
+// together measures the results of a run, and sends them with others if they are tiny.
 func (r *results) together(run codalab.RunBundle, mode spool.ResultsMode) (details string, tiny, stored bool) {
-	return r.collector.CollectTogether(r.Context(), "w", run, r.layout.RunDir(run.UUID, "1-b1"), mode)
+	dir := r.layout.RunDir(run.UUID, "1-b1")
+	m := r.collector.Measure(r.Context(), run, dir, mode)
+	return m.Details, m.Tiny, m.Tiny && r.collector.CollectTogether(r.Context(), "w", run, dir)
 }
 
 func TestTinyResultsAreSentTogether(t *testing.T) {
@@ -129,6 +134,9 @@ func TestOthersAreNotSentTogether(t *testing.T) {
 		}{
 			"large": {files: large}, "many": {files: many},
 			"kept": {files: map[string]string{"a": "b"}, mode: spool.ResultsKeep},
+			"more than the site allows": {
+				files: map[string]string{"a": "12"}, change: func(r *results, _ *codalab.RunBundle) { r.collector.MaxBytes = func() int64 { return 1 } },
+			},
 			"gone": {change: func(r *results, _ *codalab.RunBundle) { must(r.T, os.Remove(r.runDir)) }},
 			"a server without such requests": {
 				files: map[string]string{"a": "b"}, change: func(r *results, _ *codalab.RunBundle) { r.collector.Contents = r.server },
@@ -150,7 +158,7 @@ func TestOthersAreNotSentTogether(t *testing.T) {
 				test.mode = spool.ResultsUpload
 			}
 			details, tiny, stored := r.together(run, test.mode)
-			if stored || tiny != test.tiny || details != "" || len(s.requests) != 0 {
+			if stored || tiny != test.tiny || !tiny && details != "" || len(s.requests) != 0 {
 				t.Errorf("%s: %q, tiny %t, stored %t, requests %v", name, details, tiny, stored, s.requests)
 			}
 		}
@@ -174,10 +182,75 @@ func TestFailedRequestForSeveralRunsStoresNone(t *testing.T) {
 		again(&codalab.Error{Message: "connection reset"}, 1)
 		again(fmt.Errorf("upload: %w", errors.ErrUnsupported), 2)
 		again(errors.ErrUnsupported, 2)
-		time.Sleep(aloneFor)
+		time.Sleep(batch.AloneFor)
 		again(nil, 3)
 		if !slices.Equal(s.requests[2], []string{run1}) {
 			t.Errorf("requests %v", s.requests)
 		}
 	})
+}
+
+// Whichever run is given up during a request, the results of the others are stored.
+func TestRunThatIsGivenUpLeavesTheRequestToTheOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const n = 8
+		for gone := range n {
+			r, s, runs := tiny(t, n)
+			r.collector.Contents = &cancelledServer{s}
+			var all sync.WaitGroup
+			stored, cancels := make([]bool, n), make([]context.CancelFunc, n)
+			for i, run := range runs {
+				ctx, cancel := context.WithCancel(t.Context())
+				cancels[i] = cancel
+				all.Go(func() { stored[i] = r.collector.CollectTogether(ctx, "w", run, r.layout.RunDir(run.UUID, "1-b1")) })
+				synctest.Wait()
+			}
+			time.Sleep(2500 * time.Millisecond) // the first two are sent alone, the others together after them
+			cancels[gone]()
+			all.Wait()
+			for i := range stored {
+				if want := i != gone || gone < 2; stored[i] != want {
+					t.Errorf("run %d is given up: stored %v", gone, stored)
+					break
+				}
+				cancels[i]()
+			}
+		}
+	})
+}
+
+// cancelledServer is a severalServer that stores nothing of a request that is cancelled.
+type cancelledServer struct{ *severalServer }
+
+func (s *cancelledServer) UploadResults(ctx context.Context, worker string, in []client.RunResults) ([]codalab.ResultsAnswer, error) {
+	select {
+	case <-time.After(time.Second):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	return s.severalServer.UploadResults(ctx, worker, in)
+}
+
+// A file that grows after it was measured must not fill the memory.
+func TestArchiveOfTinyResultsIsBounded(t *testing.T) {
+	t.Parallel()
+	r, s, runs := tiny(t, 1)
+	dir := r.layout.RunDir(runs[0].UUID, "1-b1")
+	if m := r.collector.Measure(t.Context(), runs[0], dir, spool.ResultsUpload); !m.Tiny {
+		t.Fatalf("%+v", m)
+	}
+	data := make([]byte, 4<<20)
+	_, _ = rand.Read(data)
+	must(t, os.WriteFile(filepath.Join(dir, "stdout"), data, 0o600))
+	if r.collector.CollectTogether(t.Context(), "w", runs[0], dir) || len(s.requests) > 0 {
+		t.Errorf("requests %v", s.requests)
+	}
+	var a archive
+	for range 1000 {
+		_, _ = a.Write(data[:1000])
+	}
+	if n := cap(a.bytes); n > 4*tinyBytes {
+		t.Errorf("%d bytes are kept", n)
+	}
 }

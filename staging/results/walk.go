@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -22,6 +23,8 @@ type walker struct {
 	// skip reports whether to omit an entry, with all its entries.
 	skip  func(at place, d fs.DirEntry) bool
 	visit func(at place, info fs.FileInfo) error
+	// left bounds the entries that are listed, including skipped ones; nil for no bound.
+	left *int
 }
 
 // place is the place of an entry: its name in an open directory, and its path below the walker's directory.
@@ -53,7 +56,7 @@ func (w walker) walk(ctx context.Context, dir *os.Root) error {
 }
 
 func (w walker) directory(ctx context.Context, at place) error {
-	entries, err := list(at)
+	entries, err := w.list(at)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -97,12 +100,24 @@ func (w walker) entry(ctx context.Context, at place, d fs.DirEntry) error {
 }
 
 // list lists a directory. It does not block on a pipe that has replaced the directory.
-func list(at place) ([]fs.DirEntry, error) {
+func (w walker) list(at place) ([]fs.DirEntry, error) {
 	d, err := at.dir.OpenFile(at.name, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
-	entries, err := d.ReadDir(-1)
+	most := -1
+	if w.left != nil {
+		most = *w.left + 1
+	}
+	entries, err := d.ReadDir(most)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	if w.left != nil {
+		if *w.left -= len(entries); *w.left < 0 {
+			err = errors.Join(err, tarstream.ErrTooLarge)
+		}
+	}
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	return entries, errors.Join(err, d.Close())
 }
