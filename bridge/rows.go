@@ -160,9 +160,9 @@ func (t *rows) countUnsubmitted(r *plan.Row, n int) {
 	}
 }
 
-// retrying reports whether the last try to submit a row failed.
+// retrying reports whether the last try to submit a row failed. The members of an array are one request.
 func retrying(r *plan.Row) bool {
-	return (r.Phase == plan.Staging || r.Phase == plan.Submitting) && r.Staged != nil && !r.NeedsDisk() && r.FailedTries > 0
+	return (r.Phase == plan.Staging || r.Phase == plan.Submitting && !r.Shared) && r.Staged != nil && !r.NeedsDisk() && r.FailedTries > 0
 }
 
 // unlist takes a row out of all indexes but byBundle and due.

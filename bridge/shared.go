@@ -204,7 +204,8 @@ func (d *decider) decideShared(ctx context.Context, s *step) {
 			s.noteShared(sub.Submission)
 			sub.unsaved = false
 		}
-		if changed := before.State != next.State || !before.SubmittedAt.Equal(next.SubmittedAt) || before.LastFailure != next.LastFailure; changed {
+		paused := next.State == plan.Asked && !before.DueAt.Equal(next.DueAt)
+		if changed := before.State != next.State || !before.SubmittedAt.Equal(next.SubmittedAt) || before.LastFailure != next.LastFailure; changed || paused {
 			for _, r := range members {
 				d.decide(ctx, s, *r, plan.News{})
 			}

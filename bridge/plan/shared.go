@@ -326,6 +326,9 @@ type Place struct {
 	Refusal *SbatchAnswer `json:",omitempty"`
 	// Words are Slurm's last words that were no acceptance.
 	Words string `json:",omitempty"`
+	// DueAt and FailedTries are those of the submission.
+	DueAt       time.Time `json:",omitzero"`
+	FailedTries int       `json:",omitempty"`
 }
 
 // PlaceOf returns the place of an attempt in the submission. index has the places of all members, by their bundles.
@@ -339,6 +342,7 @@ func (s *Submission) PlaceOf(r *Row, index map[string]int) Place {
 	return Place{
 		State: s.State, Left: !ok && s.State != Gathering && s.State != Doubtful, Closed: ok, Index: i, Members: len(s.Members), SubmittedAt: s.SubmittedAt,
 		SbatchCount: s.SbatchCount, Job: job, Refusal: s.Refusal, Words: cmp.Or(s.RepeatRefusal, s.LastFailure),
+		DueAt: s.DueAt, FailedTries: s.FailedTries,
 	}
 }
 
@@ -373,6 +377,9 @@ func (d *decision) applyPlace(p Place) {
 		if r.TimeLimits == (TimeLimits{}) && !r.Pack {
 			r.TimeLimits = newTimeLimits(d.queue.jobLimit(r.Resources))
 		}
+	}
+	if p.Closed && p.State == Asked && r.StopVerdict == nil { // it pauses with its submission
+		r.DueAt, r.FailedTries = p.DueAt, p.FailedTries
 	}
 	switch {
 	case r.StopVerdict != nil && p.State != Made:
