@@ -181,15 +181,20 @@ func (l Limits) Rooms(p Policy, own, before JobCounts) *Rooms {
 
 // Has reports whether Slurm takes another job like the row's.
 func (r *Rooms) Has(row *Row) bool {
-	return r == nil || !slices.ContainsFunc(r.of[r.kindOf(row)], func(at *room) bool { return at.left <= 0 })
+	return !slices.ContainsFunc(r.below(row), func(at *room) bool { return at.left <= 0 })
+}
+
+// below returns the rooms below the limits on jobs like the row's.
+func (r *Rooms) below(row *Row) []*room {
+	if r == nil {
+		return nil
+	}
+	return r.of[r.kindOf(row)]
 }
 
 // take counts the submission of a row.
 func (r *Rooms) take(row *Row) {
-	if r == nil {
-		return
-	}
-	for _, at := range r.of[r.kindOf(row)] {
+	for _, at := range r.below(row) {
 		at.left--
 	}
 }

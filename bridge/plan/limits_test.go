@@ -178,6 +178,40 @@ func TestRoomsOfSharedLimits(t *testing.T) {
 	}
 }
 
+// Owners whose rows wait for the same limit share its room in one turn, as they share the places of a queue; together they
+// never get more than there is.
+func TestArraysOfOneTurnShareTheRoomBelowALimit(t *testing.T) {
+	t.Parallel()
+	kind := plan.JobKind{Account: "lab"}
+	for room, want := range map[int64]map[string][]int{
+		100: {"1": {8}, "2": {8}, "3": {2}},
+		7:   {"1": {3}, "2": {3}, "3": {1}},
+		8:   {"1": {3}, "2": {3}, "3": {2}},
+		2:   {"1": {1}, "2": {1}},
+		0:   {},
+	} {
+		p := policy()
+		p.MaxArraySize, p.Queues = 1001, map[string]plan.Queue{"cpu": {Name: "cpu", Account: "lab", ArrayTasks: 8}, "gpu": {Name: "gpu", Account: "lab", ArrayTasks: 8}}
+		var waiting []*plan.Row
+		for i := range 8 {
+			waiting = append(waiting, stagedFor(i, "cpu", "1"), stagedFor(10+i, "gpu", "2"))
+		}
+		waiting = append(waiting, stagedFor(20, "cpu", "3"), stagedFor(21, "cpu", "3"))
+		limits := plan.Limits{kind: {usedLimit(limited(lab, sbatch.GrpSubmitJobs, "", 1000), 1000-room)}}
+		w := plan.Waiting{Rows: waiting, MaySubmit: map[string]int{"cpu": 100, "gpu": 100}, Budget: 100, Rooms: limits.Rooms(p, nil, nil)}
+		chosen, _ := p.Batch(epoch, w, nil, 0)
+		got, sizes := map[string][]int{}, map[int64]int{}
+		for i, r := range chosen {
+			if sizes[r.Generation]++; i+1 == len(chosen) || chosen[i+1].Generation != r.Generation {
+				got[r.Run.OwnerID] = append(got[r.Run.OwnerID], sizes[r.Generation])
+			}
+		}
+		if d := cmp.Diff(want, got); d != "" || int64(len(chosen)) > room {
+			t.Errorf("room for %d jobs: %d submitted, by owner and submission (-want +got):\n%s", room, len(chosen), d)
+		}
+	}
+}
+
 func TestKindsOfJobsFollowTheTableOfOwners(t *testing.T) {
 	t.Parallel()
 	p := policy()

@@ -52,7 +52,7 @@ func (p Policy) Batch(now time.Time, w Waiting, turns Turns, generation int64) (
 	}
 	lanes, left, after := inLanes(w.Rows), maps.Clone(w.MaySubmit), Turns{}
 	maps.Copy(after, turns)
-	shares := sharesOf(lanes, left)
+	shares := w.sharesOf(lanes)
 	var chosen []Row
 	for range w.Budget {
 		heads := map[Lane]candidate{}
@@ -68,7 +68,7 @@ func (p Policy) Batch(now time.Time, w Waiting, turns Turns, generation int64) (
 		from := after.chooseLane(heads, turn)
 		generation++
 		after[turn] = generation
-		together := p.together(lanes[from], min(left[from.Queue], shares[from.Queue]), w.Rooms)
+		together := p.together(lanes[from], min(left[from.Queue], shares.of(from, heads[from].Row, w.Rooms)), w.Rooms)
 		lanes[from] = without(lanes[from], together)
 		left[from.Queue] -= len(together)
 		chosen = append(chosen, p.NewAttempts(now, together, generation)...)
@@ -76,16 +76,42 @@ func (p Policy) Batch(now time.Time, w Waiting, turns Turns, generation int64) (
 	return chosen, after
 }
 
-// sharesOf returns, for each queue, how many of its places a lane may take in one turn: the lanes that wait share them.
-func sharesOf(lanes map[Lane][]candidate, left map[string]int) map[string]int {
-	waiting, shares := map[string]int{}, map[string]int{}
-	for at := range lanes {
-		waiting[at.Queue]++
+// shares are what a lane may take in one turn: the lanes that wait share the places of their queue, and the rooms below
+// Slurm's limits.
+type shares struct {
+	queues map[string]int
+	rooms  map[*room]int
+}
+
+func (w *Waiting) sharesOf(lanes map[Lane][]candidate) shares {
+	ofQueue, ofRoom := map[string]int{}, map[*room]int{}
+	for at, rows := range lanes {
+		if head := rows[0].Row; w.MaySubmit[at.Queue] > 0 && w.Rooms.Has(head) {
+			ofQueue[at.Queue]++
+			for _, room := range w.Rooms.below(head) {
+				ofRoom[room]++
+			}
+		}
 	}
-	for queue, n := range waiting {
-		shares[queue] = (left[queue] + n - 1) / n
+	s := shares{map[string]int{}, map[*room]int{}}
+	for queue, n := range ofQueue {
+		s.queues[queue] = (w.MaySubmit[queue] + n - 1) / n
 	}
-	return shares
+	for room, n := range ofRoom {
+		s.rooms[room] = int((room.left + int64(n) - 1) / int64(n))
+	}
+	return s
+}
+
+// of returns the share of a lane whose first row is this one.
+func (s shares) of(at Lane, head *Row, rooms *Rooms) int {
+	share := s.queues[at.Queue]
+	for _, room := range rooms.below(head) {
+		if most, ok := s.rooms[room]; ok {
+			share = min(share, most)
+		}
+	}
+	return share
 }
 
 // together returns the first of the rows and those that share its submission, at most so many in all. It takes their rooms.
