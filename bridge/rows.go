@@ -25,7 +25,9 @@ type rows struct {
 	shared   map[plan.SubmissionName]map[string]*entry // rows in flight that share a submission, by it and by bundle
 	tasks    map[taskKey]*entry                        // rows in flight that share a submission and know their task
 	packs    map[int64]int                             // rows in flight of packs, by the generation
-	due      dueHeap
+
+	preparing map[plan.SubmissionName]int // rows whose specification for a shared submission is being written
+	due       dueHeap
 }
 
 // taskKey identifies a task of the bridge's arrays.
@@ -49,7 +51,7 @@ func newRows() *rows {
 	return &rows{
 		byBundle: map[string]*entry{},
 		inFlight: map[string]int{}, jobs: map[sbatch.JobID]int{}, coming: map[plan.Lane]int{}, retrying: map[plan.Lane]int{}, staged: map[string]map[string]*entry{},
-		shared: map[plan.SubmissionName]map[string]*entry{}, tasks: map[taskKey]*entry{}, packs: map[int64]int{},
+		shared: map[plan.SubmissionName]map[string]*entry{}, tasks: map[taskKey]*entry{}, preparing: map[plan.SubmissionName]int{}, packs: map[int64]int{},
 	}
 }
 
@@ -188,6 +190,9 @@ func (t *rows) listShared(e *entry) {
 		t.shared[r.SubmissionName] = map[string]*entry{}
 	}
 	t.shared[r.SubmissionName][r.Bundle] = e
+	if r.PreparesShared() {
+		t.preparing[r.SubmissionName]++
+	}
 	if r.Pack {
 		t.packs[r.Generation]++
 		return
@@ -205,6 +210,11 @@ func (t *rows) unlistShared(r *plan.Row) {
 	sharing := t.shared[r.SubmissionName]
 	if delete(sharing, r.Bundle); len(sharing) == 0 {
 		delete(t.shared, r.SubmissionName)
+	}
+	if r.PreparesShared() {
+		if t.preparing[r.SubmissionName]--; t.preparing[r.SubmissionName] == 0 {
+			delete(t.preparing, r.SubmissionName)
+		}
 	}
 	if r.Pack {
 		if t.packs[r.Generation]--; t.packs[r.Generation] == 0 {

@@ -195,6 +195,10 @@ func (d *decider) learnAnswer(s *step, name plan.SubmissionName, answer plan.Sba
 // decideShared decides the submissions that have news or are due, and the rows of those that change.
 func (d *decider) decideShared(ctx context.Context, s *step) {
 	for _, sub := range d.shared.due(s.now) {
+		if sub.Waits(s.now, d.rows.preparing[sub.Name]) { // else each member would cost a look at all others
+			sub.news, sub.touched = plan.SubmissionNews{}, false
+			continue
+		}
 		members := d.rows.sharing(sub.Name)
 		next, kinds := d.rules.NextSubmission(s.now, sub.Submission, members, sub.news)
 		before := sub.Submission

@@ -1,7 +1,6 @@
 package bridge
 
 import (
-	"slices"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
@@ -52,7 +51,12 @@ func (s *starter) wants(e plan.Effect) (row *plan.Row, ok bool) {
 
 // isAwaited reports whether a row still waits for a submission that rows share.
 func (s *starter) isAwaited(name plan.SubmissionName) bool {
-	return slices.ContainsFunc(s.rows.sharing(name), func(r *plan.Row) bool { return r.Phase == plan.Submitting && r.StopVerdict == nil })
+	for _, e := range s.rows.shared[name] {
+		if e.row.Phase == plan.Submitting && e.row.StopVerdict == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // startNow returns the effects that may be started now, and holds the others. Effects that one

@@ -91,6 +91,13 @@ func (s *Submission) Same(other Submission) bool {
 		s.Pack == other.Pack && s.Width == other.Width && s.Array == other.Array && s.Refusal == other.Refusal
 }
 
+// Waits reports whether nothing but the specification of the last member that is being prepared, or time, is news for a
+// submission that was decided before. preparing counts those members (Row.PreparesShared).
+func (s *Submission) Waits(now time.Time, preparing int) bool {
+	gathered := now.Sub(s.Since)
+	return s.State == Gathering && preparing > 0 && !s.DueAt.IsZero() && gathered >= 0 && gathered < gatherWithin
+}
+
 // NextSubmission decides one submission. members are the rows of its members, or while it is gathered the rows that shall be its
 // members, in their order, without those that have left it for another attempt. The bridge saves the result together with
 // the rows that it then decides anew (News.Submission), and starts the effects after that.
@@ -274,6 +281,9 @@ func (d *decision) mayBeMade() bool {
 
 // wantsShared reports whether a row waits for its shared submission.
 func (r *Row) wantsShared() bool { return r.Phase == Submitting && r.StopVerdict == nil }
+
+// PreparesShared reports whether a row's specification for its shared submission is still to be written.
+func (r *Row) PreparesShared() bool { return r.Shared && r.wantsShared() && !r.Prepared }
 
 // submit wants sbatch.
 func (d *submissionDecision) submit() {
