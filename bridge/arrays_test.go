@@ -68,14 +68,20 @@ func newArrays(t *testing.T, rows ...plan.Row) *arrays {
 
 // start starts a bridge on the ledger, as after a crash.
 func (a *arrays) start() {
-	a.b = &Bridge{Config: Config{Policy: a.policy, Ledger: a.book, Scheduler: a, Log: slog.New(slog.DiscardHandler), Pace: Pace{PerSecond: 100, Burst: 100}}}
+	a.b = &Bridge{Config: Config{Policy: a.policy, Ledger: a.book, Scheduler: a, Spool: noLists{}, Log: slog.New(slog.DiscardHandler), Pace: Pace{PerSecond: 100, Burst: 100}}}
 	if err := a.b.Open(a.t.Context()); err != nil {
 		a.t.Fatal(err)
 	}
 	a.observe()
 }
 
+// noLists is a disk without lists of members.
+type noLists struct{ Spool }
+
+func (noLists) Members(func(string) bool) ([]spool.Members, error) { return nil, nil }
+
 func (a *arrays) observe() {
+	_ = a.b.FindMembers() // what the disk does not tell is found later
 	if err := a.b.Observe(a.t.Context(), a.now); err != nil {
 		a.t.Fatal(err)
 	}

@@ -100,6 +100,7 @@ type Bridge struct {
 	inbox     inbox
 	board     board
 	contact   contact
+	stray     strayArrays
 	condition condition
 	life      life
 	// limitsWanted is set if Slurm has refused a job for a limit, so that the use of limits is asked for soon.
@@ -166,9 +167,9 @@ func (b *Bridge) assemble() {
 		records: &b.records, reports: &b.board.reports, inbox: &b.inbox, log: b.Log, now: b.Now,
 	}
 	b.secrets = secretWatch{secrets: b.Secrets, inForce: &b.inForce, view: &b.board.view, now: b.Now, log: b.Log}
-	b.members = memberWatch{spool: b.Spool, inForce: &b.inForce, contact: &b.contact, view: &b.board.view, now: b.Now, log: b.Log}
+	b.members = memberWatch{spool: b.Spool, inForce: &b.inForce, contact: &b.contact, stray: &b.stray, view: &b.board.view, now: b.Now, log: b.Log}
 	b.queueWorkers = queueWorkers{config: &b.Config, inForce: &b.inForce, board: &b.board, life: &b.life, condition: &b.condition, inbox: &b.inbox}
-	b.decider = newDecider(&b.Config, &b.inForce, &b.inbox, &b.board, &b.contact, &b.life, &b.condition)
+	b.decider = newDecider(&b.Config, &b.inForce, &b.inbox, &b.board, &b.contact, &b.stray, &b.life, &b.condition)
 	b.decider.limits.wanted = &b.limitsWanted
 }
 

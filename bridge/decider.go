@@ -21,6 +21,7 @@ type decider struct {
 	inbox     *inbox
 	board     *board
 	contact   *contact
+	stray     *strayArrays
 	life      *life
 	condition *condition
 	trace     func(plan.Decision)
@@ -46,9 +47,9 @@ type decider struct {
 	diskLow    *string   // plan.LowWater.Lack; nil while it is not known
 }
 
-func newDecider(c *Config, f *inForce, in *inbox, shown *board, reach *contact, l *life, state *condition) decider {
+func newDecider(c *Config, f *inForce, in *inbox, shown *board, reach *contact, stray *strayArrays, l *life, state *condition) decider {
 	d := decider{
-		inForce: f, queuesChanged: make(chan struct{}, 1), ledger: c.Ledger, inbox: in, board: shown, contact: reach, life: l, condition: state, trace: c.Trace, count: c.Count, log: c.Log,
+		inForce: f, queuesChanged: make(chan struct{}, 1), ledger: c.Ledger, inbox: in, board: shown, contact: reach, stray: stray, life: l, condition: state, trace: c.Trace, count: c.Count, log: c.Log,
 		rules: &rules{Policy: c.Policy, adapt: c.Adapt, trace: c.TracePolicy, log: c.Log},
 		rows:  newRows(), jobs: &shownJobs{}, health: newHealth(c.Policy.Queues), pace: newPace(c.Pace, c.ObserveEvery), turns: plan.Turns{}, shared: submissions{},
 	}
@@ -311,15 +312,17 @@ func (d *decider) noteSnapshot(ctx context.Context, s *step, snapshot sbatch.Sna
 	if err != nil {
 		return fmt.Errorf("compare the ledger with Slurm: %w", err)
 	}
+	d.stray.note(snapshot.Jobs, orphans)
 	found := map[string]*plan.Found{} // by bundle, the latest attempt's
 	for _, j := range snapshot.Jobs {
 		if _, orphan := orphans[j.ID]; !orphan {
 			continue
 		}
-		stamp, _ := plan.StampOf(j)
-		r := d.rows.get(stamp.Bundle)
-		if f := found[stamp.Bundle]; r != nil && r.MayTakeUp(stamp) && (f == nil || f.Stamp.Attempt < stamp.Attempt) {
-			found[stamp.Bundle] = &plan.Found{Stamp: stamp, Job: j}
+		for _, one := range d.stray.found(j) {
+			r := d.rows.get(one.Stamp.Bundle)
+			if f := found[one.Stamp.Bundle]; r != nil && r.MayTakeUp(one.Stamp) && (f == nil || f.Stamp.Attempt < one.Stamp.Attempt) {
+				found[one.Stamp.Bundle] = &one
+			}
 		}
 	}
 	for _, bundle := range slices.Sorted(maps.Keys(found)) {
@@ -334,6 +337,9 @@ func (d *decider) noteSnapshot(ctx context.Context, s *step, snapshot sbatch.Sna
 		}
 	}
 	for _, j := range overdue {
+		if _, orphan := orphans[j.ID]; !orphan || d.stray.isUnread(j) {
+			continue
+		}
 		s.effects = append(s.effects, plan.Effect{Kind: plan.Cancel, Row: &plan.Row{Attempt: plan.Attempt{Job: j}}})
 	}
 	d.jobs.note(snapshot, orphans)

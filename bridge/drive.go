@@ -51,6 +51,9 @@ func (b *Bridge) Measure(ctx context.Context, now time.Time) error { return b.di
 // WithdrawSecrets removes the files with values of secrets that no job needs any more.
 func (b *Bridge) WithdrawSecrets() error { return b.secrets.withdraw() }
 
+// FindMembers reads the lists of members of arrays in Slurm with tasks that no row has.
+func (b *Bridge) FindMembers() error { return b.members.find() }
+
 // RemoveMembers removes the lists of members of arrays that no row in flight has any more.
 func (b *Bridge) RemoveMembers() error { return b.members.remove() }
 

@@ -68,9 +68,10 @@ type LedgerReader interface {
 	Submissions(ctx context.Context) ([]plan.Submission, error)
 }
 
-// MemberLists writes the lists of members that the workers of arrays read. spool.Disk is one, and documents the methods.
+// MemberLists has the lists of members that the workers of arrays read. spool.Disk is one, and documents the methods.
 type MemberLists interface {
 	WriteMembers(m spool.Members) error
+	Members(of func(submission string) bool) ([]spool.Members, error)
 	MembersFiles() ([]spool.MembersFile, error)
 	RemoveMembers(f spool.MembersFile) error
 }

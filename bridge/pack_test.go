@@ -286,3 +286,23 @@ func TestPackSurvivesACrashBetweenAnyTwoLines(t *testing.T) {
 		}
 	}
 }
+
+// A ledger that was restored from a copy older than a pack: the list of its members tells the bundles, and all take the one job up.
+func TestPackIsTakenUpByItsBundlesAfterAnOldCopyOfTheLedger(t *testing.T) {
+	t.Parallel()
+	a, disk, list := strayArray(t, 3)
+	a.jobs = a.jobs[:1]
+	a.jobs[0].ID, a.jobs[0].Comment = 55, "codalab pack=3 owner=1 bridge=b1b2b3 generation=5"
+	list.Attempts[1].Identity = "0123456789abcdef" // an earlier bundle of this UUID
+	if err := disk.WriteMembers(list); err != nil {
+		t.Fatal(err)
+	}
+	a.look(2)
+	for _, i := range []int{0, 2} {
+		if r := a.row(i); r.Phase != plan.Queued || r.Job.ID != 55 || !r.Pack || r.Index != i || r.Generation != 5 {
+			t.Errorf("row %d is %s with job %s, in a pack %v at %d (%s)", i, r.Phase, r.Job.ID, r.Pack, r.Index, r.Reason)
+		}
+	}
+	a.look(10)
+	a.want("cancelled", a.cancelled, []sbatch.JobID(nil))
+}

@@ -2,13 +2,9 @@ package bridge
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
@@ -285,54 +281,4 @@ func (d *doer) submitShared(ctx context.Context, s *plan.Submission, leader plan
 		return notRun
 	}
 	return d.sbatch(ctx, policy.SharedRequest(s, leader), leader)
-}
-
-// memberWatch removes the lists of members of submissions that no row in flight has any more.
-type memberWatch struct {
-	spool   Spool
-	inForce *inForce
-	contact *contact
-	view    *view
-	now     func() time.Time
-	log     *slog.Logger
-}
-
-// membersEvery is the pause between two looks for lists of members that no job needs any more.
-const membersEvery = time.Minute
-
-// run looks every membersEvery until ctx ends.
-func (w *memberWatch) run(ctx context.Context) error {
-	return tryEvery(ctx, membersEvery, w.now, func(time.Time) error { return w.remove() }, func(err error) {
-		w.log.WarnContext(ctx, "cannot remove lists of members that no job needs", errorAttr(err))
-	})
-}
-
-// remove implements Bridge.RemoveMembers. It lists the files before it looks at the rows: a row is saved before the list of its
-// submission is written. Until Slurm was seen, the ledger may be older than an array.
-func (w *memberWatch) remove() error {
-	if !w.contact.observed.Load() {
-		return nil
-	}
-	found, err := w.spool.MembersFiles()
-	if err != nil || len(found) == 0 {
-		return err
-	}
-	policy, needed := w.inForce.now(), map[string]bool{}
-	for _, r := range w.view.inFlight() {
-		if r.Shared {
-			needed[policy.Submission(*r)] = true
-		}
-	}
-	var errs []error
-	for _, f := range found {
-		bridge, generation, _ := strings.Cut(f.Submission, ".")
-		n, err := strconv.ParseInt(generation, 10, 64)
-		if known := err == nil && n <= w.contact.generation.Load(); known && bridge == policy.Bridge && !needed[f.Submission] {
-			errs = append(errs, w.spool.RemoveMembers(f))
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("remove lists of members: %w", err)
-	}
-	return nil
 }

@@ -197,11 +197,13 @@ func TestI4RowFollowsTheTaskThatBeganIt(t *testing.T) {
 	}
 }
 
-// After recover, a task that runs is not cancelled while its bundle's row still stages: a single job would be taken up (Row.MayTakeUp).
-
 type membersDisk struct {
 	Spool
 	disk spool.Disk
+}
+
+func (m membersDisk) Members(of func(string) bool) ([]spool.Members, error) {
+	return m.disk.Members(of)
 }
 
 func (m membersDisk) MembersFiles() ([]spool.MembersFile, error) { return m.disk.MembersFiles() }
@@ -209,7 +211,6 @@ func (m membersDisk) MembersFiles() ([]spool.MembersFile, error) { return m.disk
 func (m membersDisk) RemoveMembers(f spool.MembersFile) error { return m.disk.RemoveMembers(f) }
 
 // A bridge on an old copy of its ledger removes nothing before it has seen Slurm (plan.ErrOutdated): the list of generation 900 is that of
-
 // an array that waits in Slurm.
 func TestListsOfLaterArraysAreKept(t *testing.T) {
 	t.Parallel()
@@ -223,7 +224,7 @@ func TestListsOfLaterArraysAreKept(t *testing.T) {
 	if err := disk.WriteMembers(m); err != nil {
 		t.Fatal(err)
 	}
-	w := memberWatch{contact: &a.b.contact, spool: membersDisk{disk: disk}, inForce: &a.b.inForce, view: &a.b.board.view, now: time.Now}
+	w := memberWatch{contact: &a.b.contact, stray: &a.b.stray, spool: membersDisk{disk: disk}, inForce: &a.b.inForce, view: &a.b.board.view, now: time.Now}
 	if err := w.remove(); err != nil { // memberWatch.run does it at once, before the first snapshot
 		t.Fatal(err)
 	}
@@ -231,7 +232,3 @@ func TestListsOfLaterArraysAreKept(t *testing.T) {
 		t.Errorf("removed: %v", err)
 	}
 }
-
-// The temporary file of a list whose writer was cut short goes away.
-
-// The use of Slurm's limits is asked for soon after an array was refused for one, as after a job.

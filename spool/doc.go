@@ -45,6 +45,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 )
 
 // Layout is the shared directory of a bridge. Its value is the directory's absolute path, which is the
@@ -71,6 +72,16 @@ func (n AttemptName) bridge() (string, bool) {
 		return "", false
 	}
 	return parts[1], true
+}
+
+// Number returns the number in a name; 0 if n is not a name of an attempt.
+func (n AttemptName) Number() int {
+	number, _, _ := strings.Cut(string(n), "-")
+	i, err := strconv.Atoi(number)
+	if err != nil || !attemptName.MatchString(string(n)) {
+		return 0
+	}
+	return i
 }
 
 // Attempt returns the directory of one attempt's records.

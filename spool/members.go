@@ -28,6 +28,8 @@ type Members struct {
 type Member struct {
 	Bundle string      `json:"bundle"`
 	Name   AttemptName `json:"name"`
+	// Identity is the digest of the bundle's identity; empty in lists of older bridges.
+	Identity string `json:"identity,omitempty"`
 }
 
 func (m Members) check() error { return checkFormat(m.Format) }

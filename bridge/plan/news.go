@@ -206,6 +206,11 @@ type Observation struct {
 type Found struct {
 	Stamp Stamp
 	Job   sbatch.Job
+	// Shared is set for a task of an array, and for a member of a pack, for which Pack is set, too. The stamp is that of the member with this
+	// index.
+	Shared bool `json:",omitempty"`
+	Pack   bool `json:",omitempty"`
+	Index  int  `json:",omitempty"`
 }
 
 // Records are an attempt's records, read from the shared disk. A record that is missing, or could not

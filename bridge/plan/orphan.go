@@ -23,7 +23,8 @@ type OrphanJobs map[sbatch.JobID]time.Time
 // job. An orphan is overdue once it has been seen for OrphanGrace; the
 // caller cancels it. If CancelOrphans is not set, none is overdue.
 //
-// An orphan that its bundle's row may take up (News.Found) is not overdue.
+// An orphan that its bundle's row may take up (News.Found) is not overdue. The caller decides this for a task of an array, whose
+// bundle the array's list of members tells.
 //
 // generation is the ledger's: the highest number of a submission that it has given. A job with a higher
 // number, live or ended, proves that the ledger is old. OrphanJobs then returns an error that wraps

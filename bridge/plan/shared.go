@@ -45,8 +45,9 @@ type Submission struct {
 
 // Member is one attempt of a Submission.
 type Member struct {
-	Bundle string            `json:"bundle"`
-	Name   spool.AttemptName `json:"name"`
+	Bundle   string            `json:"bundle"`
+	Name     spool.AttemptName `json:"name"`
+	Identity string            `json:"identity,omitempty"`
 }
 
 // SubmissionState is the state of a Submission.
@@ -143,7 +144,7 @@ func (d *submissionDecision) gathering() {
 		switch {
 		case !r.wantsShared():
 		case r.Prepared:
-			ready = append(ready, Member{r.Bundle, r.OnDisk})
+			ready = append(ready, Member{r.Bundle, r.OnDisk, r.Run.Identity().Digest()})
 		default:
 			waits = true
 		}

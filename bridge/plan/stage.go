@@ -184,5 +184,11 @@ func (d *decision) adoptFound(f Found) {
 	r.Attempt.Number, r.Generation, r.SbatchCount = f.Stamp.Attempt, f.Stamp.Generation, 1
 	r.OnDisk = f.Stamp.OnDisk
 	r.SubmissionName, r.Prepared, r.SubmittedAt = d.policy.submissionName(*r), true, d.now
+	if f.Shared {
+		r.Shared, r.Pack, r.Index = true, f.Pack, f.Index
+		if d.policy.isName(f.Job.Name) { // else somebody has renamed it
+			r.SubmissionName = SubmissionName(f.Job.Name)
+		}
+	}
 	d.adopt(f.Job, "found in the queue, although the ledger does not know of its submission")
 }

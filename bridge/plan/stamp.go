@@ -41,6 +41,11 @@ type SharedStamp struct {
 	Pack    bool
 }
 
+// Of returns the stamp of a member's attempt, as a job of its own would have it.
+func (s SharedStamp) Of(m spool.Member) Stamp {
+	return Stamp{Bundle: m.Bundle, Attempt: m.Name.Number(), Bridge: s.Bridge, Generation: s.Generation, OnDisk: m.Name, Identity: m.Identity}
+}
+
 // SharedStampOf reads the stamp of a task of an array, or of a pack. It returns false if the comment has none.
 func SharedStampOf(j sbatch.Job) (SharedStamp, bool) {
 	s := SharedStamp{Bridge: commentValue(j.Comment, "bridge")}

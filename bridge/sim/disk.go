@@ -263,6 +263,17 @@ func (m mount) WriteMembers(members spool.Members) error {
 	return nil
 }
 
+// Members returns the lists of members of submissions.
+func (m mount) Members(of func(submission string) bool) ([]spool.Members, error) {
+	var found []spool.Members
+	for _, name := range slices.Sorted(maps.Keys(m.w.disk.members)) {
+		if list := m.w.disk.members[name]; of(list.Submission) {
+			found = append(found, list)
+		}
+	}
+	return found, nil
+}
+
 // MembersFiles lists the lists of members.
 func (m mount) MembersFiles() ([]spool.MembersFile, error) {
 	var found []spool.MembersFile

@@ -302,6 +302,7 @@ func (l *life) observe() {
 		l.answer = w.slurm.list()
 	}
 	l.at(w.slurm.sleep()+w.dice.duration(ofObservation, 10*time.Millisecond, 3*time.Second), func() {
+		_ = l.bridge.FindMembers()              // the disk has them
 		err := l.bridge.Observe(w.ctx, l.asked) // a failure is no news for any row
 		l.answer = nil
 		if err == nil {

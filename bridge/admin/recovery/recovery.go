@@ -137,8 +137,8 @@ func taskKey(generation int64, index int) string {
 
 func packKey(generation int64) string { return fmt.Sprintf("generation %d, pack", generation) }
 
-// addTask adds a task of an array, or a pack, that the ledger does not know. No bundle takes such a job up: a bundle whose attempt it has begun
-// finds it by its records, and others are submitted again.
+// addTask adds a task of an array, or a pack, that the ledger does not know. The list of members, which tells the bridge the bundles,
+// may be on a disk that this machine does not have.
 func (f *Findings) addTask(policy plan.Policy, j sbatch.Job, stamp plan.SharedStamp, tasks map[string]bool) {
 	f.Highest = max(f.Highest, stamp.Generation)
 	_, index, _ := j.ID.ArrayTask()
@@ -149,7 +149,7 @@ func (f *Findings) addTask(policy plan.Policy, j sbatch.Job, stamp plan.SharedSt
 	if stamp.Generation <= f.Generation && (tasks[key] || j.State.Ended()) {
 		return
 	}
-	what := cancelledLater(policy)
+	what := "taken up by its bundle if that waits to be submitted, else " + cancelledLater(policy)
 	switch {
 	case tasks[j.ID.String()]:
 		what = "nothing: its bundle has found it by its records"
