@@ -83,13 +83,10 @@ func closed(c <-chan struct{}) bool {
 func (c *Calls[In, Out]) leave(ctx context.Context, one *item[In, Out]) (Out, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case one.served == nil:
+	if of := one.served; of == nil {
 		c.waiting = slices.DeleteFunc(c.waiting, func(other *item[In, Out]) bool { return other == one })
-	default:
-		if one.served.waiting--; one.served.waiting == 0 {
-			one.served.cancel()
-		}
+	} else if of.waiting--; of.waiting == 0 {
+		of.cancel()
 	}
 	var none Out
 	return none, ctx.Err()
