@@ -87,8 +87,8 @@ func (c *Config) WorkerID(queue string) string {
 // Bridge is one bridge.
 //
 // Run does everything. Its parts, Open, Step, Do, Enter, Observe, AskSettings, AskLimits, Listen, ReadTurn, Measure,
-// WithdrawSecrets, Changes, CheckIn, Prove, NoteAnswer and NoteUnanswered, are exported for a caller that drives a bridge through
-// simulated time.
+// WithdrawSecrets, FindMembers, RemoveMembers, Changes, CheckIn, Prove, NoteAnswer and NoteUnanswered, are exported for a
+// caller that drives a bridge through simulated time.
 //
 // Data flows in a circle. The watchers put news into the inbox. The decider reads it, decides rows, shows
 // them on the board, and returns effects. The doer does these, and puts their outcomes into the inbox. The
