@@ -38,8 +38,12 @@ type claimed struct {
 func newClaims(s BundleService, now func() time.Time) *claims {
 	c := &claims{service: s, single: turns.New(claimedAtOnce)}
 	if starter, ok := s.(BundleStarter); ok {
-		c.several = batch.NewOptional(now, 1, claimFits, func(ctx context.Context, worker string, starts []codalab.BundleStart) ([]claimed, error) {
-			return c.send(ctx, starter, worker, starts)
+		c.several = batch.NewOptional(now, 1, claimFits, batch.Requests[codalab.BundleStart, claimed]{
+			Several: func(ctx context.Context, worker string, starts []codalab.BundleStart) ([]claimed, error) { return send(ctx, starter, worker, starts) },
+			Single: func(ctx context.Context, worker string, one codalab.BundleStart) (claimed, error) {
+				accepted, err := s.StartBundle(ctx, worker, one.UUID, one.StartBundle)
+				return claimed{accepted, err}, nil
+			},
 		})
 	}
 	return c
@@ -70,13 +74,8 @@ func claimFits(starts []codalab.BundleStart, more codalab.BundleStart) bool {
 	return len(starts) < codalab.MostStarts && !slices.ContainsFunc(starts, func(one codalab.BundleStart) bool { return one.UUID == more.UUID })
 }
 
-// send claims bundles by one request, and returns the outcomes in their order, or the failure of the request as a whole. A
-// single one is claimed as on any server.
-func (c *claims) send(ctx context.Context, starter BundleStarter, worker string, starts []codalab.BundleStart) ([]claimed, error) {
-	if one := starts[0]; len(starts) == 1 {
-		accepted, err := c.service.StartBundle(ctx, worker, one.UUID, one.StartBundle)
-		return []claimed{{accepted, err}}, nil
-	}
+// send claims bundles by one request, and returns the outcomes in their order, or the failure of the request as a whole.
+func send(ctx context.Context, starter BundleStarter, worker string, starts []codalab.BundleStart) ([]claimed, error) {
 	answers, err := starter.StartBundles(ctx, worker, starts)
 	if err != nil {
 		return nil, err

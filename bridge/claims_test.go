@@ -135,6 +135,29 @@ func TestServerWithoutRequestsForSeveralClaimsGetsOneForEach(t *testing.T) {
 	})
 }
 
+// Claims of several workers come before and after the server's refusal, and while its request is under way.
+func TestServerWithoutRequestsForSeveralClaimsIsAskedOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &starts{refuse: errors.ErrUnsupported}
+		c := newClaims(s, time.Now)
+		var all sync.WaitGroup
+		for i := range 300 {
+			all.Go(func() {
+				time.Sleep(time.Duration(i) * 20 * time.Millisecond)
+				accepted, err := c.start(t.Context(), fmt.Sprint("w", i%3), "o", codalab.BundleStart{UUID: fmt.Sprint(i)})
+				if !accepted || err != nil {
+					t.Errorf("%d: %t, %v", i, accepted, err)
+				}
+			})
+		}
+		all.Wait()
+		if len(s.together) != 1 || s.single != 300 {
+			t.Errorf("%d single requests and %v", s.single, s.together)
+		}
+	})
+}
+
 // The fault of one claim must not be the others'.
 func TestRefusedRequestForSeveralClaimsRefusesNone(t *testing.T) {
 	t.Parallel()

@@ -244,3 +244,10 @@ func (on *trial) refusedCalls() {
 	u.call("GET", "/user", nil).wantStatus(http.StatusUnauthorized, "User is not authenticated.")
 	w.post().wantStatus(http.StatusUnauthorized, "User is not authenticated.")
 }
+
+// Only cl-server has these calls. A bridge then makes one for each run.
+func (on *trial) severalRuns() {
+	_, w := on.ownerWithWorker()
+	w.call("POST", w.path("start_bundles"), codalab.StartBundles{Bundles: []codalab.BundleStart{}}).wantStatus(http.StatusNotFound)
+	w.call("POST", w.path("results"), bytes.NewReader(make([]byte, 1<<20))).wantStatus(http.StatusNotFound)
+}

@@ -144,5 +144,6 @@ func manners() map[string]func(*trial) {
 		"BrokenUploadLeavesAFailureUntilAnother": (*trial).brokenUpload,
 		// Calls.
 		"CallsWithoutPermissionAreRefused": (*trial).refusedCalls,
+		"CallsForSeveralRunsAreNotFound":   (*trial).severalRuns,
 	}
 }

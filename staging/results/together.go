@@ -94,13 +94,14 @@ func (a *archive) Write(p []byte) (int, error) {
 func (c *Collector) requests(several SeveralUploads) *batch.Optional[client.RunResults, codalab.ResultsAnswer] {
 	t := &c.together
 	t.made.Do(func() {
-		t.requests = batch.NewOptional(c.Now, severalAtOnce, archivesFit, func(ctx context.Context, worker string, in []client.RunResults) ([]codalab.ResultsAnswer, error) {
+		upload := func(ctx context.Context, worker string, in []client.RunResults) ([]codalab.ResultsAnswer, error) {
 			answers, err := several.UploadResults(ctx, worker, in)
 			if err != nil {
 				return nil, fmt.Errorf("upload results: %w", err)
 			}
 			return answers, nil
-		})
+		}
+		t.requests = batch.NewOptional(c.Now, severalAtOnce, archivesFit, batch.Requests[client.RunResults, codalab.ResultsAnswer]{Several: upload})
 	})
 	return t.requests
 }

@@ -165,6 +165,28 @@ func TestOthersAreNotSentTogether(t *testing.T) {
 	})
 }
 
+// Results come before and after the server's refusal, and while its request is under way.
+func TestServerWithoutRequestsForSeveralRunsIsAskedOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r, s, runs := tiny(t, 60)
+		s.fail = errors.ErrUnsupported
+		var all sync.WaitGroup
+		for i, run := range runs {
+			all.Go(func() {
+				time.Sleep(time.Duration(i) * 50 * time.Millisecond)
+				if _, tiny, stored := r.together(run, spool.ResultsUpload); !tiny || stored {
+					t.Errorf("%s: tiny %t, stored %t", run.UUID, tiny, stored)
+				}
+			})
+		}
+		all.Wait()
+		if len(s.requests) != 1 {
+			t.Errorf("%d requests", len(s.requests))
+		}
+	})
+}
+
 func TestFailedRequestForSeveralRunsStoresNone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -196,8 +218,12 @@ func TestRunThatIsGivenUpLeavesTheRequestToTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 8
 		for gone := range n {
-			r, s, runs := tiny(t, n)
+			r, s, runs := tiny(t, n+1)
 			r.collector.Contents = &cancelledServer{s}
+			first := runs[n]
+			if runs = runs[:n]; !r.collector.CollectTogether(t.Context(), "w", first, r.layout.RunDir(first.UUID, "1-b1")) { // now the server is known
+				t.Fatal("not stored")
+			}
 			var all sync.WaitGroup
 			stored, cancels := make([]bool, n), make([]context.CancelFunc, n)
 			for i, run := range runs {
