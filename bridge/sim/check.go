@@ -140,6 +140,9 @@ func (w *world) checkSaved(before, after *plan.Row) {
 			w.violate(BegunAgain, "%s is sent back for no recorded cause", before.Bundle)
 		}
 	}
+	if before.SubmissionName != "" && after.Phase == plan.Staging && after.Attempt.Number == before.Attempt.Number {
+		w.checkClosed(before)
+	}
 	fresh := after.Phase == plan.Claiming
 	if !before.Times.Finalizing.IsZero() && !fresh && (after.Verdict == nil || reportOf(before.Verdict) != reportOf(after.Verdict)) {
 		w.violate(VerdictChanged, "the verdict of %s changed from %+v to %+v", before.Bundle, before.Verdict, after.Verdict)
@@ -151,6 +154,14 @@ func (w *world) checkSaved(before, after *plan.Row) {
 		w.checkVerdict(*after)
 	}
 	w.checkKill(after)
+}
+
+// checkClosed checks the attempt of a row that is given up, or ends: no worker can begin it any more (I4).
+func (w *world) checkClosed(r *plan.Row) {
+	a := w.disk.attempt(r.Bundle, r.Attempt.Number)
+	if a.there && a.started.record == nil && !w.isUnknown(a.command) {
+		w.violate(BegunTwice, "attempt %d of %s is over, and was neither begun nor fenced", a.number, r.Bundle)
+	}
 }
 
 // stop is a pending stop of an attempt that has not begun. since is the decision, or the bridge's last start.
@@ -199,6 +210,9 @@ func (w *world) checkVerdict(r plan.Row) {
 		return
 	}
 	a := w.disk.attempt(r.Bundle, r.Attempt.Number)
+	if a.job != 0 && r.SubmissionName != "" {
+		w.checkClosed(&r)
+	}
 	switch {
 	case w.isUnknown(r.Run.Command):
 	case a.alive > 0 && w.runsUnseen(a):
