@@ -145,7 +145,9 @@ func (w *world) checkTurns(l *life, before []*plan.Row, saved []plan.Row) {
 	if len(going) == 0 {
 		return
 	}
-	slices.SortFunc(going, func(a, b plan.Row) int { return cmp.Compare(a.Generation, b.Generation) })
+	slices.SortFunc(going, func(a, b plan.Row) int { // the first row of an array has the turn
+		return cmp.Or(cmp.Compare(a.Generation, b.Generation), -cmp.Compare(w.wants[a.Run.Command].priority, w.wants[b.Run.Command].priority))
+	})
 	now := maps.Clone(w.ledger.rows) // the rows after this save
 	for i := range saved {
 		now[saved[i].Bundle] = &saved[i]
@@ -162,9 +164,9 @@ func (w *world) checkTurns(l *life, before []*plan.Row, saved []plan.Row) {
 // waitingLanes returns the lanes that could submit before the rows of going did, with the highest priority
 // in each. It also returns the other lanes that may have a turn: those in queues that are held up, and those
 // with many rows to retry.
-func (w *world) waitingLanes(l *life, rows map[string]*plan.Row, going []plan.Row) (waiting map[lane]int64, probing []lane) {
+func (w *world) waitingLanes(l *life, rows map[string]*plan.Row, going []plan.Row) (waiting, probing map[lane]int64) {
 	flying := map[string]int{}
-	waiting = map[lane]int64{}
+	waiting, probing = map[lane]int64{}, map[lane]int64{}
 	retrying := map[lane]int{} // rows that Slurm has refused temporarily
 	gathering := w.gatheringLanes(l, rows)
 	for _, r := range rows {
@@ -185,14 +187,14 @@ func (w *world) waitingLanes(l *life, rows map[string]*plan.Row, going []plan.Ro
 	}
 	held := l.bridge.Condition().Held
 	const manyRetrying = 8 // so many keep the other rows of their lane waiting
-	maps.DeleteFunc(waiting, func(at lane, _ int64) bool {
+	maps.DeleteFunc(waiting, func(at lane, best int64) bool {
 		most := w.policy.Queues[at.queue].MaxInFlight
 		if most > 0 && flying[at.queue] >= most {
 			return true
 		}
 		heldUp := held[at.queue] != "" || retrying[at] >= manyRetrying || gathering[at]
 		if heldUp {
-			probing = append(probing, at)
+			probing[at] = best
 		}
 		return heldUp
 	})
@@ -218,8 +220,13 @@ func (w *world) gatheringLanes(l *life, rows map[string]*plan.Row) map[lane]bool
 }
 
 // checkTurn checks one submission. In the turn of a lane that is held up, its owner may submit another bundle.
-func (w *world) checkTurn(gone plan.Row, waiting map[lane]int64, probing []lane) {
+func (w *world) checkTurn(gone plan.Row, waiting, probing map[lane]int64) {
 	mine, priority := lane{gone.Queue, gone.Run.OwnerID}, w.wants[gone.Run.Command].priority
+	for at, best := range probing {
+		if at.owner == mine.owner && priority > best {
+			delete(w.passed, at)
+		}
+	}
 	for at, best := range waiting {
 		if at == mine {
 			continue
@@ -238,7 +245,7 @@ func (w *world) checkTurn(gone plan.Row, waiting map[lane]int64, probing []lane)
 		}
 		t.n++
 		t.lanes[mine.queue] = true
-		for _, other := range slices.AppendSeq(slices.Clone(probing), maps.Keys(waiting)) {
+		for _, other := range slices.AppendSeq(slices.Collect(maps.Keys(probing)), maps.Keys(waiting)) {
 			if other.owner == mine.owner && other != at {
 				t.lanes[other.queue] = true
 			}
