@@ -39,7 +39,9 @@ func newClaims(s BundleService, now func() time.Time) *claims {
 	c := &claims{service: s, single: turns.New(claimedAtOnce)}
 	if starter, ok := s.(BundleStarter); ok {
 		c.several = batch.NewOptional(now, 1, claimFits, batch.Requests[codalab.BundleStart, claimed]{
-			Several: func(ctx context.Context, worker string, starts []codalab.BundleStart) ([]claimed, error) { return send(ctx, starter, worker, starts) },
+			Several: func(ctx context.Context, worker string, starts []codalab.BundleStart) ([]claimed, error) {
+				return send(ctx, starter, worker, starts)
+			},
 			Single: func(ctx context.Context, worker string, one codalab.BundleStart) (claimed, error) {
 				accepted, err := s.StartBundle(ctx, worker, one.UUID, one.StartBundle)
 				return claimed{accepted, err}, nil
