@@ -45,6 +45,12 @@ func (r *attemptRun) runBundle(ctx context.Context) (spool.Exit, error) {
 	defer stopBackground()
 	var group errgroup.Group
 	group.Go(r.guarded(background, r.reportStatus))
+	if r.place != nil {
+		var stop context.CancelFunc
+		ctx, stop = context.WithCancel(ctx)
+		defer stop()
+		group.Go(r.guarded(background, func(background context.Context) { r.followStop(background, stop) }))
+	}
 
 	exit := r.runCommand(ctx, background, &group)
 	stopBackground()
@@ -61,7 +67,11 @@ func (r *attemptRun) runBundle(ctx context.Context) (spool.Exit, error) {
 	if err := r.private.remove(); err != nil {
 		r.Log.WarnContext(ctx, "cannot remove the private directory", slog.Any("error", err))
 	}
-	removeAbandoned(r.spec.Scratch, time.Now())
+	if r.place != nil {
+		r.place.scratch = r.spec.Scratch
+	} else {
+		removeAbandoned(r.spec.Scratch, time.Now())
+	}
 	return exit, err
 }
 
@@ -93,11 +103,10 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 	group.Go(r.guarded(duringCommand, r.followTimeLimit))
 	group.Go(r.guarded(duringCommand, r.watchGPUs))
 
-	cpu := childrenCPU()
+	kills := r.place.oomKills()
 	free, _ := freeSpace(r.workingDir)
 	got, err := r.runContainer(limited, c)
 	overLimit := context.Cause(limited) // a limit that a watcher sees from now on is none of the command's
-	own := childrenCPU().minus(cpu)
 	if err != nil {
 		r.Log.ErrorContext(ctx, "cannot run the container", slog.Any("error", err), slog.String("sif", r.spec.SIF), slog.String("reference", r.spec.PinnedReference))
 	}
@@ -107,20 +116,19 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 
 	after := meter.read(0)
 	r.usage.addSample(after)
-	if meter.engine { // its container is not a child of this process
-		own = cpuTime{user: got.Usage.User, system: got.Usage.System, largest: got.Usage.MemoryPeak}
-	}
-	r.usage.addCPU(own)
+	r.usage.addCPU(cpuTime{user: got.Usage.User, system: got.Usage.System, largest: got.Usage.MemoryPeak})
+	inPack, maybe := ownKills(r.place.oomKills()-kills, got, limited.Err() != nil)
+	got.Note = joinPhrases(got.Note, maybe)
 	if limit := (*limitError)(nil); !errors.As(overLimit, &limit) { // else its files may be gone with its processes
 		over, unmeasured := r.finalDisk(background, terminated)
 		overLimit = cmp.Or(over, overLimit)
 		if unmeasured != nil {
-			got.Note = strings.TrimPrefix(got.Note+"; "+unmeasured.Error(), "; ")
+			got.Note = joinPhrases(got.Note, unmeasured.Error())
 		}
 	}
 	e := ending{
 		node: r.Node, exit: got, err: err, terminated: terminated, overLimit: overLimit,
-		oomKills:   after.oomKills - before.oomKills + got.Usage.OOMKills,
+		oomKills:   after.oomKills - before.oomKills + got.Usage.OOMKills + inPack,
 		memoryPeak: r.usage.snapshot(time.Time{}).Usage.MemoryPeak,
 		refused:    got.Usage.RefusedProcesses,
 		diskFull:   diskFull(r.workingDir),
@@ -240,7 +248,8 @@ func (r *attemptRun) prepare() (c container.Container, err error) {
 		ShmBytes:        r.spec.ShmBytes,
 		MaxProcesses:    r.spec.MaxProcesses,
 		PrivateDir:      r.private.dir,
-		KillGrace:       time.Duration(max(r.spec.KillGraceSeconds, 0) * float64(time.Second)),
+		KillGrace:       killGrace(r.spec),
+		KilledFirst:     r.place != nil,
 	}
 	if r.spec.Resumed {
 		if err := reopenOutputs(root); err != nil {
@@ -269,6 +278,14 @@ func reopenOutputs(root *os.Root) error {
 	}
 	return nil
 }
+
+// killGrace returns the time from TERM to KILL; 0 means package container's default.
+func killGrace(spec spool.Spec) time.Duration {
+	return time.Duration(max(spec.KillGraceSeconds, 0) * float64(time.Second))
+}
+
+// joinPhrases makes one text of two phrases that may be empty.
+func joinPhrases(a, b string) string { return strings.Trim(a+"; "+b, "; ") }
 
 // network returns the network of a command.
 func network(spec spool.Spec) container.Network {

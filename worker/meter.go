@@ -25,14 +25,15 @@ type sample struct {
 // meter measures an attempt. It uses the job's cgroups if Slurm makes them, and otherwise the
 // processes of the container. An engine's container is not in the job's cgroups and has its own.
 type meter struct {
-	proc        string
+	// host is the host's /proc, and proc one with the container's processes.
+	host, proc  string
 	cpu, memory cgroup
 	engine      bool
 }
 
 func (r *attemptRun) meter() meter {
-	m := meter{proc: r.procDir(), engine: r.spec.Runtime.IsEngine()}
-	if m.engine {
+	m := meter{host: r.procDir(), proc: r.procDir(), engine: r.spec.Runtime.IsEngine()}
+	if m.engine || r.place != nil { // the job's cgroup has other members, too
 		return m
 	}
 	cgroups := readText(filepath.Join(m.proc, "self/cgroup"))
@@ -46,20 +47,23 @@ func (r *attemptRun) meter() meter {
 	return m
 }
 
-// ofContainer returns the meter for a running container, given its first process. It differs only
-// for an engine.
-func (m meter) ofContainer(root int) meter {
-	if !m.engine || root == 0 {
-		return m
+// ofContainer returns the meter for a running container, given its first process, and that process in the meter's own /proc.
+func (m meter) ofContainer(root int) (meter, int) {
+	if root == 0 {
+		return m, 0
 	}
-	own, cgroups := readText(filepath.Join(m.proc, "self/cgroup")), readText(filepath.Join(m.proc, strconv.Itoa(root), "cgroup"))
-	mounts := readText(filepath.Join(m.proc, "self/mountinfo"))
+	if !m.engine {
+		m.proc, root = treeOf(m.host, root)
+		return m, root
+	}
+	own, cgroups := readText(filepath.Join(m.host, "self/cgroup")), readText(filepath.Join(m.host, strconv.Itoa(root), "cgroup"))
+	mounts := readText(filepath.Join(m.host, "self/mountinfo"))
 	m.memory = cgroupApart(cgroups, own, mounts, "memory")
 	m.cpu = cgroupApart(cgroups, own, mounts, "cpuacct")
 	if s := m.read(0); s.memory == 0 {
 		m.memory = cgroup{}
 	}
-	return m
+	return m, root
 }
 
 // procDir returns the host's /proc.
@@ -82,7 +86,7 @@ func (m meter) read(root int) sample {
 		s.cpu = tree.cpu
 	}
 	if s.memory == 0 {
-		s.files = readTmpfs(m.proc, root) + memoryUnlinked(m.proc, root)
+		s.files = readTmpfs(m.host, m.proc, root) + memoryUnlinked(m.proc, root)
 		s.memory = tree.memory + s.files
 		s.held = s.memory
 	}

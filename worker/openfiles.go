@@ -126,10 +126,10 @@ func isMemoryName(name string) bool {
 }
 
 // readTmpfs adds up the memory in the file systems that only the container has mounted, such as its /dev
-// and /dev/shm, given the container's init.
-func readTmpfs(proc string, root int) (bytes int64) {
+// and /dev/shm, given the host's /proc, and the container's init in one with the container.
+func readTmpfs(host, proc string, root int) (bytes int64) {
 	counted := map[string]bool{}
-	for _, m := range tmpfsIn(readText(filepath.Join(proc, "self/mountinfo"))) {
+	for _, m := range tmpfsIn(readText(filepath.Join(host, "self/mountinfo"))) {
 		counted[m.Device] = true // the host's, with or without a bind in the container
 	}
 	namespaces := map[string]bool{}

@@ -9,6 +9,22 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/procstat"
 )
 
+// treeOf returns a /proc with the processes of a container and few others, and the container's init there. An init with a PID
+// namespace of its own has such a /proc, in which it is process 1, so that a sample does not have to read all processes of the
+// host. Otherwise it is the host's.
+func treeOf(host string, init int) (proc string, root int) {
+	own := filepath.Join(host, strconv.Itoa(init), "root/proc")
+	outside, err := procstat.ReadIn(host, init)
+	if err != nil {
+		return host, init
+	}
+	inside, err := procstat.ReadIn(own, 1)
+	if err != nil || inside.Start != outside.Start || inside.Name != outside.Name {
+		return host, init
+	}
+	return own, 1
+}
+
 // readTree adds up the use of a container, given its init. Memory is that of the command's
 // processes, and includes shared memory once for each. Processor time is that of the whole
 // container, as in the exit record.

@@ -104,7 +104,7 @@ func (l *changingLimit) set(limit commandLimit) { l.present.Store(&limit) }
 // more often when the limit comes near: a change helps only if it is read before. It runs in the background, so a shared
 // disk that hangs delays nothing else.
 func (r *attemptRun) followTimeLimit(ctx context.Context) {
-	if r.time.limit().asked == longestLimit {
+	if r.time.limit().asked == longestLimit || r.place != nil { // a pack's job is longer than a member
 		return
 	}
 	began := time.Now()

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
@@ -180,22 +179,4 @@ func (u *usage) complete(now time.Time, e spool.Exit) spool.Exit {
 type cpuTime struct {
 	user, system time.Duration
 	largest      int64
-}
-
-func (c cpuTime) minus(other cpuTime) cpuTime {
-	return cpuTime{user: c.user - other.user, system: c.system - other.system, largest: c.largest}
-}
-
-// childrenCPU returns the time of this process's ended children and of the processes that these
-// waited for. It includes whole containers, because their first processes wait for all others.
-func childrenCPU() cpuTime {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_CHILDREN, &u); err != nil {
-		return cpuTime{}
-	}
-	return cpuTime{
-		user:    time.Duration(u.Utime.Nano()),
-		system:  time.Duration(u.Stime.Nano()),
-		largest: u.Maxrss * 1024, // getrusage(2): kilobytes
-	}
 }

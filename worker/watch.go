@@ -34,18 +34,23 @@ func nextStatus(age time.Duration) time.Duration {
 // reportStatus writes the attempt's status until ctx ends. It rings the doorbell after the first record, for
 // the begin of the attempt, and after the first one that shows that the command has begun. A usual start has
 // one record and one ring for both. reportStatus runs in the background, so a shared disk that hangs or is full
-// delays nothing else.
+// delays nothing else. The first record of a member of a pack waits for a second in any case.
 func (r *attemptRun) reportStatus(ctx context.Context) {
 	began := time.Now()
 	tick := time.NewTimer(statusDelay)
 	defer tick.Stop()
 	attemptRung, commandRung := false, false
+	changed := r.usage.changed
+	if r.place != nil { // of a member that ends soon the exit record is enough
+		changed = nil
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.usage.changed:
+		case <-changed:
 		case <-tick.C:
+			changed = r.usage.changed
 		}
 		now := time.Now()
 		status := r.usage.snapshot(now)
@@ -72,7 +77,7 @@ func (r *attemptRun) watchUsage(ctx context.Context, m meter, started <-chan int
 	case <-ctx.Done():
 		return
 	}
-	m = m.ofContainer(root)
+	m, tree := m.ofContainer(root)
 	ran := runTime{counted: time.Now()}
 	expiry := time.NewTimer(ran.next(r.time.limit().signal))
 	defer expiry.Stop()
@@ -87,6 +92,7 @@ func (r *attemptRun) watchUsage(ctx context.Context, m meter, started <-chan int
 		case <-ctx.Done():
 			return
 		case root = <-started: // the next runtime, after one that the host refused
+			m, tree = m.ofContainer(root)
 		case <-expiry.C:
 			ran.count(time.Now())
 			r.time.ran.Store(int64(ran.total))
@@ -96,9 +102,9 @@ func (r *attemptRun) watchUsage(ctx context.Context, m meter, started <-chan int
 				stopCommand(&limitError{sentence: limit.sentence(ran.total), timedOut: true})
 			}
 		case <-tick.C:
-			s := m.read(root)
+			s := m.read(tree)
 			r.usage.addSample(s)
-			if used := m.above(s, root, memory); used > 0 {
+			if used := m.above(s, tree, memory); used > 0 {
 				stopCommand(&limitError{sentence: memorySentence(memory, used)})
 			}
 		}
@@ -202,7 +208,8 @@ func (r *attemptRun) measureDisk(ctx context.Context, open bool) (bytes int64, e
 	}
 	bytes = diskuse.Add(bytes, found)
 	if pid := r.usage.snapshot(time.Time{}).Container.PID; pid != 0 {
-		bytes = diskuse.Add(bytes, diskUnlinked(r.procDir(), pid, r.workingDir, r.private.dir))
+		proc, root := treeOf(r.procDir(), pid)
+		bytes = diskuse.Add(bytes, diskUnlinked(proc, root, r.workingDir, r.private.dir))
 	}
 	return bytes, err
 }

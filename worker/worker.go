@@ -51,6 +51,8 @@ type Worker struct {
 	// Containers runs the bundle's container.
 	Containers container.Runtime
 
+	// place is the part of the allocation that a member of a pack has; nil means all of it.
+	place *place
 	// sync flushes results to their disk. nil means fsync(2) of each copied file, and syncfs(2) if
 	// the exit record could not be written.
 	sync func(*os.File) error
@@ -85,6 +87,11 @@ func (w Worker) begin(ctx context.Context, specPath string) (*attemptRun, error)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w %s: %w", ErrSpec, specPath, err)
+	}
+	if w.place != nil {
+		if err := w.place.admit(attempt, spec, time.Now()); err != nil {
+			return nil, err
+		}
 	}
 	token := spool.NewToken()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), beginTimeout)
@@ -151,6 +158,8 @@ func (w Worker) checkSpec(s spool.Spec) error {
 		return fmt.Errorf("the SIF %q is not an absolute path", s.SIF)
 	case s.Command == "":
 		return errors.New("no command")
+	case w.place != nil && s.GPUs > w.place.gpus:
+		return fmt.Errorf("it asks for %s, and a place of this pack has %d", countGPUs(s.GPUs), w.place.gpus)
 	}
 	return nil
 }

@@ -92,6 +92,9 @@ type Container struct {
 	// MaxProcesses limits the processes and threads of the container; zero means no limit. It has no
 	// effect where the kernel cannot count them apart from the user's others (docs/security.md).
 	MaxProcesses int64
+	// KilledFirst makes the kernel kill the container's processes rather than this one when the memory that they share
+	// runs out. An engine's container does not share it.
+	KilledFirst bool
 	// KillGrace is the time between TERM and KILL after the end of Run's context; zero means two
 	// seconds.
 	KillGrace time.Duration
@@ -149,18 +152,18 @@ type Exit struct {
 	// OutputError is the reason why a part of the command's output could not be written, such as a
 	// full disk; 0 if there is none. The command does not notice it.
 	OutputError syscall.Errno `json:",omitempty"`
-	// Usage is the use of an engine's container. Other runtimes leave it zero: their containers
-	// count as children of this process, and are in its cgroup.
+	// Usage is the use of the container. Only an engine's has counts of OOMKills and RefusedProcesses: other containers
+	// are in this process's cgroup. It is also set if the command did not run to its end.
 	Usage Usage `json:",omitzero"`
 }
 
 // Usage is the use of a container from its start to its end.
 type Usage struct {
-	// User and System are the processor time of the command and of the processes that it waited
-	// for.
+	// User and System are the processor time of the container's processes: of an engine's, those of the command and of
+	// the processes that it waited for.
 	User, System time.Duration
-	// MemoryPeak is the largest use of memory in bytes, with cached files. If the container has no
-	// limit, it is the use of its largest process.
+	// MemoryPeak is the largest use of memory in bytes, with cached files. If no engine limits the
+	// container, it is the use of its largest process.
 	MemoryPeak int64
 	// Memory is the present use without files that the kernel may drop; zero at the end.
 	Memory int64 `json:",omitempty"`

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -12,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -64,6 +66,10 @@ and that of an array, of which each task runs another bundle, with:
 
   exec cl-worker exec --submission=ID --members=FILE
 
+That of a pack, whose bundles share one job, ends with:
+
+  exec cl-worker exec --submission=ID --members=FILE --side-by-side=N
+
 It writes exit.json to SPEC's directory once results on the node's own disk are copied to
 the shared one. On TERM, INT and HUP it sends TERM to the bundle's command, and
 KILL to remaining processes later: after SPEC's kill_seconds, or two seconds. It then
@@ -83,7 +89,16 @@ Exit codes, which sacct shows:
          command ended by itself with 0, 1 or 3 to 119, that status instead,
          which the bridge takes from Slurm
   124    the command was not run, or met a limit and ended with 0; the exit
-         record has the reason`
+         record has the reason
+
+A pack divides the CPUs and GPUs of its job into N equal places. In each it runs one
+bundle of FILE after the other, in the order of the list, and writes what it has to
+say about a bundle to that bundle's slurm.out. It begins a bundle only if the bundle's
+time limit fits before SLURM_JOB_END_TIME (Slurm 23.02), and none after TERM, INT and
+HUP, which it passes on to all commands. A text in the file "stop" of a bundle's
+directory ends that bundle alone. Its exit codes: 0 if all bundles that it has begun
+have their records, whatever their ends are; 120 if FILE cannot be used; 122 if the
+shared disk takes no start, and 123 if the end of a bundle could not be recorded.`
 
 func run(ctx context.Context, p program.Process) error {
 	// AWS Batch passes a whole command line to the entry point of the worker's image, which is this program.
@@ -153,18 +168,25 @@ func normalizeArgs(root *cobra.Command, args []string) ([]string, error) {
 
 func execCommand(p program.Process) *cobra.Command {
 	var submission, members string
+	var places int
 	exec := &cobra.Command{
 		Use:   "exec {SPEC | --members FILE}",
 		Short: "Run one prepared bundle inside an allocation",
 		Long:  execHelp,
 		Args: program.WrongUsage(func(_ *cobra.Command, args []string) error {
-			if (len(args) == 1) == (members == "") {
-				return nil
+			switch {
+			case (len(args) == 1) != (members == ""):
+				return errors.New("want either SPEC or --members FILE")
+			case places < 0 || places > 0 && members == "":
+				return errors.New("want --side-by-side 1 or more, with --members FILE")
 			}
-			return errors.New("want either SPEC or --members FILE")
+			return nil
 		}),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if members != "" {
+			switch {
+			case places > 0:
+				return executePack(cmd.Context(), p, members, submission, places)
+			case members != "":
 				return executeTask(cmd.Context(), p, members, submission)
 			}
 			return execute(cmd.Context(), p, args[0], submission, "")
@@ -172,6 +194,7 @@ func execCommand(p program.Process) *cobra.Command {
 	}
 	exec.Flags().StringVar(&submission, "submission", "", "refuse SPEC unless it is for the submission of this `ID`")
 	exec.Flags().StringVar(&members, "members", "", "run the bundle of this task of an array, by the list of its members in `FILE`")
+	exec.Flags().IntVar(&places, "side-by-side", 0, "run all bundles of the list of members, at most `N` at the same time")
 	return exec
 }
 
@@ -199,6 +222,45 @@ func executeTask(ctx context.Context, p program.Process, members, submission str
 	return execute(ctx, p, attempt.SpecPath(), submission, array+"_"+task)
 }
 
+// executePack is `cl-worker exec --members --side-by-side`: it runs all bundles of a pack.
+func executePack(ctx context.Context, p program.Process, file, submission string, places int) error {
+	members, of, err := spool.ReadMembers(file)
+	switch task := p.Getenv("SLURM_ARRAY_TASK_ID"); {
+	case err != nil:
+	case task != "":
+		err = fmt.Errorf("a pack is no task of an array: SLURM_ARRAY_TASK_ID=%q", task)
+	case submission != "" && of != submission:
+		err = fmt.Errorf("%s is of submission %s, and this job is of submission %s", file, of, submission)
+	}
+	if err != nil {
+		return &program.Error{Code: exitSpec, Err: err}
+	}
+	ctx, stop := heedSignals(ctx)
+	defer stop()
+	w, err := newWorker(p, submission)
+	if err != nil {
+		return err
+	}
+	err = worker.Pack{Worker: w, Places: places, End: jobEnd(p), LogTo: func(output io.Writer) *slog.Logger {
+		own := p
+		own.Stderr = output
+		return own.Log(false)
+	}}.Run(ctx, members)
+	if err != nil {
+		return &program.Error{Code: exitCode(spool.Exit{}, err), Err: err}
+	}
+	return nil
+}
+
+// jobEnd returns the time at which Slurm ends this job; zero if Slurm does not tell (before 23.02), or if the job has no time limit.
+func jobEnd(p program.Process) time.Time {
+	seconds, err := strconv.ParseInt(p.Getenv("SLURM_JOB_END_TIME"), 10, 64)
+	if err != nil || seconds <= 0 {
+		return time.Time{}
+	}
+	return time.Unix(seconds, 0)
+}
+
 // writeTo appends what this program and its children write to a file.
 func writeTo(path string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
@@ -216,28 +278,48 @@ func writeTo(path string) error {
 
 // execute is `cl-worker exec`. task is the job's name as a task of an array; empty if it is none.
 func execute(ctx context.Context, p program.Process, spec, submission, task string) error {
+	ctx, stop := heedSignals(ctx)
+	defer stop()
+	w, err := newWorker(p, submission)
+	if err != nil {
+		return err
+	}
+	w.ArrayTask = task
+	exit, err := w.Run(ctx, spec)
+	if code := exitCode(exit, err); code != 0 {
+		return &program.Error{Code: code, Err: outcome(exit, err)}
+	}
+	return nil
+}
+
+// heedSignals returns a context that ends with the first signal that ends the job.
+func heedSignals(ctx context.Context) (_ context.Context, stop func()) {
 	// A second TERM must not end the worker before it has recorded the end that the
 	// first one caused; further signals are therefore ignored.
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt, syscall.SIGHUP)
-	defer stop()
+	ctx, stopSignals := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt, syscall.SIGHUP)
 	// USR1 is handled, because the command would inherit an ignored signal.
 	warnings := make(chan os.Signal, 1)
 	signal.Notify(warnings, syscall.SIGUSR1)
-	defer signal.Stop(warnings)
+	return ctx, func() {
+		signal.Stop(warnings)
+		stopSignals()
+	}
+}
 
+// newWorker returns the worker of this job.
+func newWorker(p program.Process, submission string) (worker.Worker, error) {
 	node, err := nodeName(p)
 	if err != nil {
-		return err
+		return worker.Worker{}, err
 	}
 	runtime, err := containers(p)
 	if err != nil {
-		return err
+		return worker.Worker{}, err
 	}
-	exit, err := worker.Worker{
+	return worker.Worker{
 		Node:           node,
 		Submission:     submission,
 		Job:            p.Getenv("SLURM_JOB_ID"),
-		ArrayTask:      task,
 		SLUID:          p.Getenv("SLURM_JOB_SLUID"),
 		Restart:        p.Getenv("SLURM_RESTART_COUNT"),
 		JobGPUs:        p.Getenv("SLURM_JOB_GPUS"),
@@ -246,11 +328,7 @@ func execute(ctx context.Context, p program.Process, spec, submission, task stri
 		Version:        program.Build(),
 		Containers:     runtime,
 		Log:            p.Log(false),
-	}.Run(ctx, spec)
-	if code := exitCode(exit, err); code != 0 {
-		return &program.Error{Code: code, Err: outcome(exit, err)}
-	}
-	return nil
+	}, nil
 }
 
 // nodeName returns the name of this node. In an allocation it is Slurm's NodeName, by which the bridge

@@ -1,4 +1,4 @@
-// Package affinity reads the processors on which a process may run (sched_setaffinity(2)).
+// Package affinity reads and sets the processors on which threads may run (sched_setaffinity(2)).
 package affinity
 
 import (
@@ -25,6 +25,19 @@ func Own() ([]int, error) {
 		}
 	}
 	return cpus, nil
+}
+
+// Set makes the calling thread, and the processes that it starts from then on, run on these processors only. The caller has
+// locked its goroutine to the thread.
+func Set(cpus []int) error {
+	set := unix.NewCPUSet(Most)
+	for _, cpu := range cpus {
+		set.Set(cpu)
+	}
+	if err := unix.SchedSetaffinityDynamic(0, set); err != nil {
+		return fmt.Errorf("run on processors %s: %w", Format(cpus), err)
+	}
+	return nil
 }
 
 // Format prints sorted numbers as Linux does, such as 0-3,8 (cpuset(7), List format).

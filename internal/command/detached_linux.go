@@ -104,13 +104,9 @@ func startOn(cpus []int, cmd *exec.Cmd) error {
 		runtime.UnlockOSThread()
 		return fmt.Errorf("read the processors of this thread: %w", err)
 	}
-	set := unix.NewCPUSet(affinity.Most)
-	for _, cpu := range cpus {
-		set.Set(cpu)
-	}
-	if err := unix.SchedSetaffinityDynamic(0, set); err != nil {
+	if err := affinity.Set(cpus); err != nil {
 		runtime.UnlockOSThread()
-		return fmt.Errorf("run on processors %v: %w", cpus, err)
+		return err
 	}
 	err := cmd.Start()
 	if unix.SchedSetaffinityDynamic(0, before) == nil {

@@ -143,7 +143,7 @@ func TestDetachedProgramThatCannotRunSaysWhy(t *testing.T) {
 		"empty argument vector": {},
 		"nosuch/out":            {Args: []string{"/bin/true"}, Output: filepath.Join(dir, "nosuch/out")},
 		"no such file":          {Args: []string{"/bin/true"}, Dir: filepath.Join(dir, "nosuch")},
-		"processors [8000]":     {Args: []string{"/bin/true"}, CPUs: []int{8000}},
+		"processors 8000":       {Args: []string{"/bin/true"}, CPUs: []int{8000}},
 	} {
 		if held, err := d.Start(); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v, %v", name, held, err)

@@ -45,9 +45,10 @@ func (s Stat) Ended() bool { return s.State == 'Z' || s.State == 'X' }
 
 // Read reads the line of a process. The error wraps fs.ErrNotExist if there is none of that number, or
 // if the mount of /proc hides the processes of others.
-func Read(pid int) (Stat, error) { return read("/proc", pid) }
+func Read(pid int) (Stat, error) { return ReadIn("/proc", pid) }
 
-func read(proc string, pid int) (Stat, error) {
+// ReadIn is Read in another /proc, such as that of another PID namespace.
+func ReadIn(proc string, pid int) (Stat, error) {
 	text, err := smallfile.Read(filepath.Join(proc, strconv.Itoa(pid), "stat"))
 	if errors.Is(err, unix.ESRCH) { // it ended after the file was opened
 		err = fmt.Errorf("read the line of process %d: %w", pid, fs.ErrNotExist)
@@ -84,13 +85,16 @@ func List(proc string) ([]int, error) {
 // Tree returns the lines of a process and of its descendants, parents first, from a /proc. It omits
 // processes that it cannot read.
 func Tree(proc string, root int) (tree []Stat) {
+	if _, err := ReadIn(proc, root); err != nil {
+		return nil // without a look at all processes of the host
+	}
 	pids, err := List(proc)
 	if err != nil {
 		return nil
 	}
 	children := map[int][]Stat{}
 	for _, pid := range pids {
-		s, err := read(proc, pid)
+		s, err := ReadIn(proc, pid)
 		if err != nil {
 			continue // it has ended
 		}

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"os"
 	"syscall"
+	"time"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
 )
 
 // child is the process id of a child that this process has not waited for. An init uses it instead
@@ -24,24 +27,36 @@ func startChild(program string, args []string, attr *syscall.ProcAttr) (child, e
 // kill kills the child. It must not be called after wait.
 func (c child) kill() error { return syscall.Kill(int(c), syscall.SIGKILL) }
 
-// wait waits for the child's end. It returns an error unless the child ended with status 0.
-func (c child) wait() error {
+// wait waits for the child's end, and returns the use of the child and of the processes that it waited for. It returns an error
+// unless the child ended with status 0.
+func (c child) wait() (container.Usage, error) {
 	var status syscall.WaitStatus
+	var used syscall.Rusage
 	for {
-		_, err := syscall.Wait4(int(c), &status, 0, nil)
+		_, err := syscall.Wait4(int(c), &status, 0, &used)
 		if errors.Is(err, syscall.EINTR) {
 			continue
 		}
 		if err != nil {
-			return os.NewSyscallError("wait4", err)
+			return container.Usage{}, os.NewSyscallError("wait4", err)
 		}
 		break
 	}
+	usage := usageOf(&used)
 	switch {
 	case status.Signaled():
-		return fmt.Errorf("signal: %s", status.Signal())
+		return usage, fmt.Errorf("signal: %s", status.Signal())
 	case status.ExitStatus() != 0:
-		return fmt.Errorf("exit status %d", status.ExitStatus())
+		return usage, fmt.Errorf("exit status %d", status.ExitStatus())
 	}
-	return nil
+	return usage, nil
+}
+
+// usageOf returns the use of processes that have ended.
+func usageOf(r *syscall.Rusage) container.Usage {
+	return container.Usage{
+		User:       time.Duration(r.Utime.Nano()),
+		System:     time.Duration(r.Stime.Nano()),
+		MemoryPeak: r.Maxrss * 1024, // getrusage(2): kilobytes
+	}
 }

@@ -78,10 +78,7 @@ func WithSIF(ctx context.Context, c container.Container, prepare func(*SIFConfig
 	if err == nil && exit.Code != 0 && ctx.Err() == nil {
 		err = checkThere(f)
 	}
-	if err != nil {
-		return container.Exit{}, err
-	}
-	return exit, nil
+	return exit, err
 }
 
 // checkThere returns an error if the open SIF cannot be read any more, for example because

@@ -10,6 +10,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -18,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/internal/smallfile"
 	"github.com/cl-slurm/cl-slurm/internal/subids"
 )
 
@@ -86,6 +88,8 @@ type Init struct {
 	OnUnpack func()
 	// OnStart, if not nil, is called with the init's process id when the command begins.
 	OnStart func(pid int)
+	// KilledFirst is the container's.
+	KilledFirst bool
 	// Began, if not nil, reports whether the command of an init has begun. It is called if the init
 	// ended without a report. Without Began, an init calls Process.Begin before its command can
 	// begin.
@@ -106,7 +110,7 @@ func For(c container.Container, program, work string, details any) (Init, error)
 		onStart = func(pid int) { c.OnStart(c.RunningAs(pid, "")) }
 	}
 	return Init{
-		Program: program, Details: details, Stdout: c.Stdout, Stderr: c.Stderr, OnUnpack: c.OnUnpack, OnStart: onStart,
+		Program: program, Details: details, Stdout: c.Stdout, Stderr: c.Stderr, OnUnpack: c.OnUnpack, OnStart: onStart, KilledFirst: c.KilledFirst,
 		Spec: Spec{Work: work, PrivateDir: dir, KillGrace: c.KillGraceOrDefault(), MaxProcesses: c.MaxProcesses, Masked: c.Masked},
 	}, nil
 }
@@ -197,7 +201,8 @@ func (i *Init) forkRanged(control, report int) (child, error) {
 		return 0, err
 	}
 	if err = i.IDs.Apply(int(c)); err != nil {
-		_, _ = c.kill(), c.wait() // it was killed
+		_ = c.kill()
+		_, _ = c.wait() // it was killed
 		return 0, err
 	}
 	i.Spec.Ranged = true
@@ -224,7 +229,23 @@ func (i *Init) fork(control, report int) (child, error) {
 			i.IDs.Prepare(attributes)
 		}
 	}
-	return startChild(cmp.Or(i.Program, "/proc/self/exe"), []string{Command}, &syscall.ProcAttr{Env: initEnv(), Files: files, Sys: attributes})
+	c, err := startChild(cmp.Or(i.Program, "/proc/self/exe"), []string{Command}, &syscall.ProcAttr{Env: initEnv(), Files: files, Sys: attributes})
+	if err == nil && i.KilledFirst {
+		killFirst(int(c))
+	}
+	return c, err
+}
+
+// killFirst makes the kernel prefer a process, and those that it starts, to this one when it has to kill one of them for memory
+// (proc_pid_oom_score_adj(5)). Without /proc the largest process ends, which is the command's, too.
+func killFirst(pid int) {
+	const more, most = 500, 1000
+	text, err := smallfile.Read("/proc/self/oom_score_adj")
+	if err != nil {
+		return
+	}
+	own, _ := strconv.Atoi(strings.TrimSpace(string(text))) // it is a number
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte(strconv.Itoa(min(own+more, most))), 0)
 }
 
 // initEnv returns the environment of an init. An init does one thing at a time, so it limits Go's
@@ -255,8 +276,11 @@ func WriterOrNil(f *os.File) io.Writer {
 	return f
 }
 
-// wait sends the init its order and waits for its end.
-func (p *runningInit) wait(ctx context.Context, i Init) (container.Exit, error) {
+// wait sends the init its order and waits for its end. The Exit has the init's use, also with an error.
+func (p *runningInit) wait(ctx context.Context, i Init) (exit container.Exit, err error) {
+	var used container.Usage
+	var waitErr error
+	defer func() { exit.Usage = used }()
 	done := make(chan struct{})
 	var stopping sync.WaitGroup
 	stopping.Go(func() { p.stopWith(ctx, done) })
@@ -274,7 +298,7 @@ func (p *runningInit) wait(ctx context.Context, i Init) (container.Exit, error) 
 	}
 	_ = p.control.Close() // the init ends now at the latest
 	_ = p.report.Close()
-	waitErr := p.child.wait()
+	used, waitErr = p.child.wait()
 	switch {
 	case readErr != nil && ctx.Err() != nil:
 		return container.Exit{}, fmt.Errorf("its init did not stop and was killed: %w", errors.Join(ctx.Err(), i.reclaim()))
@@ -291,7 +315,7 @@ func (p *runningInit) wait(ctx context.Context, i Init) (container.Exit, error) 
 	case report.Error != "":
 		return container.Exit{Code: report.Code}, container.NotBegun(report.Err())
 	}
-	exit := container.ExitOf(report.Code)
+	exit = container.ExitOf(report.Code)
 	exit.Note, exit.NoNetwork, exit.OutputError = report.Note, report.NoNetwork, report.OutputError
 	return exit, nil
 }
