@@ -68,7 +68,7 @@ and that of an array, of which each task runs another bundle, with:
 
 That of a pack, whose bundles share one job, ends with:
 
-  exec cl-worker exec --submission=ID --members=FILE --side-by-side=N
+  exec cl-worker exec --submission=ID --members=FILE --side-by-side=N --time=LIMIT
 
 It writes exit.json to SPEC's directory once results on the node's own disk are copied to
 the shared one. On TERM, INT and HUP it sends TERM to the bundle's command, and
@@ -94,8 +94,8 @@ Exit codes, which sacct shows:
 A pack divides the CPUs and GPUs of its job into N equal places. In each it runs one
 bundle of FILE after the other, in the order of the list, and writes what it has to
 say about a bundle to that bundle's slurm.out. It begins a bundle only if the bundle's
-time limit fits before SLURM_JOB_END_TIME (Slurm 23.02), and none after TERM, INT and
-HUP, which it passes on to all commands. A text in the file "stop" of a bundle's
+time limit fits before SLURM_JOB_END_TIME (since Slurm 23.02; before that the start plus
+LIMIT), and none after TERM, INT and HUP, which it passes on to all commands. A text in the file "stop" of a bundle's
 directory ends that bundle alone. Its exit codes: 0 if all bundles that it has begun
 have their records, whatever their ends are; 120 if FILE cannot be used; 122 if the
 shared disk takes no start, and 123 if the end of a bundle could not be recorded.`
@@ -169,6 +169,7 @@ func normalizeArgs(root *cobra.Command, args []string) ([]string, error) {
 func execCommand(p program.Process) *cobra.Command {
 	var submission, members string
 	var places int
+	var limit time.Duration
 	exec := &cobra.Command{
 		Use:   "exec {SPEC | --members FILE}",
 		Short: "Run one prepared bundle inside an allocation",
@@ -179,13 +180,15 @@ func execCommand(p program.Process) *cobra.Command {
 				return errors.New("want either SPEC or --members FILE")
 			case places < 0 || places > 0 && members == "":
 				return errors.New("want --side-by-side 1 or more, with --members FILE")
+			case limit < 0 || limit > 0 && places == 0:
+				return errors.New("want --time with --side-by-side")
 			}
 			return nil
 		}),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case places > 0:
-				return executePack(cmd.Context(), p, members, submission, places)
+				return executePack(cmd.Context(), p, members, submission, places, limit)
 			case members != "":
 				return executeTask(cmd.Context(), p, members, submission)
 			}
@@ -195,6 +198,7 @@ func execCommand(p program.Process) *cobra.Command {
 	exec.Flags().StringVar(&submission, "submission", "", "refuse SPEC unless it is for the submission of this `ID`")
 	exec.Flags().StringVar(&members, "members", "", "run the bundle of this task of an array, by the list of its members in `FILE`")
 	exec.Flags().IntVar(&places, "side-by-side", 0, "run all bundles of the list of members, at most `N` at the same time")
+	exec.Flags().DurationVar(&limit, "time", 0, "the time limit of the job, if Slurm does not tell its end, as a `DURATION` such as 1h30m")
 	return exec
 }
 
@@ -223,7 +227,7 @@ func executeTask(ctx context.Context, p program.Process, members, submission str
 }
 
 // executePack is `cl-worker exec --members --side-by-side`: it runs all bundles of a pack.
-func executePack(ctx context.Context, p program.Process, file, submission string, places int) error {
+func executePack(ctx context.Context, p program.Process, file, submission string, places int, limit time.Duration) error {
 	members, of, err := spool.ReadMembers(file)
 	switch task := p.Getenv("SLURM_ARRAY_TASK_ID"); {
 	case err != nil:
@@ -241,7 +245,7 @@ func executePack(ctx context.Context, p program.Process, file, submission string
 	if err != nil {
 		return err
 	}
-	err = worker.Pack{Worker: w, Places: places, End: jobEnd(p), LogTo: func(output io.Writer) *slog.Logger {
+	err = worker.Pack{Worker: w, Places: places, End: jobEnd(p, limit), LogTo: func(output io.Writer) *slog.Logger {
 		own := p
 		own.Stderr = output
 		return own.Log(false)
@@ -252,13 +256,17 @@ func executePack(ctx context.Context, p program.Process, file, submission string
 	return nil
 }
 
-// jobEnd returns the time at which Slurm ends this job; zero if Slurm does not tell (before 23.02), or if the job has no time limit.
-func jobEnd(p program.Process) time.Time {
+// jobEnd returns the time at which Slurm ends this job. Before 23.02 Slurm does not tell, and the job's time limit counts from now; zero
+// for no limit.
+func jobEnd(p program.Process, limit time.Duration) time.Time {
 	seconds, err := strconv.ParseInt(p.Getenv("SLURM_JOB_END_TIME"), 10, 64)
-	if err != nil || seconds <= 0 {
-		return time.Time{}
+	switch {
+	case err == nil && seconds > 0:
+		return time.Unix(seconds, 0)
+	case limit > 0:
+		return p.Now().Add(limit)
 	}
-	return time.Unix(seconds, 0)
+	return time.Time{}
 }
 
 // writeTo appends what this program and its children write to a file.
