@@ -172,13 +172,16 @@ func TestKillOfAMemberSparesTheOthers(t *testing.T) {
 // Members that a pack did not begin go into a smaller one, with nothing on their account.
 func TestMembersWithoutATurnGoIntoASmallerPack(t *testing.T) {
 	t.Parallel()
-	for _, state := range []sbatch.State{sbatch.StateCompleted, sbatch.StateTimeout, sbatch.StateOutOfMemory} {
+	for _, state := range []sbatch.State{sbatch.StateCompleted, sbatch.StateTimeout, sbatch.StateOutOfMemory, sbatch.StateFailed} {
 		p := newPacks(t, several("1", 0, 8)...)
 		p.submitOne()
 		p.change(sbatch.StateRunning)
 		p.pass(time.Second)
 		p.begin(0)
 		p.change(state)
+		if state == sbatch.StateFailed {
+			p.jobs[0].Exit = "0:9" // its worker was killed
+		}
 		p.settle()
 		if r := p.row(0); r.Verdict == nil || r.Verdict.Cause != spool.CausePlatform {
 			t.Errorf("the one that had begun is %s after %s, %+v", r.Phase, state, r.Verdict)

@@ -75,15 +75,13 @@ func (d *decision) endOfUnbegun() {
 		d.conclude(d.fromSlurm())
 		return
 	}
-	switch d.row.Job.State {
-	case sbatch.StateCompleted, sbatch.StateTimeout, sbatch.StateOutOfMemory:
+	switch state := d.row.Job.State; {
+	case d.row.NoJobSince.IsZero(),
+		state == sbatch.StateCompleted, state == sbatch.StateTimeout, state == sbatch.StateOutOfMemory,
+		state == sbatch.StateFailed && signalOf(d.row.Job.Exit) != 0: // something killed its worker
 		d.leftByPack()
 		return
 	default: // the other states say the same of each of its members
-	}
-	if d.row.NoJobSince.IsZero() {
-		d.leftByPack()
-		return
 	}
 	d.packSmaller()
 	d.conclude(d.fromSlurm())
