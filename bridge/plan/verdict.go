@@ -50,10 +50,7 @@ func (d *decision) fromSlurm() Verdict {
 		return Verdict{Cause: spool.CauseLimit, Failure: fmt.Sprintf(
 			"Slurm ended job %s at the deadline that the options of queue %s set, %s.", job.ID, d.queue.Tag, ran)}
 	case sbatch.StateOutOfMemory:
-		if d.row.Pack { // some run of the pack took too much, and the worker's record tells which
-			return platform("Slurm job %s, which the run shared with others, was out of memory, and its worker left no record of the run's end.", job.ID)
-		}
-		return Verdict{Cause: spool.CauseLimit, Failure: d.outOfMemory()}
+		return d.outOfMemory()
 	case sbatch.StateCancelled:
 		switch {
 		case d.launchFailed() && d.mayHaveBegun():
@@ -237,16 +234,19 @@ func signalOf(exit string) int {
 
 // outOfMemory returns the worker's sentence (worker: memorySentence) for a job whose worker could not write
 // it. The command's last peak may not have been measured.
-func (d *decision) outOfMemory() string {
+func (d *decision) outOfMemory() Verdict {
 	limit := d.row.Resources.Memory
-	if limit <= 0 {
-		return "Memory limit of the job exceeded. Ask for more with --request-memory."
+	switch {
+	case d.row.Pack: // some run of the pack took too much, and the worker's record tells which
+		return platform("Slurm job %s, which the run shared with others, was out of memory, and its worker left no record of the run's end.", d.row.Job.ID)
+	case limit <= 0:
+		return Verdict{Cause: spool.CauseLimit, Failure: "Memory limit of the job exceeded. Ask for more with --request-memory."}
 	}
 	used := limit
 	if s := d.row.Status; s != nil {
 		used = max(used, s.Usage.MemoryPeak)
 	}
-	return fmt.Sprintf("Memory limit %s exceeded (used %s). Ask for more with --request-memory.", codalab.FormatSize(limit), codalab.FormatSize(used))
+	return Verdict{Cause: spool.CauseLimit, Failure: fmt.Sprintf("Memory limit %s exceeded (used %s). Ask for more with --request-memory.", codalab.FormatSize(limit), codalab.FormatSize(used))}
 }
 
 func platform(format string, args ...any) Verdict {

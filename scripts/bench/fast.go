@@ -26,7 +26,7 @@ func benchFast(ctx context.Context) {
 		bare = append(bare, s.measureRate(ctx, runs, s.bareArray))
 		singles = append(singles, s.measureRate(ctx, runs, s.sweepIn("cpu")))
 		arrays = append(arrays, s.measureRate(ctx, runs, s.sweepIn("arrays")))
-		packs = append(packs, s.measureRate(ctx, runs, s.sweepIn("packs")))
+		packs = append(packs, s.measureRate(ctx, 3*runs, s.sweepIn("packs")))
 	}
 	perSecond := func(r rate) float64 { return r.perSecond }
 	requests := func(r rate) float64 { return r.requests }
