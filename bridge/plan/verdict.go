@@ -232,8 +232,8 @@ func signalOf(exit string) int {
 	return 0
 }
 
-// outOfMemory returns the worker's sentence (worker: memorySentence) for a job whose worker could not write
-// it. The command's last peak may not have been measured.
+// outOfMemory returns the verdict on a job that was out of memory and whose worker could not write it, in the worker's words (worker:
+// memorySentence). The command's last peak may not have been measured.
 func (d *decision) outOfMemory() Verdict {
 	limit := d.row.Resources.Memory
 	switch {
