@@ -55,7 +55,7 @@ func (p packs) showPack(e plan.Effect, id sbatch.JobID) {
 
 // begin is the begin of a member by the pack's worker, and end its end.
 func (p packs) begin(i int) {
-	s := spool.Started{Token: fmt.Sprint("worker of ", i), Node: "n1", Job: p.jobs[0].ID.String(), At: p.now}
+	s := spool.Started{Token: fmt.Sprint("worker of ", i), Node: "n1", Job: p.jobs[0].ID.String(), Submission: p.policy.Submission(*p.row(i)), At: p.now}
 	p.begun[p.row(i).Bundle] = s
 	p.read(i, spool.Records{Started: &s})
 }
@@ -308,4 +308,26 @@ func TestPackIsTakenUpByItsBundlesAfterAnOldCopyOfTheLedger(t *testing.T) {
 	}
 	a.look(10)
 	a.want("cancelled", a.cancelled, []sbatch.JobID(nil))
+}
+
+// A ledger that was restored from an older copy submits a member once more, with a job of its own, and the pack has begun it meanwhile.
+func TestBundleThatAnUnknownPackBeganSparesTheOthers(t *testing.T) {
+	t.Parallel()
+	p := newPacks(t, several("1", 0, 1)...)
+	p.pass(4 * time.Second)
+	p.want("members of the submissions", p.sizes(), []int{0})
+	p.jobs[0].ID, p.jobs[0].Name, p.jobs[0].Comment = 55, "cl-ann-pack", "codalab pack=3 owner=1 bridge=b1b2b3 generation=0"
+	p.jobs[0].TimeLimit = 2 * time.Hour
+	p.change(sbatch.StateRunning)
+	p.read(0, spool.Records{Started: &spool.Started{Token: "worker", Node: "n1", Job: "55", Submission: "b1b2b3.0", At: p.now}})
+	p.pass(3 * time.Minute)
+	if r := p.row(0); r.Phase != plan.Running || r.Job.ID != 55 || r.Job.State.Ended() || r.TimeLimits.Now == 2*time.Hour {
+		t.Errorf("the row is %s with job %s, %s, of %s (%s)", r.Phase, r.Job.ID, r.Job.State, r.TimeLimits.Now, r.Reason)
+	}
+	p.kill(0)
+	p.pass(25 * time.Second)
+	p.want("cancelled", p.cancelled, []sbatch.JobID(nil))
+	if len(p.stopped) == 0 {
+		t.Error("the pack's worker is not told to end it")
+	}
 }

@@ -191,8 +191,8 @@ type Started struct {
 	Node    string `json:"node,omitempty"`
 	Job     string `json:"job,omitempty"`
 	Restart string `json:"restart,omitempty"`
-	// Submission is the submission of a job that is a task of an array (Spec.Submission), whose comment names no bundle; empty for
-	// other jobs.
+	// Submission is the submission of a job that several bundles share or of which they share the array (Spec.Submission), whose comment
+	// names no bundle; empty for other jobs.
 	Submission string    `json:"submission,omitempty"`
 	At         time.Time `json:"at"`
 }

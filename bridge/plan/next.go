@@ -403,6 +403,7 @@ func (d *decision) applyStarted(s spool.Started) {
 		d.row.Fenced = true
 	case d.row.Begun == nil:
 		d.row.Begun, d.row.SlurmVersion = &s, d.policy.SlurmVersion
+		d.row.Pack = begunByPack(s)
 		d.followJob(s)
 		if j := &d.row.Job; d.row.Shared && j.State == sbatch.StateCancelled && j.Nodes == "" {
 			j.State = sbatch.StatePending // it was only missing beside the other tasks, and was not cancelled while it waited

@@ -6,6 +6,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 // A pack is a Submission whose members share one allocation: one job, whose worker runs the members in their order, several side
@@ -14,6 +15,14 @@ import (
 // The job belongs to all of them, so no row cancels it. A member that has to end is fenced before it begins, and its worker is told to end it
 // after that (StopMember). The worker skips fenced members, and ends when none is left. A pack that waits in Slurm without any member that is
 // wanted has no row any more, and is cancelled as an orphan.
+
+// begunByPack reports whether the worker of a pack began an attempt. An older copy of the ledger may know the attempt as one with a job of
+// its own, or as a member of a pack while it had a job of its own.
+func begunByPack(s spool.Started) bool {
+	id, err := sbatch.ParseJobID(s.Job)
+	_, _, isTask := id.ArrayTask()
+	return s.Submission != "" && err == nil && !isTask
+}
 
 // PackMargin is the time before a pack's end that a member leaves: the worker begins a member only if the member's time limit ends that
 // long before the pack's.
