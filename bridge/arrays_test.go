@@ -39,6 +39,8 @@ type arrays struct {
 	begun map[string]spool.Started
 	// unprepared has the bundles whose specification cannot be written now.
 	unprepared map[string]bool
+	// gone is set if somebody has removed all records.
+	gone bool
 }
 
 func (a *arrays) Observe(_ context.Context, now time.Time) (sbatch.Snapshot, error) {
@@ -151,6 +153,9 @@ func (a *arrays) do(e plan.Effect) {
 		c := plan.Fencing{Attempt: e.Row.Attempt.Number, Started: spool.Started{Token: "bridge", Fenced: true}}
 		if s, ok := a.begun[e.Row.Bundle]; ok {
 			c.Started = s
+		}
+		if a.gone {
+			c = plan.Fencing{Attempt: e.Row.Attempt.Number, Gone: true, Failure: "no such directory"}
 		}
 		tell(func(n *plan.News) { n.Fenced = &c })
 	case plan.Cancel:

@@ -331,3 +331,17 @@ func TestBundleThatAnUnknownPackBeganSparesTheOthers(t *testing.T) {
 		t.Error("the pack's worker is not told to end it")
 	}
 }
+
+// A pack that can never start has a member that is killed, and whose records somebody has removed.
+func TestKilledMemberWithoutRecordsWaitsForNoPackThatWaits(t *testing.T) {
+	t.Parallel()
+	p := newPacks(t, several("1", 0, 2)...)
+	p.submitOne()
+	p.pass(5 * time.Second)
+	p.gone = true
+	p.kill(0)
+	p.pass(p.policy.Settle + time.Minute)
+	p.want("the one that was killed", p.row(0).Phase, plan.Finalizing)
+	p.want("the other one", p.row(1).Phase, plan.Queued)
+	p.want("cancelled", p.cancelled, []sbatch.JobID(nil))
+}

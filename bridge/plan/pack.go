@@ -75,6 +75,12 @@ func (d *decision) leftByPack() {
 	d.row.DueAt = time.Time{}
 }
 
+// waitsInPack reports whether a snapshot shows that the row's pack waits, so that no worker runs its members. The row must not wait for the
+// end of a job that it does not cancel.
+func (r Row) waitsInPack() bool {
+	return r.Pack && r.NoJobSince.IsZero() && r.Job.State == sbatch.StatePending && !r.Job.Submitted.IsZero()
+}
+
 // packSmaller halves the row's next pack.
 func (d *decision) packSmaller() { d.boundTogether(d.policy.MostTogether(&d.row) / 2) }
 
