@@ -199,7 +199,7 @@ func TestMembersWithoutATurnGoIntoASmallerPack(t *testing.T) {
 // settle passes until all rows whose pack has ended are decided.
 func (p packs) settle() {
 	for range 60 {
-		for i := range 8 {
+		for i := range len(p.b.decider.rows.byBundle) {
 			if r := p.row(i); !r.NoJobSince.IsZero() {
 				p.read(i, spool.Records{})
 			}
@@ -344,4 +344,19 @@ func TestKilledMemberWithoutRecordsWaitsForNoPackThatWaits(t *testing.T) {
 	p.want("the one that was killed", p.row(0).Phase, plan.Finalizing)
 	p.want("the other one", p.row(1).Phase, plan.Queued)
 	p.want("cancelled", p.cancelled, []sbatch.JobID(nil))
+}
+
+// The bridge has not read the start of a member before somebody removed its records.
+func TestI4MemberThatMayHaveBegunDoesNotBeginAgain(t *testing.T) {
+	t.Parallel()
+	p := newPacks(t, several("1", 0, 2)...)
+	p.submitOne()
+	p.change(sbatch.StateRunning)
+	p.pass(time.Second)
+	p.gone = true
+	p.change(sbatch.StateCompleted)
+	p.settle()
+	if r := p.row(0); r.Attempt.Number != 1 || r.Verdict == nil || r.Verdict.Cause != spool.CausePlatform {
+		t.Errorf("attempt %d, %s, %+v (%s)", r.Attempt.Number, r.Phase, r.Verdict, r.Reason)
+	}
 }

@@ -86,12 +86,13 @@ func (d *decision) packSmaller() { d.boundTogether(d.policy.MostTogether(&d.row)
 
 // endOfUnbegun decides a fenced row whose job has ended, or can never start.
 func (d *decision) endOfUnbegun() {
-	if !d.row.Pack {
+	gone := !d.row.NoJobSince.IsZero()
+	if !d.row.Pack || gone && d.mayHaveBegun() {
 		d.conclude(d.fromSlurm())
 		return
 	}
 	switch state := d.row.Job.State; {
-	case d.row.NoJobSince.IsZero(),
+	case !gone,
 		state == sbatch.StateCompleted, state == sbatch.StateTimeout, state == sbatch.StateOutOfMemory,
 		state == sbatch.StateFailed && signalOf(d.row.Job.Exit) != 0: // something killed its worker
 		d.leftByPack()
