@@ -182,9 +182,9 @@ bench: cluster-up install ## measure everything; ONLY=main measures one area
 	ONLY='$(ONLY)' $(if $(root),,sudo --preserve-env=ONLY,IMAGE,SLURM,LONG,PART,BUNDLES,KUBECONFIG,CLTEST_KUBERNETES,CLTEST_APPTAINER,CLTEST_STOCK_CL,CLTEST_STOCK_WORKER,DOCKER_HOST) $(shared)/bin/bench
 
 .PHONY: sim
-sim: ## simulate a site with SEEDS=10000 seeds from FIRST=1 on, ARRAYS=1 those with arrays; SEED=17 [ONLY=crash.3] prints the steps of one, LARGE=1 with 2,000 bundles
+sim: ## simulate a site with SEEDS=10000 seeds from FIRST=1 on, ARRAYS=1 those with arrays, PACKS=1 those with packs; SEED=17 [ONLY=crash.3] prints the steps of one, LARGE=1 with 2,000 bundles
 	@mkdir -p bin; $(build) -o bin/sim ./scripts/sim
-	bin/sim $(if $(SEED),-seed $(SEED) $(if $(LARGE),-large,-v) $(if $(ONLY),-only $(ONLY)),-seeds $(or $(SEEDS),10000) -first $(or $(FIRST),1) $(if $(ARRAYS),-arrays))
+	bin/sim $(if $(SEED),-seed $(SEED) $(if $(LARGE),-large,-v) $(if $(ONLY),-only $(ONLY)),-seeds $(or $(SEEDS),10000) -first $(or $(FIRST),1) $(if $(ARRAYS),-arrays) $(if $(PACKS),-packs))
 
 .PHONY: setup
 setup: ## install the Debian packages and add the user that are missing

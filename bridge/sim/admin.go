@@ -14,8 +14,8 @@ import (
 // recognizes a job that keeps one of them, and a job that it has seen before, unless its clock is wrong.
 func (w *world) adminRenames() {
 	j, ok := w.slurm.pickLiveJob()
-	a := w.slurm.attempts[j.ID]
-	if !ok || w.slurm.down || a == nil {
+	attempts := w.slurm.attempts[j.ID]
+	if !ok || w.slurm.down || len(attempts) == 0 {
 		return
 	}
 	comment, change := "charge=1234", slurmtest.Change{}
@@ -27,12 +27,16 @@ func (w *world) adminRenames() {
 		change.Comment = &comment
 	}
 	_, stamped := plan.StampOf(j)
-	unnamed := (change.Name != "" || j.Name != a.name) && (change.Comment != nil || !stamped)
+	shared, ofSeveral := plan.SharedStampOf(j)
+	stamped = stamped || ofSeveral && shared.Pack
+	unnamed := (change.Name != "" || j.Name != attempts[0].name) && (change.Comment != nil || !stamped)
 	if unnamed && w.dice.happen[ClockSet] {
 		return
 	}
 	changed := w.update(j.ID, change)
-	a.unnamed = a.unnamed || unnamed && changed
+	for _, a := range attempts {
+		a.unnamed = a.unnamed || unnamed && changed
+	}
 }
 
 // update is scontrol update for a job. It reports whether Slurm took the change: not for a job that is completing.
@@ -73,7 +77,7 @@ func (w *world) adminForces() {
 // putBack reports whether Slurm has put a job of the attempt back into its queue.
 func (w *world) putBack(a *attempt) bool {
 	for id, of := range w.slurm.attempts {
-		if of == a && w.slurm.HasRequeued(id) {
+		if slices.Contains(of, a) && w.slurm.HasRequeued(id) {
 			return true
 		}
 	}
@@ -92,21 +96,25 @@ func (w *world) limitChanged() {
 		return
 	}
 	limit := w.dice.faultDuration(LimitChanged, 30*time.Second, 3*time.Minute)
-	a := w.slurm.attempts[j.ID]
-	if w.dice.coin(LimitChanged) {
+	longer := w.dice.coin(LimitChanged)
+	if longer {
 		limit += time.Hour
-	} else if a != nil {
-		a.notePlatformCause("its time limit was shortened")
-		a.limited = true
 	}
-	if a != nil {
+	for _, a := range w.slurm.struck(j.ID) {
+		if !longer {
+			a.notePlatformCause("its time limit was shortened")
+			a.limited = true
+		}
 		a.noteTimeLimit(limit)
 	}
 	w.update(j.ID, slurmtest.Change{Time: limit})
 }
 
-// noteTimeLimit notes a time limit of a job of the attempt. Slurm shows it in whole minutes.
+// noteTimeLimit notes a time limit of a job of the attempt. Slurm shows it in whole minutes. That of a pack is not the limit of a member.
 func (a *attempt) noteTimeLimit(limit time.Duration) {
+	if a.packed {
+		return
+	}
 	a.timeLimits = append(a.timeLimits, (limit + time.Minute - 1).Truncate(time.Minute))
 }
 
@@ -154,13 +162,18 @@ func (w *world) jobVanishes() {
 	if w.dice.happen[JobSuspended] || w.dice.happen[ClockSet] {
 		return
 	}
-	for _, wk := range w.slurm.workers {
-		if wk.owns && !wk.ended && !wk.forgotten && wk.attempt.status.record != nil && !w.slurm.hidden[wk.launch.Job] {
-			w.slurm.hidden[wk.launch.Job] = true
-			wk.attempt.hidden, wk.attempt.vanished = true, true
-			w.logf("slurm", "squeue does not list job %s any more", wk.launch.Job)
-			return
+	for _, s := range w.slurm.scripts {
+		shows := slices.ContainsFunc(s.workers, func(wk *worker) bool { return wk.owns && wk.attempt.status.record != nil })
+		if !shows || s.ended || s.forgotten || w.slurm.hidden[s.launch.Job] {
+			continue
 		}
+		w.slurm.hidden[s.launch.Job] = true
+		for _, a := range w.slurm.struck(s.launch.Job) {
+			a.hidden, a.vanished = true, true
+			a.cut = a.cut || a.status.record == nil // a member of a pack, which seems to have ended until its worker writes its first status
+		}
+		w.logf("slurm", "squeue does not list job %s any more", s.launch.Job)
+		return
 	}
 }
 

@@ -27,9 +27,9 @@ func reportOf(v *plan.Verdict) reported {
 	return r
 }
 
-// attemptsOf returns the attempts of a submission, in the order of its tasks; one for a job of its own.
+// attemptsOf returns the attempts of a submission, in the order of its tasks or of its members; one for a job of its own.
 func (w *world) attemptsOf(r sbatch.Request) []*attempt {
-	if r.Tasks == 0 {
+	if r.Tasks == 0 && !isPack(r) {
 		of, n := specOf(r)
 		return []*attempt{w.disk.bundleAt(of).attempt(n)}
 	}
@@ -49,6 +49,9 @@ func (w *world) checkBegin(wk *worker) {
 	forgotten := w.isUnknown(a.command) && (a.purged || a.released) // only the disk and the ledger showed its start, and both have lost it
 	if a.begun > 1 && !forgotten {
 		w.violate(BegunTwice, "attempt %d of %s began %d times", a.number, wk.bundle.uuid, a.begun)
+	}
+	if a.started.record == nil || a.started.record.Fenced {
+		w.violate(BegunTwice, "attempt %d of %s began after it was fenced", a.number, wk.bundle.uuid)
 	}
 	row, ok := w.ledger.row(wk.bundle.uuid)
 	ok = ok && !w.isUnknown(a.command) && row.Run.Command == a.command
@@ -107,7 +110,7 @@ func (w *world) isSilent(r *plan.Row) bool {
 // hasForgotten reports whether the controller answers, and has no job of an attempt any more.
 func (s *slurm) hasForgotten(a *attempt) bool {
 	snapshot, err := s.Observe(s.w.wall(), researcher)
-	return err == nil && !slices.ContainsFunc(snapshot.Jobs, func(j sbatch.Job) bool { return s.attempts[j.ID] == a })
+	return err == nil && !slices.ContainsFunc(snapshot.Jobs, func(j sbatch.Job) bool { return slices.Contains(s.attempts[j.ID], a) })
 }
 
 // accountsEnd reports whether the accounting database has the end of an attempt's job, or will have it once
@@ -234,8 +237,14 @@ func (w *world) checkVerdict(r plan.Row) {
 		w.violate(FalseEnd, "%s ended with exit code %d, and its command with %d", r.Bundle, *v.ExitCode, *a.ended.ExitCode)
 	case r.StopVerdict == nil && !w.mayEndBy(v.Cause, a, &r):
 		w.violate(FalseEnd, "%s ended with the cause %s (%+v), and it was not that (%s)", r.Bundle, v.Cause, v, a.cause)
+	case r.StopVerdict != nil && a.ended == nil && a.metLimit && r.Exit != nil && !r.Exit.Terminated:
+		if v.Cause != spool.CauseLimit || v.Failure != r.Exit.Failure {
+			w.violate(FalseEnd, "%s ended as %+v, and its worker ended it at a limit: %+v", r.Bundle, v, *r.Exit)
+		}
 	case r.StopVerdict != nil && a.ended == nil && a.failedStart == 0 && !a.refused && v.Failure != r.StopVerdict.Failure:
 		w.violate(FalseEnd, "%s was stopped (%+v), and ended as %+v (%s)", r.Bundle, *r.StopVerdict, v, a.cause)
+	case r.StopVerdict == nil && a.cause == "" && !a.refused && a.packed:
+		w.violate(PackEnded, "%s ended as %+v though nothing befell attempt %d, a member of a pack", r.Bundle, v, r.Attempt.Number)
 	case r.StopVerdict == nil && a.cause == "" && !a.refused:
 		w.violate(FalseEnd, "%s ended as %+v though nothing befell attempt %d", r.Bundle, v, r.Attempt.Number)
 	}
@@ -346,7 +355,7 @@ func (w *world) checkSubmission(r sbatch.Request, by *life) {
 	if slices.ContainsFunc(attempts, func(a *attempt) bool { return w.isUnknown(a.command) && a.started.record != nil }) {
 		return // records that the restored ledger does not know may have ended the attempt; no worker begins it again
 	}
-	if r.Tasks > 0 {
+	if r.Tasks > 0 || isPack(r) {
 		w.checkList(r)
 	}
 	for _, row := range w.ledger.rows {
@@ -357,18 +366,41 @@ func (w *world) checkSubmission(r sbatch.Request, by *life) {
 	w.violate(SubmittedTwice, "%s is submitted, and no saved row is in that phase", r.Name) // I1
 }
 
-// checkList checks the list of members of an array that is submitted: it was saved before (I1), and each repeat has the same.
+// checkList checks the list of members of an array or a pack that is submitted: it was saved before (I1), and each repeat has the same.
 func (w *world) checkList(r sbatch.Request) {
 	list := w.disk.members[membersOf(r)].Attempts
-	w.tasks += len(list)
-	saved := w.ledger.shared[plan.SubmissionName(r.Name)]
-	if saved.State != plan.Asked || len(list) != r.Tasks || !slices.EqualFunc(saved.Members, list, func(a plan.Member, b spool.Member) bool { return spool.Member(a) == b }) {
-		w.violate(SubmittedTwice, "%s is submitted with %d tasks and the members %v, and the saved submission is %s with %v", r.Name, r.Tasks, list, saved.State, saved.Members)
+	saved := w.savedSubmission(r)
+	n := r.Tasks
+	if isPack(r) {
+		n = len(saved.Members)
+		w.packed += n
+	}
+	w.tasks += r.Tasks
+	if saved.State != plan.Asked || len(list) != n || saved.Pack != isPack(r) || saved.Width != widthOf(r) || !slices.EqualFunc(saved.Members, list, func(a plan.Member, b spool.Member) bool { return spool.Member(a) == b }) {
+		w.violate(SubmittedTwice, "%s is submitted with %d tasks, %d side by side, and the members %v, and the saved submission is %s with %v", r.Name, r.Tasks, widthOf(r), list, saved.State, saved.Members)
 	}
 	if first, ok := w.lists[r.Name]; ok && !w.ledger.restored && !slices.Equal(first, list) { // a restored ledger gives the name again
 		w.violate(SubmittedTwice, "%s is submitted again with the members %v, and had %v", r.Name, list, first)
 	}
 	w.lists[r.Name] = list
+}
+
+// savedSubmission returns the saved submission of an array or a pack. All members of a pack may have ended while its sbatch was about to run:
+// they were killed, and fenced. Then the bridge has removed the submission, and the pack finds nothing to begin.
+func (w *world) savedSubmission(r sbatch.Request) plan.Submission {
+	name := plan.SubmissionName(r.Name)
+	saved, ok := w.ledger.shared[name]
+	if ok || !isPack(r) {
+		return saved
+	}
+	for _, row := range w.ledger.rows {
+		if row.SubmissionName == name && row.InFlight() {
+			return saved
+		}
+	}
+	saved = w.ledger.over[name]
+	saved.State = plan.Asked
+	return saved
 }
 
 // checkMade checks a new job, which may be made after sbatch's answer.
@@ -405,15 +437,21 @@ func (w *world) checkCancel(id sbatch.JobID) {
 	if slices.Contains(w.slurm.foreign, id) {
 		w.violate(Touched, "job %s, which is not the bridge's, is cancelled", id)
 	}
-	a := w.slurm.attempts[id]
-	switch {
-	case a == nil: // an orphan job
-		return
-	case a.foreign:
-		w.violate(Touched, "job %s, which is another bridge's, is cancelled", id)
-	}
-	if row, ok := w.ledger.row(a.bundle); ok && row.Run.Command == a.command && row.Attempt.Number == a.number && row.InFlight() && row.StopVerdict == nil && row.Verdict == nil && !w.isUnknown(a.command) {
-		w.violate(Touched, "job %s is cancelled while its row is %s", id, row.Phase)
+	for _, a := range w.slurm.attempts[id] { // an orphan job has none
+		if a.foreign {
+			w.violate(Touched, "job %s, which is another bridge's, is cancelled", id)
+		}
+		row, ok := w.ledger.row(a.bundle)
+		if !ok || row.Run.Command != a.command || row.Attempt.Number != a.number || !row.InFlight() || row.StopVerdict != nil || row.Verdict != nil {
+			continue
+		}
+		runs := row.Begun != nil && row.Begun.Job == id.String()
+		switch {
+		case a.packed && (runs || !w.isUnknown(a.command)):
+			w.violate(PackEnded, "job %s is cancelled while the row of its member %s is %s", id, a.bundle, row.Phase)
+		case !a.packed && !w.isUnknown(a.command):
+			w.violate(Touched, "job %s is cancelled while its row is %s", id, row.Phase)
+		}
 	}
 }
 
@@ -443,7 +481,7 @@ func (w *world) checkEnd() {
 	states := map[sbatch.JobID]sbatch.State{}
 	for _, j := range snapshot.Jobs {
 		states[j.ID] = j.State
-		if !j.State.Ended() && !w.slurm.isForeign(j) {
+		if !j.State.Ended() && !w.slurm.isForeign(j) && !w.slurm.isLeftPack(j) {
 			w.violate(Orphan, "job %s, %s, is still %s", j.ID, j.Name, j.State)
 		}
 	}

@@ -131,11 +131,17 @@ func (s *slurm) takeJob(r sbatch.Request) (sbatch.JobID, error) {
 		}
 		if job != 0 && a.isSubmittedBy(r) {
 			w.checkMade(a, job)
-			s.attempts[job], a.name = a, r.Name
+			s.attempts[job] = append(s.attempts[job], a)
+			a.name, a.packed = r.Name, isPack(r)
 			a.noteTimeLimit(r.Time)
 			a.job, a.unnamed = cmp.Or(a.job, job), a.unnamed || made.Name != r.Name
 		}
-		s.strikeNewJob(job)
+		if !isPack(r) {
+			s.strikeNewJob(job)
+		}
+	}
+	if isPack(r) {
+		s.strikeNewJob(id)
 	}
 	s.settle()
 	return id, err
@@ -157,9 +163,10 @@ func (c commands) Observe(context.Context, time.Time) (sbatch.Snapshot, error) {
 	}
 	answer.snapshot.Asked = c.asked
 	for _, j := range answer.snapshot.Jobs {
-		a := w.slurm.attempts[j.ID]
-		if a != nil && j.State.Ended() && (a.ran == 0 || a.ran == j.ID) && !w.isUnnamed(a, j.ID) {
-			a.shownEnded = true
+		for _, a := range w.slurm.attempts[j.ID] {
+			if j.State.Ended() && (a.ran == 0 || a.ran == j.ID) && !w.isUnnamed(a, j.ID) {
+				a.shownEnded = true
+			}
 		}
 	}
 	return answer.snapshot, answer.err
@@ -180,8 +187,8 @@ func (s *slurm) list() *listing {
 	}
 	snapshot.Jobs = slices.DeleteFunc(snapshot.Jobs, func(j sbatch.Job) bool { return s.hidden[j.ID] })
 	for i := range snapshot.Jobs {
-		if j := &snapshot.Jobs[i]; s.invalid[j.ID] && j.State == sbatch.StatePending {
-			j.Reason = "InvalidAccount"
+		if j := &snapshot.Jobs[i]; s.invalid[j.ID] != "" && j.State == sbatch.StatePending {
+			j.Reason = s.invalid[j.ID]
 		}
 	}
 	s.settle()

@@ -75,12 +75,14 @@ type attempt struct {
 	cancelled     sbatch.JobID  // the job of it that an administrator has cancelled; 0 for none
 	outOfMemory   bool          // the kernel has killed it for memory
 	limited       bool          // Slurm has told its worker to stop, or the kernel has killed it for memory
+	metLimit      bool          // its worker has ended it at a limit of its own
 	failedStart   time.Duration // the time at which a worker could not start its command; 0 for never
 	doubtful      bool          // the bridge may have missed its job
 	hidden        bool          // squeue did not list its job for a while
 	vanished      bool          // squeue does not list its job any more
 	fencingFailed bool          // the bridge got a failure of its fencing
 	shownEnded    bool          // a snapshot showed the end of its job
+	packed        bool          // its job is a pack, which it shares with others
 	stopped       bool          // the bridge has told its worker to end it
 	purged        bool          // a clean-up of the site removed its records
 	released      bool          // the bridge removed them
@@ -173,8 +175,8 @@ func (d *disk) purge(b *bundleDir) {
 	switch a.noteCause("purged"); {
 	case a.failedStart > 0:
 		a.notePlatformCause("the record of a command that did not start was purged")
-	case a.ended != nil && *a.ended.ExitCode != 0 && row.Exit == nil: // to the bridge, the node could not write the record
-		a.notePlatformCause("the record of a command that failed was purged before the bridge had it")
+	case a.ended != nil && (a.packed || *a.ended.ExitCode != 0) && row.Exit == nil: // to the bridge, the node could not write the record
+		a.notePlatformCause("the record of a command was purged before the bridge had it")
 	}
 }
 
@@ -355,11 +357,14 @@ func (m mount) StopAttempt(uuid string, name spool.AttemptName) error {
 	if m.crashes() {
 		return errCrashed
 	}
-	a := m.w.disk.attempt(uuid, number(string(name)))
+	w := m.w
+	a := w.disk.attempt(uuid, number(string(name)))
 	if !a.there {
 		return &diskError{syscall.ENOENT}
 	}
+	w.checkStop(a, m.life)
 	a.stopped = true
+	w.slurm.heedStop(a)
 	return nil
 }
 

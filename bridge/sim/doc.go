@@ -21,6 +21,9 @@
 // and submissions than at a real site, so that starvation shows soon. In some seeds many bundles are
 // killed at once, and the controller accepts few requests.
 //
+// In some seeds bundles come in sweeps, and go to Slurm as arrays or in packs. A script is a batch script on its node; it runs the
+// worker of one attempt, or those of a pack's members in their turn.
+//
 // A rival is a bridge with another ledger on the same shared directory. It uses the real lease
 // (bridge/lease), in files of this machine, by the site's time.
 //

@@ -31,14 +31,18 @@ type crowd struct {
 // newCrowd returns the seed's crowd. In a few seeds bundles wait for places: these have a few bundles more
 // than the others, and much smaller amounts to share.
 func (w *world) newCrowd(large bool) crowd {
+	requests := 60
+	if w.dice.packs() {
+		requests = 90 // more bundles, which go alone after a refusal
+	}
 	switch {
 	case large:
 		return crowd{site: largeSite, bundles: 2000, within: 5 * time.Minute, long: 20, owners: 5, flying: 100, requests: 300}
 	case w.dice.below(ofQueues, 24) > 0:
-		return crowd{site: slurmSite, owners: 2, flying: 2, requests: 60}
+		return crowd{site: slurmSite, owners: 2, flying: 2, requests: requests}
 	}
 	return crowd{
-		site: slurmSite, bundles: 5, within: 30 * time.Second, long: 3, owners: 2, flying: 2, requests: 60,
+		site: slurmSite, bundles: 5, within: 30 * time.Second, long: 3, owners: 2, flying: 2, requests: requests,
 		pace:   bridge.Pace{PerSecond: 1. / 15, Burst: 1 + int(w.dice.below(ofQueues, 2))},
 		atOnce: func(k plan.Kind) int { return min(bridge.AtOnce(k), 3) },
 	}
@@ -154,7 +158,7 @@ func (w *world) checkTurns(l *life, before []*plan.Row, saved []plan.Row) {
 	}
 	for i, r := range going {
 		if i > 0 && going[i-1].Generation == r.Generation {
-			continue // an array is one turn
+			continue // an array or a pack is one turn
 		}
 		waiting, probing := w.waitingLanes(l, now, going[i:])
 		w.checkTurn(r, waiting, probing)

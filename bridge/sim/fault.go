@@ -305,6 +305,7 @@ const (
 	ofResumes
 	ofTimeLimits
 	ofArrays
+	ofPacks
 	matters
 )
 

@@ -34,12 +34,13 @@ type ledgerDisk struct {
 type contents struct {
 	rows       map[string]*plan.Row // the rows never change
 	shared     map[plan.SubmissionName]plan.Submission
+	over       map[plan.SubmissionName]plan.Submission // those that it has removed
 	generation int64
 	writer     int // the last life that took the ledger
 }
 
 func emptyContents() contents {
-	return contents{rows: map[string]*plan.Row{}, shared: map[plan.SubmissionName]plan.Submission{}}
+	return contents{rows: map[string]*plan.Row{}, shared: map[plan.SubmissionName]plan.Submission{}, over: map[plan.SubmissionName]plan.Submission{}}
 }
 
 func (c contents) clone() contents {
@@ -89,6 +90,7 @@ func (c *contents) save(writer int, rows []plan.Row, shared []plan.Submission) e
 	for _, s := range shared {
 		if c.shared[s.Name] = s; s.State == plan.Over {
 			delete(c.shared, s.Name)
+			c.over[s.Name] = s
 		}
 	}
 	return nil

@@ -106,9 +106,7 @@ func (w *world) slurmForgets() {
 	}
 	live, _ := w.slurm.liveJobs() // the controller is up
 	for _, j := range live {
-		if a := w.slurm.attempts[j.ID]; a != nil {
-			a.notePlatformCause("Slurm forgot its job")
-		}
+		w.slurm.notePlatformCause(j.ID, "Slurm forgot its job")
 	}
 	for _, a := range w.submissions() {
 		a.doubtful = true
@@ -119,8 +117,8 @@ func (w *world) slurmForgets() {
 	clear(w.slurm.hidden)
 	clear(w.slurm.invalid)
 	clear(w.slurm.revoked)
-	for _, wk := range w.slurm.workers {
-		wk.forgotten = true
+	for _, s := range w.slurm.scripts {
+		s.forgotten = true
 	}
 	// Other jobs get ids that the bridge's jobs had. They come after the minutes in which the bridge could
 	// take one for a job that no snapshot has shown yet (plan: ClockSlack), and never if its clock is wrong.
@@ -143,7 +141,11 @@ func (w *world) strikeJob(what string, strike func(j sbatch.Job) bool) {
 	if !ok || w.slurm.down {
 		return
 	}
-	if a := w.slurm.attempts[j.ID]; strike(j) && a != nil {
+	struck := w.slurm.struck(j.ID)
+	if !strike(j) {
+		struck = nil
+	}
+	for _, a := range struck {
 		a.noteCause(what)
 		if what == cancelled {
 			a.cancelled = j.ID
@@ -178,22 +180,22 @@ func (w *world) jobSuspended() {
 	}
 }
 
-func (w *world) nodeDies() { w.loseNode("its node died", (*worker).vanish) }
+func (w *world) nodeDies() { w.loseNode("its node died", (*script).vanish) }
 
 func (w *world) nodeCut() {
-	w.loseNode("its node was cut off", func(wk *worker) { wk.cut, wk.attempt.cut = true, true })
+	w.loseNode("its node was cut off", func(s *script) { s.setCut(true) })
 }
 
 // loseNode cuts a node off from Slurm. Slurm notices it later.
-func (w *world) loseNode(what string, lose func(*worker)) {
+func (w *world) loseNode(what string, lose func(*script)) {
 	j, ok := w.slurm.pickLiveJob()
 	if !ok || w.slurm.down || j.Nodes == "" {
 		return
 	}
-	for _, wk := range w.slurm.workers {
-		if wk.launch.Node == j.Nodes && !wk.ended {
-			wk.attempt.notePlatformCause(what)
-			lose(wk)
+	for _, s := range w.slurm.scripts {
+		if s.launch.Node == j.Nodes && !s.ended {
+			s.notePlatformCause(what)
+			lose(s)
 		}
 	}
 	noticed, back := w.dice.duration(ofMishaps, 20*time.Second, time.Minute), w.dice.duration(ofMishaps, 2*time.Minute, 8*time.Minute)
@@ -211,13 +213,11 @@ func (w *world) setNode(node, state string, next func()) {
 		w.at(10*time.Second, func() { w.setNode(node, state, next) })
 		return
 	}
-	for _, wk := range w.slurm.workers {
-		if wk.launch.Node != node || wk.ended {
-			continue
+	for _, s := range w.slurm.scripts {
+		if s.launch.Node == node && !s.ended {
+			s.notePlatformCause("its node went down")
+			s.setCut(state == slurmtest.NodeLost)
 		}
-		wk.attempt.notePlatformCause("its node went down")
-		wk.cut = state == slurmtest.NodeLost
-		wk.attempt.cut = wk.attempt.cut || wk.cut
 	}
 	_ = w.slurm.SetNode(w.wall(), node, state) // the node exists
 	w.slurm.settle()

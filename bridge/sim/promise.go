@@ -35,6 +35,8 @@ const (
 	Foreign Broken = "foreign"
 	// Touched: the bridge ended a job that it must not end.
 	Touched Broken = "touched"
+	// PackEnded: a member of a pack was ended although only another one was killed or failed.
+	PackEnded Broken = "packs_ended"
 	// Undelivered: a result did not arrive, or arrived changed.
 	Undelivered Broken = "undelivered"
 	// VerdictChanged: a verdict changed after it was reported final.
@@ -66,7 +68,7 @@ const (
 // AllBroken lists the promises that are checked.
 func AllBroken() []Broken {
 	return []Broken{
-		Lost, Foreign, BegunTwice, SharedDirectory, FilesLost, ResumedTooOften, Stuck, Orphan, FalseEnd, SubmittedTwice, BegunAgain, Superseded, Touched, Undelivered, VerdictChanged, DeletedEarly, TooManyRequests, KillWaits, FalseState, FalseLimit, Unheard, Starved, Rivals, Panicked,
+		Lost, Foreign, BegunTwice, SharedDirectory, FilesLost, ResumedTooOften, Stuck, Orphan, FalseEnd, SubmittedTwice, BegunAgain, Superseded, Touched, PackEnded, Undelivered, VerdictChanged, DeletedEarly, TooManyRequests, KillWaits, FalseState, FalseLimit, Unheard, Starved, Rivals, Panicked,
 	}
 }
 

@@ -143,8 +143,10 @@ func (w *world) takeOver() {
 	for command := range w.wants {
 		unknown[command] = true
 	}
-	for _, a := range w.slurm.attempts {
-		a.foreign = true
+	for _, attempts := range w.slurm.attempts {
+		for _, a := range attempts {
+			a.foreign = true
+		}
 	}
 	w.ledger = &ledgerDisk{w: w, contents: emptyContents(), unknown: unknown}
 	w.policy.Bridge = rivalBridge

@@ -111,12 +111,33 @@ func (s *server) createSweep() {
 		if w.dice.below(ofArrays, 6) == 0 {
 			wants.code = 3
 		}
+		if w.dice.packs() {
+			wants = s.ofPack(wants)
+		}
 		b := s.add(bundleID(s.made), wants)
 		if w.dice.below(ofArrays, 4) == 0 {
 			w.at(w.dice.duration(ofArrays, 0, 3*time.Minute), func() { s.kill(b.uuid, b.command) })
 		}
+		if w.dice.packs() && w.dice.below(ofPacks, 4) == 0 {
+			w.at(w.dice.duration(ofPacks, time.Minute, 10*time.Minute), func() { s.kill(b.uuid, b.command) })
+		}
 		s.publish(b)
 	}
+}
+
+// ofPack makes a bundle one for a pack: some take so long that the time of the pack is over before the turn of others, or longer than
+// their own limit. Some may be resumed.
+func (s *server) ofPack(of wants) wants {
+	d := &s.w.dice
+	switch d.below(ofPacks, 6) {
+	case 0:
+		of.seconds = d.duration(ofPacks, time.Minute, 8*time.Minute)
+	case 1:
+		of.seconds = d.duration(ofPacks, 8*time.Minute, 2*memberLimit)
+	case 2:
+		of.resumes = 1
+	}
+	return of
 }
 
 // publish stages a new bundle.

@@ -25,6 +25,7 @@ func TestSeedsKeepAllPromises(t *testing.T) {
 	}
 	const first = 5_000_000
 	struck := make([]map[sim.Kind]bool, 2)
+	var packed, stops [2]int
 	var wg sync.WaitGroup
 	for half := range struck {
 		struck[half] = map[sim.Kind]bool{}
@@ -35,6 +36,8 @@ func TestSeedsKeepAllPromises(t *testing.T) {
 					least := sim.Shrink(t.Context(), r, sim.Options{})
 					t.Errorf("%+v\nrepeat: make sim SEED=%d ONLY=%s", least.Violations[0], seed, sim.FormatFaults(least.Faults))
 				}
+				packed[half] += r.Packed
+				stops[half] += r.Stops
 				for _, f := range r.Faults {
 					struck[half][f.Kind] = true
 				}
@@ -42,6 +45,9 @@ func TestSeedsKeepAllPromises(t *testing.T) {
 		})
 	}
 	wg.Wait()
+	if packed[0]+packed[1] == 0 || stops[0]+stops[1] == 0 {
+		t.Errorf("in %d seeds %d bundles were in packs, and %d of them were stopped", seeds, packed[0]+packed[1], stops[0]+stops[1])
+	}
 	for _, k := range sim.Kinds() {
 		if !struck[0][k] && !struck[1][k] {
 			t.Errorf("no fault of the kind %s struck in %d seeds", k, seeds)

@@ -52,16 +52,16 @@ const (
 type slurm struct {
 	w *world
 	*slurmtest.Controller
-	workers []*worker
+	scripts []*script
 	due     time.Time // of the next Advance
 	foreign []sbatch.JobID
 	down    bool
-	hidden  map[sbatch.JobID]bool // from squeue
-	invalid map[sbatch.JobID]bool // pending, because their account is gone
+	hidden  map[sbatch.JobID]bool   // from squeue
+	invalid map[sbatch.JobID]string // pending, for this reason of Slurm's
 	// sickUntil and refusedUntil are the ends of the trouble of nodes and of queues.
 	sickUntil, refusedUntil map[string]time.Duration
-	// attempts maps the bridge's jobs to their attempts.
-	attempts map[sbatch.JobID]*attempt
+	// attempts maps the bridge's jobs to their attempts: one, or the members of a pack.
+	attempts map[sbatch.JobID][]*attempt
 	revoked  map[sbatch.JobID]*revocation
 	// lagged is set if the accounting database is, or was, an hour behind.
 	lagged bool
@@ -132,21 +132,21 @@ func (s *slurm) carryOut(o slurmtest.Order) {
 	switch o.Kind {
 	case slurmtest.Start:
 		if o.Request.Name != foreignJob && o.Request.Name != neighbour && o.Request.Name != orphanJob {
-			s.startWorker(o.Launch)
+			s.startScript(o.Launch)
 		}
 	case slurmtest.Suspend, slurmtest.Resume:
-		for _, wk := range s.workers {
-			if wk.launch.Job == o.Job && wk.launch.Restart == o.Restart && !wk.cut {
-				wk.suspend(o.Kind == slurmtest.Suspend)
+		for _, of := range s.scripts {
+			if of.launch.Job == o.Job && of.launch.Restart == o.Restart && !of.cut {
+				of.suspend(o.Kind == slurmtest.Suspend)
 			}
 		}
 	case slurmtest.Terminate, slurmtest.Kill:
-		if o.Request.Name == orphanJob && s.attempts[o.Job] == nil { // else a controller that lost its state has reused its id
+		if o.Request.Name == orphanJob && len(s.attempts[o.Job]) == 0 { // else a controller that lost its state has reused its id
 			s.Ended(s.w.wall(), o.Job, o.Restart, slurmtest.End{Signal: 15})
 		}
-		for _, wk := range s.workers {
-			if wk.launch.Job == o.Job && wk.launch.Restart == o.Restart && !wk.cut {
-				wk.signal(o.Kind == slurmtest.Kill)
+		for _, of := range s.scripts {
+			if of.launch.Job == o.Job && of.launch.Restart == o.Restart && !of.cut {
+				of.signal(o.Kind == slurmtest.Kill)
 			}
 		}
 	}
@@ -234,7 +234,10 @@ func (s *slurm) strikeNewJob(id sbatch.JobID) {
 	}
 	if w.fault(JobInvalid) {
 		s.Hold(w.wall(), id)
-		s.invalid[id] = true
+		s.invalid[id] = "InvalidAccount"
+		if s.isPack(id) && w.dice.coin(JobInvalid) {
+			s.invalid[id] = "PartitionConfig" // its members may start alone
+		}
 		w.at(w.dice.faultDuration(JobInvalid, 10*time.Second, 5*time.Minute), func() {
 			delete(s.invalid, id)
 			s.release(id)
@@ -242,26 +245,20 @@ func (s *slurm) strikeNewJob(id sbatch.JobID) {
 	}
 	if w.accountsTell() && w.fault(JobHidden) {
 		s.hidden[id] = true
-		if a := s.attempts[id]; a != nil {
+		for _, a := range s.attempts[id] {
 			a.hidden = true
 		}
 		w.at(w.dice.faultDuration(JobHidden, time.Second, 3*time.Minute), func() { delete(s.hidden, id) })
 	}
 	if w.fault(JobRevoked) {
 		s.revoked[id] = &revocation{forgotten: w.dice.coin(JobRevoked)}
-		if a := s.attempts[id]; a != nil {
-			a.notePlatformCause("another cluster took its job")
-		}
+		s.notePlatformCause(id, "another cluster took its job")
 	}
 	if w.fault(BootFails) && s.FailBoot(w.wall(), id) {
-		if a := s.attempts[id]; a != nil {
-			a.notePlatformCause("its node did not boot")
-		}
+		s.notePlatformCause(id, "its node did not boot")
 	}
 	if w.fault(LaunchFails) && s.FailLaunch(w.wall(), id) {
-		if a := s.attempts[id]; a != nil {
-			a.notePlatformCause("its node could not launch it")
-		}
+		s.notePlatformCause(id, "its node could not launch it")
 	}
 }
 

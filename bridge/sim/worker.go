@@ -10,22 +10,33 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// worker is one process of cl-worker exec in an allocation.
-type worker struct {
-	w       *world
-	launch  slurmtest.Launch
-	bundle  *bundleDir
-	attempt *attempt
-	token   string
-	// owns is set once it has begun the attempt, terminated once Slurm told it to stop.
-	owns, terminated, ended bool
-	// commandStarted is the start of its command; zero before.
-	commandStarted time.Time
+// script is a batch script on its node: a process of cl-worker exec, with the workers of the attempts that it runs.
+type script struct {
+	w      *world
+	launch slurmtest.Launch
+	// workers run its attempts: one, or those of a pack that have their turn now.
+	workers []*worker
+	pack    *pack // nil for the script of one attempt
+	// leaving is set once Slurm told it to stop.
+	leaving, ended bool
 	// cut is set if Slurm cannot reach its node, forgotten if Slurm has lost its job.
 	cut, forgotten bool
 	// suspended is set while Slurm has suspended it. due has the events that wait for its resumption.
 	suspended bool
 	due       []func()
+}
+
+// worker runs one attempt.
+type worker struct {
+	*script
+
+	bundle  *bundleDir
+	attempt *attempt
+	token   string
+	// owns is set once it has begun the attempt, terminated once it was told to stop, over once it has left the attempt.
+	owns, terminated, over bool
+	// commandStarted is the start of its command; zero before.
+	commandStarted time.Time
 }
 
 // specOf returns the attempt whose specification a job's script names. The script ends in the path of the
@@ -37,7 +48,7 @@ func specOf(r sbatch.Request) (of dirKey, attempt int) {
 	return dirKey{parts[len(parts)-3], bridge}, number(name)
 }
 
-// membersOf returns the name of the list of members that an array's script names, at its end: .../<name>.json'.
+// membersOf returns the name of the list of members that the script of an array or a pack names: .../<name>.json'.
 func membersOf(r sbatch.Request) string {
 	name, _, _ := strings.Cut(r.Script[strings.LastIndex(r.Script, "/")+1:], ".json")
 	return name
@@ -69,57 +80,106 @@ func (a *attempt) isSubmittedBy(r sbatch.Request) bool {
 	return strings.Contains(r.Script, "--submission="+a.submission+" ")
 }
 
-// startWorker begins a batch script on its node.
-func (s *slurm) startWorker(l slurmtest.Launch) {
+// startScript begins a batch script on its node.
+func (s *slurm) startScript(l slurmtest.Launch) {
 	w := s.w
+	if isPack(*l.Request) {
+		s.startPack(l)
+		return
+	}
 	of, n, ok := w.taskOf(l)
 	if !ok {
-		if a := s.attempts[l.Job]; a != nil {
-			a.notePlatformCause("the list of its array's members was gone")
-		}
+		s.notePlatformCause(l.Job, "the list of its array's members was gone")
 		s.Ended(w.wall(), l.Job, l.Restart, slurmtest.End{Code: 120})
 		return
 	}
-	wk := &worker{w: w, launch: l, bundle: w.disk.bundleAt(of), attempt: w.disk.bundleAt(of).attempt(n)}
-	wk.token = "worker " + strconv.Itoa(len(s.workers)) + " of job " + l.Job.String()
-	s.workers = append(s.workers, wk)
+	wk := s.newScript(l).add(of, n)
 	w.logf("worker", "%s.%d starts on %s, job %s", shortID(of.uuid), n, l.Node, wk.token)
 	wk.at(w.dice.duration(ofWorkers, 20*time.Millisecond, time.Second), wk.begin)
 }
 
-// at schedules an event that happens only if the worker still runs. It waits while the worker is suspended.
-func (wk *worker) at(after time.Duration, do func()) {
-	wk.w.at(after, func() {
+func (s *slurm) newScript(l slurmtest.Launch) *script {
+	of := &script{w: s.w, launch: l}
+	s.scripts = append(s.scripts, of)
+	return of
+}
+
+// add adds the worker of an attempt.
+func (s *script) add(of dirKey, n int) *worker {
+	b := s.w.disk.bundleAt(of)
+	wk := &worker{script: s, bundle: b, attempt: b.attempt(n)}
+	s.w.tokens++
+	wk.token = "worker " + strconv.Itoa(s.w.tokens) + " of job " + s.launch.Job.String()
+	s.workers = append(s.workers, wk)
+	return wk
+}
+
+// at schedules an event that happens only if the script still runs. It waits while the script is suspended.
+func (s *script) at(after time.Duration, do func()) {
+	s.w.at(after, func() {
 		switch {
-		case wk.ended:
-		case wk.suspended:
-			wk.due = append(wk.due, do)
+		case s.ended:
+		case s.suspended:
+			s.due = append(s.due, do)
 		default:
 			do()
 		}
 	})
 }
 
-// suspend suspends the worker, or resumes it.
-func (wk *worker) suspend(stop bool) {
-	wk.suspended = stop
-	if stop || wk.ended {
+// at schedules an event that happens only if the worker still has its attempt.
+func (wk *worker) at(after time.Duration, do func()) {
+	wk.script.at(after, func() {
+		if !wk.over {
+			do()
+		}
+	})
+}
+
+// suspend suspends the script, or resumes it.
+func (s *script) suspend(stop bool) {
+	s.suspended = stop
+	if stop || s.ended {
 		return
 	}
-	due := wk.due
-	wk.due = nil
+	due := s.due
+	s.due = nil
 	for _, do := range due {
-		wk.at(0, do)
+		s.at(0, do)
 	}
 }
 
-// dies takes a chance for the worker's death.
+// notePlatformCause notes a fault of the platform that strikes all attempts that the script runs, or has yet to run.
+func (s *script) notePlatformCause(what string) {
+	for _, wk := range s.workers {
+		wk.attempt.notePlatformCause(what)
+	}
+	if s.pack != nil {
+		for _, a := range s.pack.waiting() {
+			a.notePlatformCause(what)
+		}
+	}
+}
+
+// setCut notes whether Slurm can reach the script's node.
+func (s *script) setCut(cut bool) {
+	s.cut = cut
+	for _, wk := range s.workers {
+		wk.attempt.cut = wk.attempt.cut || cut
+	}
+}
+
+// dies takes a chance for the script's death.
 func (wk *worker) dies() bool {
 	if !wk.ended && wk.w.fault(WorkerDies) {
-		wk.attempt.notePlatformCause("its worker died")
-		wk.end(slurmtest.End{Signal: 9})
+		wk.die()
 	}
 	return wk.ended
+}
+
+func (s *script) die() {
+	s.notePlatformCause("its worker died")
+	s.end(slurmtest.End{Signal: 9})
 }
 
 // begin takes the attempt, and sets the container up if the worker owns the attempt then.
@@ -137,9 +197,13 @@ func (wk *worker) begin() {
 		wk.end(slurmtest.End{Code: 120})
 		return
 	}
+	if wk.pack != nil && !wk.pack.admits(a) {
+		wk.end(slurmtest.End{})
+		return
+	}
 	if a.started.record == nil {
 		started := spool.Started{Token: wk.token, Node: wk.launch.Node, Job: wk.launch.Job.String(), At: w.wall()}
-		if wk.launch.Request.Tasks > 0 {
+		if wk.launch.Request.Tasks > 0 || wk.pack != nil {
 			started.Submission = a.submission
 		}
 		a.started = written[spool.Started]{&started, w.disk.seen()}
@@ -165,19 +229,14 @@ func (wk *worker) begin() {
 	}
 	wk.owns, a.ran = true, wk.launch.Job
 	a.alive++
+	a.cut = a.cut || wk.cut
 	w.checkBegin(wk)
 	if w.fault(WorkerOOM) {
-		wk.at(w.dice.faultDuration(WorkerOOM, 0, 30*time.Second), func() {
-			a.noteCause("out of memory")
-			a.limited, a.outOfMemory = true, true
-			wk.end(slurmtest.End{Signal: 9, OutOfMemory: true})
-		})
+		after, alone := w.dice.faultDuration(WorkerOOM, 0, 30*time.Second), w.dice.coin(WorkerOOM)
+		wk.at(after, func() { wk.runOutOfMemory(alone) })
 	}
 	if w.fault(WorkerDies) {
-		wk.at(w.dice.faultDuration(WorkerDies, 0, w.wants[a.command].seconds+time.Second), func() {
-			a.notePlatformCause("its worker died")
-			wk.end(slurmtest.End{Signal: 9})
-		})
+		wk.at(w.dice.faultDuration(WorkerDies, 0, w.wants[a.command].seconds+time.Second), wk.die)
 	}
 	wk.setUp()
 }
@@ -198,6 +257,9 @@ func (wk *worker) setUp() {
 		wk.commandStarted, a.commandBegan = w.wall(), w.now
 		w.logf("worker", "%s.%d: its command begins", shortID(wk.bundle.uuid), a.number)
 		wk.report()
+		if wk.pack != nil {
+			wk.at(memberLimit, wk.timeOut)
+		}
 		wants := w.wants[a.command]
 		wk.count(wants, func() { wk.commandEnds(wants.code) })
 	})
@@ -241,10 +303,10 @@ func (wk *worker) leave(exit spool.Exit, end slurmtest.End) {
 	case !a.there || w.fault(ExitUnwritable):
 		const what = "its exit record was not written"
 		a.noteCause(what)
-		if a.unrecorded = a.ended != nil; !a.unrecorded {
+		if a.unrecorded = a.ended != nil; !a.unrecorded || wk.pack != nil {
 			end.Code = 123 // cmd/cl-worker: exitUnrecorded
 		}
-		if end.Code != 0 {
+		if end.Code != 0 || wk.pack != nil { // the exit status of a pack's job tells nothing of a member
 			a.notePlatformCause(what)
 		}
 	default:
@@ -259,53 +321,103 @@ func (wk *worker) leave(exit spool.Exit, end slurmtest.End) {
 	}
 }
 
-// signal delivers TERM or KILL from Slurm.
-func (wk *worker) signal(kill bool) {
-	w := wk.w
+// runOutOfMemory ends an attempt for want of memory. Of a pack, the kernel may kill the processes of this member alone.
+func (wk *worker) runOutOfMemory(alone bool) {
+	a := wk.attempt
 	switch {
-	case wk.ended:
-	case kill:
-		wk.attempt.notePlatformCause("killed by Slurm")
-		wk.end(slurmtest.End{Signal: 9})
+	case wk.pack == nil:
+		a.noteCause("out of memory")
+		a.limited, a.outOfMemory = true, true
+		wk.script.end(slurmtest.End{Signal: 9, OutOfMemory: true})
+	case !alone:
+		wk.notePlatformCause("its pack was out of memory")
+		wk.script.end(slurmtest.End{Signal: 9, OutOfMemory: true})
 	case !wk.terminated:
-		wk.terminated = true
-		if !wk.owns {
-			return // begin sees it
-		}
-		wk.attempt.noteCause("terminated by Slurm")
-		wk.attempt.limited = true
-		wk.at(w.dice.duration(ofWorkers, 10*time.Millisecond, 5*time.Second), func() {
-			code := 143
-			exit := spool.Exit{
-				Token: wk.token, Cause: spool.CausePlatform, ExitCode: &code, Terminated: true,
-				Failure: "The job was terminated before the command had ended.", CommandStarted: wk.commandStarted,
-			}
-			if wk.commandStarted.IsZero() {
-				exit.ExitCode, exit.NotStarted, exit.Failure = nil, true, "The job was terminated before the command began."
-			}
-			wk.leave(exit, slurmtest.End{Code: code})
-		})
+		a.outOfMemory, wk.pack.outOfMemory = true, true
+		wk.meetLimit(137, spool.Exit{Failure: "Memory limit exceeded."})
 	}
 }
 
-// end ends the batch script, and its node reports that.
-func (wk *worker) end(e slurmtest.End) {
-	if wk.ended {
+// signal delivers TERM or KILL from Slurm.
+func (s *script) signal(kill bool) {
+	switch {
+	case s.ended:
+	case kill:
+		s.notePlatformCause("killed by Slurm")
+		s.end(slurmtest.End{Signal: 9})
+	case !s.leaving:
+		s.leaving = true
+		for _, wk := range s.workers {
+			wk.attempt.limited = wk.attempt.limited || wk.owns && !wk.terminated
+			wk.terminate("terminated by Slurm", "The job was terminated")
+		}
+		if s.pack != nil {
+			s.pack.fill()
+		}
+	}
+}
+
+// terminate ends the command, and then the worker. If the attempt has not begun, begin sees it.
+func (wk *worker) terminate(cause, says string) {
+	if wk.terminated {
 		return
 	}
-	wk.vanish()
-	w := wk.w
-	w.logf("worker", "%s.%d ends: %+v", shortID(wk.bundle.uuid), wk.attempt.number, e)
-	if !wk.cut && !wk.forgotten {
-		w.slurm.Ended(w.wall(), wk.launch.Job, wk.launch.Restart, e)
+	wk.terminated = true
+	if !wk.owns {
+		return
+	}
+	wk.attempt.noteCause(cause)
+	wk.at(wk.w.dice.duration(ofWorkers, 10*time.Millisecond, 5*time.Second), func() {
+		code := 143
+		exit := spool.Exit{
+			Token: wk.token, Cause: spool.CausePlatform, ExitCode: &code, Terminated: true,
+			Failure: says + " before the command had ended.", CommandStarted: wk.commandStarted,
+		}
+		if wk.commandStarted.IsZero() {
+			exit.ExitCode, exit.NotStarted, exit.Failure = nil, true, says+" before the command began."
+		}
+		wk.leave(exit, slurmtest.End{Code: code})
+	})
+}
+
+// end ends the worker. The batch script of one attempt ends with it.
+func (wk *worker) end(e slurmtest.End) {
+	if wk.pack != nil {
+		wk.pack.ended(wk, e)
+		return
+	}
+	if !wk.ended {
+		wk.w.logf("worker", "%s.%d ends: %+v", shortID(wk.bundle.uuid), wk.attempt.number, e)
+	}
+	wk.script.end(e)
+}
+
+// end ends the batch script, and its node reports that.
+func (s *script) end(e slurmtest.End) {
+	if s.ended {
+		return
+	}
+	s.vanish()
+	w := s.w
+	w.logf("worker", "the script of job %s ends: %+v", s.launch.Job, e)
+	if !s.cut && !s.forgotten {
+		w.slurm.Ended(w.wall(), s.launch.Job, s.launch.Restart, e)
 		w.slurm.settle()
 	}
 }
 
-// vanish ends a worker together with its node, so that nothing reports it.
-func (wk *worker) vanish() {
-	if !wk.ended {
-		wk.ended = true
+// vanish ends a script together with its node, so that nothing reports it.
+func (s *script) vanish() {
+	s.ended = true
+	for _, wk := range s.workers {
+		wk.finish()
+	}
+}
+
+// finish notes that the worker has left its attempt.
+func (wk *worker) finish() {
+	if !wk.over {
+		wk.over = true
 		if wk.owns {
 			wk.attempt.alive--
 		}

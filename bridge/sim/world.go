@@ -57,8 +57,10 @@ type Result struct {
 	// Bundles, Attempts and Steps count the seed's bundles, attempts and steps; Simulated is the time that
 	// passed on the site's clock.
 	Bundles, Attempts, Steps int
-	// Tasks counts the tasks of the arrays that were submitted.
-	Tasks     int
+	// Tasks counts the tasks of the arrays that were submitted, and Packed the members of packs.
+	Tasks, Packed int
+	// Stops counts the members that a pack's worker has ended because the bridge told it to.
+	Stops     int
 	Simulated time.Duration
 }
 
@@ -71,7 +73,7 @@ func Run(ctx context.Context, seed uint64, o Options) Result {
 	}
 	return Result{
 		Seed: seed, Violations: w.violations, Faults: w.dice.struck, Bundles: len(w.server.bundles),
-		Attempts: w.attempts, Tasks: w.tasks, Steps: w.steps, Simulated: w.now,
+		Attempts: w.attempts, Tasks: w.tasks, Packed: w.packed, Stops: w.stops, Steps: w.steps, Simulated: w.now,
 	}
 }
 
@@ -131,6 +133,9 @@ type world struct {
 	steps      int
 	attempts   int
 	tasks      int
+	packed     int
+	tokens     int
+	stops      int
 	// lists has the list of members that a submission was first made with, by the name of its jobs.
 	lists       map[string][]spool.Member
 	nextLife    int
@@ -162,7 +167,7 @@ func newWorld(ctx context.Context, seed uint64, o Options) *world {
 		w.queues = append(w.queues, w.policy.Queues[name])
 	}
 	w.slurm = slurm{
-		w: w, Controller: slurmtest.New(w.crowd.site), hidden: map[sbatch.JobID]bool{}, attempts: map[sbatch.JobID]*attempt{}, invalid: map[sbatch.JobID]bool{},
+		w: w, Controller: slurmtest.New(w.crowd.site), hidden: map[sbatch.JobID]bool{}, attempts: map[sbatch.JobID][]*attempt{}, invalid: map[sbatch.JobID]string{},
 		revoked: map[sbatch.JobID]*revocation{}, sickUntil: map[string]time.Duration{}, refusedUntil: map[string]time.Duration{},
 	}
 	w.server = server{w: w, repeats: w.dice.happen[ServerRepeats], stock: map[string]*stock{}}
@@ -186,10 +191,12 @@ func (w *world) newPolicy() plan.Policy {
 	}
 	queues := map[string]plan.Queue{}
 	for _, name := range []string{"cpu", "gpu", "idle"}[:w.howManyQueues()] {
-		queues[name] = plan.Queue{
-			Name: name, Tag: name, Partition: map[string]string{"gpu": "gpu"}[name], DefaultTime: 10 * time.Minute, TimeGrace: 2 * time.Minute,
+		q := plan.Queue{
+			Name: name, Tag: name, Partition: map[string]string{"gpu": "gpu"}[name], DefaultTime: memberLimit, TimeGrace: 2 * time.Minute,
 			MaxInFlight: int(w.dice.below(ofUsers, 3)) * w.crowd.flying, RetryBegun: retry, Extra: extra, ArrayTasks: w.dice.arrayTasks(),
 		}
+		w.dice.givePacks(&q)
+		queues[name] = q
 	}
 	keep := 2 * time.Minute // longer than the server takes to apply a check-in that failed
 	if w.dice.happen[ServerRestored] || w.dice.happen[Restaged] {
@@ -204,7 +211,7 @@ func (w *world) newPolicy() plan.Policy {
 	}
 }
 
-// HasArrays reports whether bundles go to Slurm as arrays in a seed. They do in each fourth seed.
+// HasArrays reports whether bundles go to Slurm as arrays in a seed. They do in about a fifth of the seeds.
 func HasArrays(seed uint64) bool {
 	d := newDice(seed)
 	return d.arrayTasks() > 0
@@ -212,7 +219,7 @@ func HasArrays(seed uint64) bool {
 
 // arrayTasks returns the largest number of tasks of an array; 0 in the seeds without arrays.
 func (d *dice) arrayTasks() int {
-	if d.throw(kinds, 0, 9)%4 > 0 {
+	if d.throw(kinds, 0, 9)%4 > 0 || d.packs() {
 		return 0
 	}
 	return 2 + int(d.throw(kinds, 0, 10)%8)
@@ -264,6 +271,9 @@ func (w *world) begin() {
 		// One run in a check-in is enough for a few bundles, but not for the six hundred live ones of a large
 		// world: CodaLab's own server holds each check-in for 5 s.
 		w.server.mostRuns = int(w.dice.faultDuration(CheckInTooLarge, 1, 3)) + w.crowd.bundles/25
+		if w.dice.packs() {
+			w.server.mostRuns += 3 // many bundles live at once
+		}
 		for range 3 {
 			w.at(w.dice.faultDuration(CheckInTooLarge, 0, time.Minute), w.server.create)
 		}
@@ -271,7 +281,7 @@ func (w *world) begin() {
 	for range w.crowd.bundles {
 		w.at(w.dice.duration(ofQueues, 0, w.crowd.within), w.server.create)
 	}
-	if w.dice.arrayTasks() > 0 {
+	if w.dice.arrayTasks() > 0 || w.dice.packs() {
 		for range 1 + w.dice.below(ofArrays, 2) {
 			w.at(w.dice.duration(ofArrays, 0, time.Minute), w.server.createSweep)
 		}

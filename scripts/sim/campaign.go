@@ -19,6 +19,7 @@ type campaign struct {
 	seeds  uint64
 	first  uint64 // and then the next one
 	arrays bool   // only seeds with arrays
+	packs  bool   // only seeds with packs
 	out    io.Writer
 	start  time.Time
 
@@ -28,9 +29,9 @@ type campaign struct {
 	done   uint64
 	failed int
 	totals struct {
-		bundles, attempts, tasks, steps, faults int
-		simulated                               time.Duration
-		broken                                  map[sim.Broken]int
+		bundles, attempts, tasks, packed, stops, steps, faults int
+		simulated                                              time.Duration
+		broken                                                 map[sim.Broken]int
 	}
 }
 
@@ -64,7 +65,7 @@ func (c *campaign) next() (seed uint64, more bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.begun++
-	for c.arrays && !sim.HasArrays(c.first) {
+	for c.arrays && !sim.HasArrays(c.first) || c.packs && !sim.HasPacks(c.first) {
 		c.first++
 	}
 	seed = c.first
@@ -83,6 +84,8 @@ func (c *campaign) count(ctx context.Context, r sim.Result) {
 	t.bundles += r.Bundles
 	t.attempts += r.Attempts
 	t.tasks += r.Tasks
+	t.packed += r.Packed
+	t.stops += r.Stops
 	t.steps += r.Steps
 	t.faults += len(r.Faults)
 	t.simulated += r.Simulated
@@ -112,7 +115,7 @@ func (c *campaign) summary() {
 		fmt.Fprintf(&line, " %s=%d", b, c.totals.broken[b])
 	}
 	t := c.totals
-	fmt.Fprintf(&line, " bundles=%d attempts=%d tasks=%d steps=%d faults=%d simulated=%.0fd took=%s seeds_per_s=%.0f",
-		t.bundles, t.attempts, t.tasks, t.steps, t.faults, t.simulated.Hours()/24, time.Since(c.start).Round(100*time.Millisecond), c.rate())
+	fmt.Fprintf(&line, " bundles=%d attempts=%d tasks=%d packed=%d stops=%d steps=%d faults=%d simulated=%.0fd took=%s seeds_per_s=%.0f",
+		t.bundles, t.attempts, t.tasks, t.packed, t.stops, t.steps, t.faults, t.simulated.Hours()/24, time.Since(c.start).Round(100*time.Millisecond), c.rate())
 	say(c.out, "%s\n", line.String())
 }

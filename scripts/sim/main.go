@@ -4,6 +4,7 @@
 //	sim -seeds 1000000           a million seeds from 1 on
 //	sim -first 5000 -seeds 100   a hundred from 5000 on
 //	sim -arrays -seeds 5000      five thousand seeds in which bundles go to Slurm as arrays
+//	sim -packs -seeds 5000       five thousand seeds in which bundles go to Slurm in packs
 //	sim -seed 17 -v              one seed, step by step
 //	sim -seed 17 -large          one large world: 2,000 bundles, 200 nodes, five owners
 //	sim -seed 17 -only crash.3   the same with only one of its faults
@@ -44,6 +45,7 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 	flags.Uint64Var(&c.seeds, "seeds", 10_000, "the number of `seeds` to run")
 	flags.Uint64Var(&c.first, "first", 1, "the first `seed`")
 	flags.BoolVar(&c.arrays, "arrays", false, "run only seeds in which bundles go to Slurm as arrays")
+	flags.BoolVar(&c.packs, "packs", false, "run only seeds in which bundles go to Slurm in packs")
 	one := flags.Uint64("seed", 0, "run only this `seed`")
 	only := flags.String("only", "", "leave out all `faults` but these, such as crash.3,submit-lost.0 (with -seed)")
 	large := flags.Bool("large", false, "make the world large (with -seed)")
@@ -74,8 +76,8 @@ func runOne(ctx context.Context, out io.Writer, seed uint64, only string, o sim.
 	for _, v := range r.Violations {
 		say(out, "broken: %s at %s: %s\n", v.Broken, v.At, v.Words)
 	}
-	say(out, "sim: seed=%d bundles=%d attempts=%d tasks=%d steps=%d simulated=%s faults=%s\n",
-		seed, r.Bundles, r.Attempts, r.Tasks, r.Steps, r.Simulated.Round(time.Second), sim.FormatFaults(r.Faults))
+	say(out, "sim: seed=%d bundles=%d attempts=%d tasks=%d packed=%d steps=%d simulated=%s faults=%s\n",
+		seed, r.Bundles, r.Attempts, r.Tasks, r.Packed, r.Steps, r.Simulated.Round(time.Second), sim.FormatFaults(r.Faults))
 	if len(r.Violations) > 0 {
 		return errBroken
 	}
