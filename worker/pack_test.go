@@ -99,6 +99,20 @@ func TestMembersRunInOrderAndSoManySideBySide(t *testing.T) {
 	}
 }
 
+// The comment of a pack names no bundle, so the bridge knows the pack that began a member by its submission.
+func TestMemberOfAPackTellsItsSubmission(t *testing.T) {
+	t.Parallel()
+	_, all := members(t, 1, func(_ int, s *spool.Spec) { s.Submission = "b1.7" })
+	w := newWorker(t, succeeds)
+	w.Job, w.Submission = "12", "b1.7"
+	must(t, packOf(w, 1).Run(t.Context(), all))
+	started, err := all[0].ReadStarted()
+	must(t, err)
+	if started.Job != "12" || started.Submission != "b1.7" {
+		t.Errorf("job %s of submission %q", started.Job, started.Submission)
+	}
+}
+
 func TestMemberThatMayNotBeginIsLeft(t *testing.T) {
 	t.Parallel()
 	testenv.UsesMachine()

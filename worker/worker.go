@@ -98,7 +98,10 @@ func (w Worker) begin(ctx context.Context, specPath string) (*attemptRun, error)
 	defer cancel()
 	started := spool.Started{Token: token, Node: w.Node, Job: w.Job, Restart: w.Restart, At: time.Now()}
 	if w.ArrayTask != "" {
-		started.Job, started.Submission = w.ArrayTask, w.Submission
+		started.Job = w.ArrayTask
+	}
+	if w.ArrayTask != "" || w.place != nil {
+		started.Submission = w.Submission
 	}
 	standing, own, err := w.takeAttempt(ctx, attempt, started)
 	switch {
