@@ -9,6 +9,8 @@ import (
 	"context"
 	"slices"
 	"sync"
+
+	"github.com/cl-slurm/cl-slurm/internal/background"
 )
 
 // Calls makes calls for several items each. It is safe for concurrent use.
@@ -101,7 +103,7 @@ func (c *Calls[In, Out]) begin(ctx context.Context) {
 		<-c.calling
 		return
 	}
-	go func() {
+	background.Detach(func() { // ends with the call
 		defer cancel()
 		answers, err := c.call(ctx, items)
 		<-c.calling
@@ -111,7 +113,7 @@ func (c *Calls[In, Out]) begin(ctx context.Context) {
 			}
 			close(one.over)
 		}
-	}()
+	})
 }
 
 // take takes the items of the next call.
