@@ -67,9 +67,7 @@ func (r *attemptRun) runBundle(ctx context.Context) (spool.Exit, error) {
 	if err := r.private.remove(); err != nil {
 		r.Log.WarnContext(ctx, "cannot remove the private directory", slog.Any("error", err))
 	}
-	if r.place != nil {
-		r.place.scratch = r.spec.Scratch
-	} else {
+	if r.place == nil { // a pack does so at its end
 		removeAbandoned(r.spec.Scratch, time.Now())
 	}
 	return exit, err
@@ -248,6 +246,7 @@ func (r *attemptRun) prepare() (c container.Container, err error) {
 		ShmBytes:        r.spec.ShmBytes,
 		MaxProcesses:    r.spec.MaxProcesses,
 		PrivateDir:      r.private.dir,
+		KeptDir:         r.place.keptDir(r.spec.Scratch, r.Job),
 		KillGrace:       killGrace(r.spec),
 		KilledFirst:     r.place != nil,
 	}

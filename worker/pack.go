@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/internal/affinity"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -42,8 +43,17 @@ type Pack struct {
 	Places int
 	// End is the time at which Slurm ends the job; zero if it is not known.
 	End time.Time
+	// Containers returns the runtime of one place; nil means Worker.Containers. The thread of the place alone uses it.
+	Containers func() PlaceRuntime
 	// LogTo returns the log of a member, which writes to its own file of output (spool.Attempt.OutputPath).
 	LogTo func(io.Writer) *slog.Logger
+}
+
+// PlaceRuntime runs the containers of a place, one after another.
+type PlaceRuntime interface {
+	container.Runtime
+	// Close ends what the runtime keeps for the next container.
+	Close()
 }
 
 // ErrLeft means that the worker of a pack has left a member for another job, or for its bridge. Nothing was begun.
@@ -91,15 +101,17 @@ func (p *packRun) serve(ctx context.Context, at *place) {
 	if err := affinity.Set(at.cpus); err != nil {
 		p.Worker.Log.WarnContext(ctx, "the members of a place have all CPUs of the job", slog.Any("error", err))
 	}
+	defer at.leave(ctx, p.Worker)
+	if p.Containers != nil {
+		at.containers = p.Containers()
+		defer at.containers.Close()
+	}
 	for ctx.Err() == nil {
 		member, ok := p.next()
 		if !ok {
 			break
 		}
 		p.runMember(ctx, at, member)
-	}
-	if at.scratch != "" {
-		removeAbandoned(at.scratch, time.Now())
 	}
 }
 
@@ -120,6 +132,9 @@ func (p *packRun) runMember(ctx context.Context, at *place, member spool.Attempt
 	defer output.close()
 	w := p.Worker
 	w.place, w.Log = at, p.LogTo(output)
+	if at.containers != nil {
+		w.Containers = at.containers
+	}
 	if at.visible != "" {
 		w.VisibleDevices = at.visible
 	}

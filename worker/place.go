@@ -26,8 +26,10 @@ type place struct {
 	// end is the end of the job; zero if it is not known.
 	end time.Time
 	// job is the job's memory cgroup.
-	job cgroup
-	// scratch is that of its last member.
+	job        cgroup
+	containers PlaceRuntime // nil if its members have the worker's
+	// private is the place's own directory in the scratch of its last member; nil until there is one.
+	private *privateDir
 	scratch string
 }
 
@@ -71,6 +73,30 @@ func (p *place) has(present []gpu) []gpu {
 		return present
 	}
 	return slices.DeleteFunc(present, func(g gpu) bool { return !slices.Contains(p.indexes, g.index) })
+}
+
+// keptDir returns a directory in a scratch for what the place keeps between members; "" if there can be none.
+func (p *place) keptDir(scratch, job string) string {
+	if p == nil || p.containers == nil {
+		return ""
+	}
+	if p.private == nil || p.scratch != scratch {
+		_ = p.private.remove() // as for a killed worker, if it fails
+		p.private, _ = makePrivateDir(scratch, job)
+		p.scratch = scratch
+	}
+	if p.private == nil {
+		return ""
+	}
+	return p.private.dir
+}
+
+// leave removes the place's own directory, and what killed workers have left beside it.
+func (p *place) leave(ctx context.Context, w Worker) {
+	if err := p.private.remove(); err != nil {
+		w.Log.WarnContext(ctx, "cannot remove the private directory", slog.Any("error", err))
+	}
+	removeAbandoned(p.scratch, time.Now())
 }
 
 // endMargin is the time between the last KILL to a command and its exit record: for the copy of its results, and for the record.

@@ -80,6 +80,9 @@ type Container struct {
 	// or GPFS). Run makes a directory in it for the command's files in the root file system. The
 	// caller removes that directory later; subdirectories may be closed to their owner.
 	PrivateDir string
+	// KeptDir is a directory like PrivateDir, which outlives the container. A runtime for several containers may keep the
+	// mounted image there for the next one of the same image. Empty means that nothing is kept.
+	KeptDir string
 	// Stdout and Stderr get the command's output; nil discards. A regular file must be open for
 	// appending, and the command gets a pipe in its place. If the host's programs cannot set the
 	// container up, their messages go to Stderr, too, except for an engine's.

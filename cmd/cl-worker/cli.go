@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
+	"github.com/cl-slurm/cl-slurm/apptainer/container/runner"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/argparse"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/manual"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
@@ -245,11 +246,15 @@ func executePack(ctx context.Context, p program.Process, file, submission string
 	if err != nil {
 		return err
 	}
-	err = worker.Pack{Worker: w, Places: places, End: jobEnd(p, limit), LogTo: func(output io.Writer) *slog.Logger {
+	pack := worker.Pack{Worker: w, Places: places, End: jobEnd(p, limit), LogTo: func(output io.Writer) *slog.Logger {
 		own := p
 		own.Stderr = output
 		return own.Log(false)
-	}}.Run(ctx, members)
+	}}
+	if r, ok := w.Containers.(runner.Runner); ok {
+		pack.Containers = func() worker.PlaceRuntime { return runner.NewPlace(r) }
+	}
+	err = pack.Run(ctx, members)
 	if err != nil {
 		return &program.Error{Code: exitCode(spool.Exit{}, err), Err: err}
 	}

@@ -18,6 +18,8 @@ import (
 type Runtime struct {
 	// Helper is the path of a program that begins with runner.Main; empty means this program.
 	Helper string
+	// Kept, if not nil, keeps the init of containers that have a KeptDir for the next one of the same image.
+	Kept *initproc.Kept
 }
 
 var _ container.Runtime = Runtime{}
@@ -63,6 +65,9 @@ func (r Runtime) Run(ctx context.Context, c container.Container) (container.Exit
 		}
 		if i.IDs, err = subids.Find(); err == nil { // otherwise the choice's reason tells it
 			i.Spec.Written = initproc.WrittenBy(c)
+		}
+		if r.Kept != nil && c.KeptDir != "" && s.Root.Unpack == "" && c.Network != container.PrivateNetwork {
+			i.Base = &initproc.Base{Kept: r.Kept, Root: sif.RootSpec(container.Container{SIF: c.SIF}), Dir: c.KeptDir}
 		}
 		return i, nil
 	})

@@ -18,6 +18,9 @@
 // (Linux 5.11, RHEL 8.5). If the image or the overlay cannot be mounted, unsquashfs unpacks the
 // image for one run, and the Exit notes the reason.
 //
+// A caller with several containers of one image, one after another, can keep an init for them (initproc.Kept). That init and
+// squashfuse stay, and each container has a mount namespace, an overlay and a bubblewrap of its own.
+//
 // If the user has subordinate ids (package subids), the namespace has them, and the init gives the
 // command's files to the user at the end. Otherwise it has one id, that of the user, who is root in it.
 package builtin

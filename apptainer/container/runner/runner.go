@@ -50,7 +50,24 @@ type Runner struct {
 	Env []string
 	// Helper is the Helper of every runtime.
 	Helper string
+
+	kept *initproc.Kept
 }
+
+// Place is a Runner for containers that one thread runs one after another. It keeps what the next one of the same image needs
+// again, in Container.KeptDir.
+type Place struct {
+	Runner
+}
+
+// NewPlace returns a Place. The caller closes it after the last container, in the thread that has run them.
+func NewPlace(r Runner) Place {
+	r.kept = &initproc.Kept{}
+	return Place{r}
+}
+
+// Close ends what is kept.
+func (p Place) Close() { p.kept.Close() }
 
 var _ container.Runtime = Runner{}
 
@@ -94,7 +111,7 @@ func (r Runner) runBy(ctx context.Context, choice container.Choice, c container.
 	if c.OnChoice != nil {
 		c.OnChoice(choice)
 	}
-	var chosen container.Runtime = builtin.Runtime{Helper: r.Helper}
+	var chosen container.Runtime = builtin.Runtime{Helper: r.Helper, Kept: r.kept}
 	switch choice.Runtime {
 	case runtimes.Apptainer, runtimes.Singularity:
 		chosen = apptainerexec.Runtime{Program: choice.Program, Plain: choice.Plain, Helper: r.Helper}

@@ -19,6 +19,9 @@
 //	◄────── report: Code      the command has ended, or Error has the reason of a failure
 //	◄────── report: Note      with subordinate ids: the user owns the command's files
 //
+// A keeper is an init that runs several containers of one image, one after another (Kept). It gets their orders, with the files for
+// their output, on a socket, and reports the begin and the end of each as above.
+//
 // # The root
 //
 // The init works in its private directory:

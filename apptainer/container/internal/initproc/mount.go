@@ -61,6 +61,9 @@ func (r *Root) Make() error {
 // Mount mounts the image, and an overlay for the root over it. If that is not possible here, it
 // sets Unpack to the reason, and leaves nothing mounted.
 func (r *Root) Mount() (mounted bool, err error) {
+	if k := r.Process.keeper; k != nil {
+		return true, k.mountFor(r)
+	}
 	if err := r.SecureSIF(); err != nil {
 		return false, err
 	}
@@ -181,7 +184,21 @@ func (r *Root) MountOverlay() error {
 	if err != nil {
 		return overlayError(r.Process.PrivateDir, err)
 	}
+	openWorkDir()
 	return nil
+}
+
+// openWorkDir opens the directories that the kernel has made in workDir, with mode 0 (fs/overlayfs/super.c:
+// ovl_create_volatile_dirty). Otherwise the caller would need a program with this namespace's rights to measure and to remove them,
+// which takes longer than the start of a container.
+func openWorkDir() {
+	dir := workDir
+	for _, name := range []string{"work", "incompat", "volatile", "dirty"} {
+		dir = filepath.Join(dir, name)
+		if os.Chmod(dir, 0o700) != nil {
+			return // it is not there
+		}
+	}
 }
 
 func overlayError(dir string, err error) error {

@@ -44,7 +44,7 @@ func newStream(to int, masked []string) (*stream, error) {
 		return nil, fmt.Errorf("make a pipe for its output: %w", err)
 	}
 	s := &stream{in: ends[1], out: ends[0], to: to, mask: mask.New(masked), buf: make([]byte, pipeBytes)}
-	background.Detach(s.copy) // ends with this process
+	background.Detach(s.copy) // ends with this process, or after close
 	return s, nil
 }
 
@@ -62,22 +62,29 @@ func (s *stream) copy() {
 		if _, err := unix.Poll(ready, -1); err != nil && !errors.Is(err, unix.EINTR) {
 			return // cannot happen; flush still copies at the end
 		}
-		if s.flush() < shortRead {
+		copied, over := s.flush()
+		if over {
+			_ = unix.Close(s.out) // nobody else uses it after close
+			return
+		}
+		if copied < shortRead {
 			_, _ = unix.Poll(nil, restMilliseconds)
 		}
 	}
 }
 
-// flush copies the output that is in the pipe, and returns its length.
-func (s *stream) flush() (copied int) {
+// flush copies the output that is in the pipe, and returns its length. over is set when no process has the container's end of it.
+func (s *stream) flush() (copied int, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for {
 		n, err := unix.Read(s.out, s.buf)
 		switch {
 		case errors.Is(err, unix.EINTR):
-		case err != nil || n == 0: // EAGAIN: the pipe is empty
-			return copied
+		case err != nil: // EAGAIN: the pipe is empty
+			return copied, false
+		case n == 0:
+			return copied, true
 		default:
 			s.write(s.mask.Next(s.buf[:n]))
 			copied += n
@@ -160,6 +167,13 @@ func (o output) flush() (failed syscall.Errno) {
 		}
 	}
 	return failed
+}
+
+// close ends the streams after flush, in a process that goes on.
+func (o output) close() {
+	for _, s := range o.streams {
+		_ = unix.Close(s.in) // copy closes the other end
+	}
 }
 
 // Stdio returns the descriptors 0, 1 and 2 for a program of the container.

@@ -14,10 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
-	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/keyring"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/seccomp"
 	"github.com/cl-slurm/cl-slurm/internal/background"
-	"github.com/cl-slurm/cl-slurm/internal/subids"
 )
 
 // Work is the task of an init. It returns its command's exit status as a shell reports it. An error
@@ -31,7 +29,7 @@ func Main(works map[string]Work) int {
 	control := json.NewDecoder(os.NewFile(controlFD, "control"))
 	reports := json.NewEncoder(os.NewFile(reportFD, "report"))
 	var spec Spec
-	if control.Decode(&spec) != nil || works[spec.Work] == nil || (os.Getpid() != 1 && !spec.Plain) {
+	if control.Decode(&spec) != nil || works[spec.Work] == nil && spec.Work != keeperWork || (os.Getpid() != 1 && !spec.Plain) {
 		fmt.Fprintln(os.Stderr, Command+" is started with every container, and not by people")
 		return 2
 	}
@@ -39,14 +37,13 @@ func Main(works map[string]Work) int {
 	syscall.Umask(0o022)
 	p := &Process{Spec: spec, Stop: make(chan struct{}), reports: reports}
 	background.Detach(func() { p.listen(control) }) // ends with this process
-	code := 0
-	var err error
-	if p.output, err = openOutput(unix.Stdout, unix.Stderr, spec.Masked); err == nil {
-		code, err = p.work(works[spec.Work])
+	if spec.Work == keeperWork {
+		_, err := p.keep(works)
+		p.killAll()
+		_ = reports.Encode(report{Failure: container.FailureOf(err)}) // the caller may be gone
+		return 1
 	}
-	p.killAll()
-	last := report{Code: code, Note: p.Note, NoNetwork: p.NoNetwork, OutputError: p.output.flush(), Failure: container.FailureOf(err)}
-	if reports.Encode(last) != nil {
+	if reports.Encode(p.do(works[spec.Work], unix.Stdout, unix.Stderr)) != nil {
 		return 1
 	}
 	if spec.Ranged && reports.Encode(report{Note: p.giveBack()}) != nil {
@@ -55,24 +52,32 @@ func Main(works map[string]Work) int {
 	return 0
 }
 
+// do does a work with these outputs, and returns the last report about it.
+func (p *Process) do(work Work, stdout, stderr int) report {
+	code := 0
+	var err error
+	if p.output, err = openOutput(stdout, stderr, p.Masked); err == nil {
+		code, err = p.work(work)
+	}
+	p.killAll()
+	return report{Code: code, Note: p.Note, NoNetwork: p.NoNetwork, OutputError: p.output.flush(), Failure: container.FailureOf(err)}
+}
+
 // work does the work without access to the account's keys. A plain init starts a program with
 // privileges (setuid), which ForbidKeys would take from it, so package enter forbids keys in the
 // container.
 func (p *Process) work(work Work) (code int, err error) {
 	// The processes that this thread starts inherit its new keyring. Other threads keep theirs.
 	runtime.LockOSThread()
-	if err := keyring.Leave(); err != nil {
+	forbid := seccomp.ForbidKeys
+	if p.keeper != nil {
+		if err := p.keeper.enter(); err != nil {
+			return 0, err
+		}
+		forbid = seccomp.ForbidKeysHere // the threads of later containers need other keyrings
+	}
+	if err := p.confine(forbid); err != nil {
 		return 0, err
-	}
-	if p.Ranged {
-		if err := subids.Settle(); err != nil {
-			return 0, err
-		}
-	}
-	if !p.Plain {
-		if err := seccomp.ForbidKeys(); err != nil {
-			return 0, err
-		}
 	}
 	return work(p)
 }
@@ -119,6 +124,10 @@ type Process struct {
 	output  output
 	reports *json.Encoder
 	began   bool
+	// keeper is set for a container of a keeper.
+	keeper *keeper
+	// noteDeath, if not nil, is called for each child that has ended.
+	noteDeath func(pid int, used *syscall.Rusage)
 }
 
 // Death is a child that has ended.
@@ -171,6 +180,9 @@ func (p *Process) EnterPrivateDir() error {
 
 // MountProc mounts the /proc of the init's own pid namespace.
 func (p *Process) MountProc() error {
+	if p.keeper != nil {
+		return nil // it has one
+	}
 	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return procError(err)
 	}
@@ -200,22 +212,26 @@ func (p *Process) Start(args []string, attr *syscall.ProcAttr) (pid int, err err
 	if p.Deaths == nil {
 		deaths := make(chan Death)
 		p.Deaths = deaths
-		background.Detach(func() { reap(deaths) }) // returns when there are no children
+		background.Detach(func() { p.reap(deaths) }) // returns when there are no children
 	}
 	return pid, nil
 }
 
 // reap waits for children and orphans, which is the duty of the first process of a PID namespace.
-func reap(deaths chan<- Death) {
+func (p *Process) reap(deaths chan<- Death) {
 	defer close(deaths)
 	for {
 		var status syscall.WaitStatus
-		pid, err := syscall.Wait4(-1, &status, 0, nil)
+		var used syscall.Rusage
+		pid, err := syscall.Wait4(-1, &status, 0, &used)
 		if errors.Is(err, syscall.EINTR) {
 			continue
 		}
 		if err != nil {
 			return
+		}
+		if p.noteDeath != nil {
+			p.noteDeath(pid, &used)
 		}
 		deaths <- Death{pid, status}
 	}
@@ -226,6 +242,8 @@ func reap(deaths chan<- Death) {
 func (p *Process) killAll() {
 	switch {
 	case p.Deaths == nil:
+	case p.keeper != nil:
+		p.keeper.killRest()
 	case p.Plain:
 		p.endSession()
 	default:

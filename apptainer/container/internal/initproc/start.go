@@ -68,6 +68,8 @@ type report struct {
 	NoNetwork string `json:",omitempty"`
 	// OutputError becomes the OutputError of the Exit.
 	OutputError syscall.Errno `json:",omitempty"`
+	// Usage is the use of a keeper's container.
+	Usage container.Usage `json:",omitzero"`
 	container.Failure
 }
 
@@ -95,7 +97,11 @@ type Init struct {
 	// begin.
 	Began func() bool
 
-	note string // of the Exit
+	// Base, if not nil, lets a kept init run the container.
+	Base *Base
+
+	note   string // of the Exit
+	orders int    // a keeper's descriptor for orders; 0 for other inits
 }
 
 // For returns an Init that runs a container by the work of this name, in a new directory of the
@@ -129,6 +135,9 @@ type runningInit struct {
 // *container.RequestError, or ctx has ended. The Exit of a *container.HostError has the code that
 // the work returned.
 func (i Init) Run(ctx context.Context) (container.Exit, error) {
+	if i.Base != nil {
+		return i.Base.Kept.run(ctx, i)
+	}
 	// The kernel kills the init when the thread that started it ends (PR_SET_PDEATHSIG).
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -217,6 +226,9 @@ func (i *Init) fork(control, report int) (child, error) {
 	}
 	defer func() { _ = unix.Close(null) }()
 	files := []uintptr{uintptr(null), fdOr(i.Stdout, null), fdOr(i.Stderr, null), uintptr(control), uintptr(report)}
+	if i.orders > 0 {
+		files = append(files, uintptr(i.orders))
+	}
 	attributes := &syscall.SysProcAttr{Setsid: true}
 	if !i.Spec.Plain {
 		attributes = &syscall.SysProcAttr{
@@ -299,11 +311,22 @@ func (p *runningInit) wait(ctx context.Context, i Init) (exit container.Exit, er
 	_ = p.control.Close() // the init ends now at the latest
 	_ = p.report.Close()
 	used, waitErr = p.child.wait()
+	if readErr != nil {
+		readErr = errors.Join(waitErr, sendErr)
+		if readErr == nil {
+			readErr = errors.New("exit status 0")
+		}
+	}
+	return i.outcome(ctx, report, began, readErr)
+}
+
+// outcome returns the end of a container by the last report about it. lost is the reason why there is none.
+func (i *Init) outcome(ctx context.Context, report report, began bool, lost error) (container.Exit, error) {
 	switch {
-	case readErr != nil && ctx.Err() != nil:
+	case lost != nil && ctx.Err() != nil:
 		return container.Exit{}, fmt.Errorf("its init did not stop and was killed: %w", errors.Join(ctx.Err(), i.reclaim()))
-	case readErr != nil:
-		err := fmt.Errorf("its init ended without a report: %w", errors.Join(waitErr, sendErr, i.reclaim()))
+	case lost != nil:
+		err := fmt.Errorf("its init ended without a report: %w", errors.Join(lost, i.reclaim()))
 		if began || i.Began != nil && i.Began() {
 			return container.Exit{}, err
 		}
@@ -315,7 +338,7 @@ func (p *runningInit) wait(ctx context.Context, i Init) (exit container.Exit, er
 	case report.Error != "":
 		return container.Exit{Code: report.Code}, container.NotBegun(report.Err())
 	}
-	exit = container.ExitOf(report.Code)
+	exit := container.ExitOf(report.Code)
 	exit.Note, exit.NoNetwork, exit.OutputError = report.Note, report.NoNetwork, report.OutputError
 	return exit, nil
 }

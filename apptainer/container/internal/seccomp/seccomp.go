@@ -29,7 +29,16 @@ func ForbidKeys() error {
 	if err != nil {
 		return err
 	}
-	return install(keysFilter(abis))
+	return install(keysFilter(abis), unix.SECCOMP_FILTER_FLAG_TSYNC)
+}
+
+// ForbidKeysHere is ForbidKeys for the calling thread alone, to which the caller has locked its goroutine.
+func ForbidKeysHere() error {
+	abis, err := architecture(runtime.GOARCH)
+	if err != nil {
+		return err
+	}
+	return install(keysFilter(abis), 0)
 }
 
 // Confine gives the filter of a container's command to this process, and to all that it starts
@@ -39,7 +48,7 @@ func Confine(emulate Emulation) error {
 	if err != nil {
 		return err
 	}
-	return install(commandFilter(abis, emulate))
+	return install(commandFilter(abis, emulate), unix.SECCOMP_FILTER_FLAG_TSYNC)
 }
 
 // Program returns the filter of Confine as an array of struct sock_filter, for a program that
@@ -59,9 +68,9 @@ func Program(emulate Emulation) ([]byte, error) {
 	return program, nil
 }
 
-// install installs a filter on all threads of this process.
-func install(program []unix.SockFilter) error {
-	// The thread must not change between the two calls. The second applies to all threads.
+// install installs a filter on the calling thread or, by the flag TSYNC, on all threads of this process.
+func install(program []unix.SockFilter, flags uintptr) error {
+	// The thread must not change between the two calls.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
@@ -69,7 +78,7 @@ func install(program []unix.SockFilter) error {
 	}
 	prog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]} //nolint:gosec // some hundred instructions
 	//nolint:gosec // as seccomp(2) takes it
-	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&prog)))
+	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&prog)))
 	if errno != 0 {
 		return container.HostErrorf("this node's kernel does not let a container give up system calls (seccomp): %w", errno)
 	}

@@ -1,0 +1,245 @@
+package initproc
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/keyring"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/seccomp"
+	"github.com/cl-slurm/cl-slurm/internal/background"
+	"github.com/cl-slurm/cl-slurm/internal/procstat"
+	"github.com/cl-slurm/cl-slurm/internal/subids"
+)
+
+// keeperWork is the work of an init that a Kept keeps.
+const keeperWork = "keeper"
+
+// ordersFD is the descriptor on which a keeper gets its orders.
+const ordersFD = 5
+
+// keeper is an init that runs containers of one image, one after another. It mounts the image once. Each container gets:
+//
+//	a thread of this process     with a new mount namespace and a new keyring, which end with the thread
+//	an overlay over the image    in the container's own private directory
+//	bubblewrap                   with PID, IPC and network namespaces, as in an init of one container
+//
+// All processes of a container are killed and waited for before its end is reported.
+type keeper struct {
+	*Process // its Deaths has those of all containers
+
+	root   *Root
+	works  map[string]Work
+	lower  string // the mounted image
+	orders chan order
+
+	mu   sync.Mutex
+	used container.Usage // of the processes that have ended since the last order
+	// running is the number of the container that runs, and stop is closed to end it; 0 and nil if there is none.
+	running uint64
+	stop    chan struct{}
+}
+
+// order is the order for one container.
+type order struct {
+	number uint64
+	Spec
+	stdout, stderr int
+	stop           chan struct{} // closed to end it
+}
+
+// keep is the program of a keeper.
+func (p *Process) keep(works map[string]Work) (code int, err error) {
+	k := &keeper{Process: p, works: works, root: &Root{Process: p}, orders: make(chan order)}
+	p.noteDeath = k.noteUse
+	if err := p.ReadDetails(&k.root.RootSpec); err != nil {
+		return 0, err
+	}
+	runtime.LockOSThread()
+	if err := p.confine(seccomp.ForbidKeysHere); err != nil {
+		return 0, err
+	}
+	if code, err := p.CheckOwners(); err != nil {
+		return code, err
+	}
+	for _, step := range []func() error{p.EnterPrivateDir, MakeDirs, p.MountProc, k.root.SecureSIF, k.root.mountSIF} {
+		if err := step(); err != nil {
+			return 0, err
+		}
+	}
+	k.lower = filepath.Join(p.PrivateDir, LowerDir)
+	p.Begin()
+	background.Detach(k.receive) // ends with this process
+	for {
+		select {
+		case o := <-k.orders:
+			k.run(o)
+		case d, ok := <-p.Deaths:
+			if !ok {
+				return 0, errors.New("squashfuse has ended")
+			}
+			if err := k.root.Lost(d); err != nil {
+				return 0, err
+			}
+		}
+		if isGone(k.root.squashfuse) {
+			return 0, errors.New("squashfuse has ended")
+		}
+	}
+}
+
+// isGone reports whether there is no such process, not even a zombie.
+func isGone(pid int) bool { return errors.Is(syscall.Kill(pid, 0), unix.ESRCH) }
+
+// noteUse adds the use of a process that has ended.
+func (k *keeper) noteUse(pid int, r *syscall.Rusage) {
+	if pid == k.root.squashfuse {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	u := usageOf(r)
+	k.used.User += u.User
+	k.used.System += u.System
+	k.used.MemoryPeak = max(k.used.MemoryPeak, u.MemoryPeak)
+}
+
+// receive receives orders, and requests to stop their containers, until the caller is gone.
+func (k *keeper) receive() {
+	for {
+		o, files, err := receiveOrder()
+		if err != nil {
+			os.Exit(1) //nolint:forbidigo // the caller is gone, and the kernel ends all other processes
+		}
+		if len(files) == 0 {
+			k.mu.Lock()
+			if k.running == o.number && k.stop != nil {
+				close(k.stop)
+				k.stop = nil
+			}
+			k.mu.Unlock()
+			continue
+		}
+		o.stop = make(chan struct{})
+		k.mu.Lock()
+		k.running, k.stop, k.used = o.number, o.stop, container.Usage{}
+		k.mu.Unlock()
+		k.orders <- o
+	}
+}
+
+// receiveOrder receives an order with its files, or a request to stop the container of this number, without files.
+func receiveOrder() (o order, files []int, err error) {
+	number, rights := make([]byte, 8), make([]byte, unix.CmsgSpace(3*4))
+	var n, nRights int
+	for {
+		n, nRights, _, _, err = unix.Recvmsg(ordersFD, number, rights, unix.MSG_CMSG_CLOEXEC)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil || n != len(number) {
+		return o, nil, fmt.Errorf("receive an order: %d bytes, %w", n, err)
+	}
+	o.number = orderNumber(number)
+	messages, err := unix.ParseSocketControlMessage(rights[:nRights])
+	if err != nil || len(messages) == 0 {
+		return o, nil, err
+	}
+	if files, err = unix.ParseUnixRights(&messages[0]); err != nil || len(files) != 3 {
+		return o, nil, fmt.Errorf("receive an order: %d files, %w", len(files), err)
+	}
+	text := os.NewFile(uintptr(files[0]), "order")
+	err = json.NewDecoder(text).Decode(&o.Spec)
+	o.stdout, o.stderr = files[1], files[2]
+	return o, files, errors.Join(err, text.Close())
+}
+
+// run runs one container, and reports its end.
+func (k *keeper) run(o order) {
+	m := &Process{Spec: o.Spec, Stop: o.stop, Deaths: k.Deaths, reports: k.reports, keeper: k}
+	var last report
+	<-background.Go(func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with its namespace and its keyring
+		last = m.do(k.works[o.Work], o.stdout, o.stderr)
+	})
+	k.mu.Lock()
+	last.Usage = k.used
+	k.running, k.stop = 0, nil
+	k.mu.Unlock()
+	m.output.close()
+	_, _ = unix.Close(o.stdout), unix.Close(o.stderr)
+	if k.reports.Encode(last) == nil && m.Ranged {
+		_ = k.reports.Encode(report{Note: m.giveBack()}) // if the caller is gone, listen ends this process
+	}
+}
+
+// enter makes a new mount namespace for the calling thread.
+func (k *keeper) enter() error {
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("make its mount namespace: %w", err)
+	}
+	return nil
+}
+
+// mountFor mounts the image, and an overlay over it, for a container in whose private directory this thread works.
+func (k *keeper) mountFor(r *Root) error {
+	r.squashfuse, r.serverLog = k.root.squashfuse, k.root.serverLog
+	if err := unix.Mount(k.lower, LowerDir, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("mount the image: %w", err)
+	}
+	if err := r.addOthers(); err != nil {
+		return err
+	}
+	return r.MountOverlay()
+}
+
+// killRest kills the processes of the last container, and waits for their end.
+func (k *keeper) killRest() {
+	const pause = time.Millisecond
+	for {
+		pids, err := procstat.List("/proc")
+		pids = slices.DeleteFunc(pids, func(pid int) bool { return pid == os.Getpid() || pid == k.root.squashfuse })
+		if err != nil || len(pids) == 0 {
+			return
+		}
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		again := time.NewTimer(pause)
+		select {
+		case _, ok := <-k.Deaths:
+			if !ok {
+				return
+			}
+		case <-again.C:
+		}
+		again.Stop()
+	}
+}
+
+// confine gives up the account's keys for the calling thread and the processes that it starts. forbid installs the filter.
+func (p *Process) confine(forbid func() error) error {
+	if err := keyring.Leave(); err != nil {
+		return err
+	}
+	if p.Ranged {
+		if err := subids.Settle(); err != nil {
+			return err
+		}
+	}
+	if p.Plain {
+		return nil
+	}
+	return forbid()
+}
