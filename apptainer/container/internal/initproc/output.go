@@ -32,6 +32,8 @@ type stream struct {
 	buf  []byte
 	head []byte        // the first bytes
 	err  syscall.Errno // of the first failed write
+	// closed is set when the file is no longer this stream's. The container may have given the pipe to a process outside.
+	closed bool
 }
 
 // newStream makes the stream to a file without masked texts, and copies in the background.
@@ -73,11 +75,12 @@ func (s *stream) copy() {
 	}
 }
 
-// flush copies the output that is in the pipe, and returns its length. over is set when no process has the container's end of it.
+// flush copies the output that is in the pipe, and returns its length. over is set when no process has the container's end of it,
+// or after close.
 func (s *stream) flush() (copied int, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for {
+	for !s.closed {
 		n, err := unix.Read(s.out, s.buf)
 		switch {
 		case errors.Is(err, unix.EINTR):
@@ -90,6 +93,7 @@ func (s *stream) flush() (copied int, over bool) {
 			copied += n
 		}
 	}
+	return copied, true
 }
 
 // end copies the output that is in the pipe, and what a mask has kept back.
@@ -172,6 +176,9 @@ func (o output) flush() (failed syscall.Errno) {
 // close ends the streams after flush, in a process that goes on.
 func (o output) close() {
 	for _, s := range o.streams {
+		s.mu.Lock()
+		s.closed = true
+		s.mu.Unlock()
 		_ = unix.Close(s.in) // copy closes the other end
 	}
 }
