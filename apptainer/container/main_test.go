@@ -61,34 +61,19 @@ func TestMain(m *testing.M) {
 	if code, ran := runner.Main(os.Args); ran {
 		os.Exit(code)
 	}
-	if len(os.Args) > 1 {
-		switch os.Args[1] {
-		case probeAsUser:
-			host, err := runner.Runner{Helper: os.Args[3]}.Probe(context.Background(), os.Args[2], runtimes.Auto)
-			if err := errors.Join(err, json.NewEncoder(os.Stdout).Encode(host)); err != nil {
-				fmt.Fprintln(os.Stderr, err)
-				os.Exit(1)
-			}
-			os.Exit(0)
-		case removeAsUser:
-			if err := filetree.Remove(os.Args[2]); err != nil {
-				fmt.Fprintln(os.Stderr, err)
-				os.Exit(1)
-			}
-			os.Exit(0)
-		case dialAsUser:
-			if err := dial(); err != nil {
-				fmt.Fprintln(os.Stderr, err)
-				os.Exit(1)
-			}
-			os.Exit(0)
-		case runAsUser:
-			if err := runContainer(); err != nil {
-				fmt.Fprintln(os.Stderr, err)
-				os.Exit(1)
-			}
-			os.Exit(0)
+	parts := map[string]func() error{
+		probeAsUser:  printHost,
+		removeAsUser: func() error { return filetree.Remove(os.Args[2]) },
+		dialAsUser:   dial,
+		placeAsUser:  servePlace,
+		runAsUser:    runContainer,
+	}
+	if len(os.Args) > 1 && parts[os.Args[1]] != nil {
+		if err := parts[os.Args[1]](); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
 		}
+		os.Exit(0)
 	}
 	code := m.Run()
 	for _, all := range []map[string]*sharedImage{sharedImages, debian.sifs} {
@@ -110,6 +95,12 @@ func TestMain(m *testing.M) {
 		code = 1
 	}
 	os.Exit(code)
+}
+
+// printHost prints the host as runner.Runner sees it.
+func printHost() error {
+	host, err := runner.Runner{Helper: os.Args[3]}.Probe(context.Background(), os.Args[2], runtimes.Auto)
+	return errors.Join(err, json.NewEncoder(os.Stdout).Encode(host))
 }
 
 // runContainer serves one runRequest. TERM ends the container's context.

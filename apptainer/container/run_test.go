@@ -323,7 +323,13 @@ func (r *run) processes() (found []process) {
 // mounted reports whether any process has a mount of the directory.
 func mounted(tb testing.TB, dir string) bool {
 	tb.Helper()
-	tables, err := filepath.Glob("/proc/[0-9]*/mountinfo")
+	return mountedIn(tb, "/proc/[0-9]*/mountinfo", dir)
+}
+
+// mountedIn reports whether a table of mounts has a directory.
+func mountedIn(tb testing.TB, pattern, dir string) bool {
+	tb.Helper()
+	tables, err := filepath.Glob(pattern)
 	must(tb, err)
 	return slices.ContainsFunc(tables, func(name string) bool {
 		table, err := os.ReadFile(name)

@@ -42,6 +42,8 @@ type testRuntime struct {
 	Engine    *engine.Runtime
 	Pods      *pods.Runtime
 	Runner    *runner.Runner
+	// Kept is set for a built-in runtime that has run another container of the image with the same init.
+	Kept bool
 
 	oneID         bool   // the user has no subordinate ids
 	compression   string // of its SIFs; empty is the default
@@ -58,6 +60,8 @@ func (w testRuntime) runtime() container.Runtime {
 		return *w.Pods
 	case w.Runner != nil:
 		return *w.Runner
+	case w.Kept:
+		return secondOfPlace{}
 	}
 	return builtin.Runtime{}
 }
@@ -69,6 +73,7 @@ func onEachRuntime(t *testing.T, test func(t *testing.T, w testRuntime)) {
 	for name, find := range map[string]func(testing.TB) testRuntime{
 		"builtin":        rangedRuntime,
 		"builtin-one-id": func(tb testing.TB) testRuntime { testenv.Containers(tb); return testRuntime{oneID: true} },
+		"builtin-kept":   func(tb testing.TB) testRuntime { w := rangedRuntime(tb); w.Kept = true; return w },
 		"apptainer":      apptainerRuntime,
 		"apptainer-plain": func(tb testing.TB) testRuntime {
 			w := plainRuntime(tb)

@@ -194,8 +194,18 @@ func (k *keeper) enter() error {
 
 // mountFor mounts the image, and an overlay over it, for a container in whose private directory this thread works.
 func (k *keeper) mountFor(r *Root) error {
-	r.squashfuse, r.serverLog = k.root.squashfuse, k.root.serverLog
-	if err := unix.Mount(k.lower, LowerDir, "", unix.MS_BIND, ""); err != nil {
+	select {
+	case <-r.Process.Stop:
+		return errStopped
+	default:
+	}
+	r.SIF, r.squashfuse, r.serverLog = k.root.SIF, k.root.squashfuse, k.root.serverLog
+	var served unix.Statfs_t
+	err := unix.Statfs(k.lower, &served) // FUSE asks squashfuse, which may have ended since the last container
+	if err == nil {
+		err = unix.Mount(k.lower, LowerDir, "", unix.MS_BIND, "")
+	}
+	if err != nil {
 		return fmt.Errorf("mount the image: %w", err)
 	}
 	if err := r.addOthers(); err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"time"
@@ -18,7 +19,8 @@ import (
 
 // Kept keeps an init for containers of one image, which a caller runs one after another: the start of an init, and of the program
 // that mounts the image, take most of the time of a small container. The init is a keeper. Its zero value is usable, and one thread
-// uses it, because the init ends with the thread that has started it.
+// uses it, because the init ends with the thread that has started it. A container that the kept init fails to begin, for example
+// because that has been killed, gets an init of its own.
 type Kept struct {
 	want    keptFor
 	refused keptFor // there can be no keeper for these
@@ -27,6 +29,8 @@ type Kept struct {
 	reports *json.Decoder
 	ranged  bool
 	number  uint64
+	// containers counts those of the present init.
+	containers int
 }
 
 // keptFor is what the containers of one keeper have in common.
@@ -61,11 +65,13 @@ func (k *Kept) run(ctx context.Context, i Init) (container.Exit, error) {
 	if k.init == nil || k.want != want {
 		k.Close()
 		if err := k.start(ctx, i, base); err != nil { // i.Run has the reason, or the remedy
-			k.refused = want
+			if ctx.Err() == nil {
+				k.refused = want
+			}
 			k.Close()
 			return i.Run(ctx)
 		}
-		k.want = want
+		k.want, k.containers = want, 0
 	}
 	details, err := json.Marshal(i.Details)
 	if err != nil {
@@ -73,6 +79,7 @@ func (k *Kept) run(ctx context.Context, i Init) (container.Exit, error) {
 	}
 	i.Spec.Details, i.Spec.Ranged = details, k.ranged
 	k.number++
+	k.containers++
 	if err := k.send(i); err != nil { // it has ended since
 		k.Close()
 		i.Spec.Ranged = false
@@ -88,7 +95,23 @@ func (k *Kept) run(ctx context.Context, i Init) (container.Exit, error) {
 		i.useOneID(err)
 		return i.Run(ctx)
 	}
-	return exit, err
+	if _, ofHost := errors.AsType[*container.HostError](err); !ofHost || ctx.Err() != nil {
+		return exit, err
+	}
+	if k.containers == 1 { // there is something that a keeper cannot do here, such as to unpack the image
+		k.refused = want
+	}
+	return i.runAnew(ctx)
+}
+
+// runAnew runs a container, whose command has not begun, by an init of its own.
+func (i Init) runAnew(ctx context.Context) (container.Exit, error) {
+	dir, err := os.MkdirTemp(filepath.Dir(i.Spec.PrivateDir), "container-")
+	if err != nil {
+		return container.Exit{}, container.NotBegun(fmt.Errorf("make its private directory: %w", err))
+	}
+	i.Spec.PrivateDir, i.Spec.Ranged = dir, false
+	return i.Run(ctx)
 }
 
 // start starts a keeper, and waits until it has mounted the image.
