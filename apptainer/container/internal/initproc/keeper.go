@@ -61,7 +61,7 @@ type order struct {
 // keep is the program of a keeper.
 func (p *Process) keep(works map[string]Work) (code int, err error) {
 	k := &keeper{Process: p, works: works, root: &Root{Process: p}, orders: make(chan order)}
-	p.noteDeath = k.noteUse
+	p.reapOne = k.reap
 	if err := p.ReadDetails(&k.root.RootSpec); err != nil {
 		return 0, err
 	}
@@ -101,17 +101,26 @@ func (p *Process) keep(works map[string]Work) (code int, err error) {
 // isGone reports whether there is no such process, not even a zombie.
 func isGone(pid int) bool { return errors.Is(syscall.Kill(pid, 0), unix.ESRCH) }
 
-// noteUse adds the use of a process that has ended.
-func (k *keeper) noteUse(pid int, r *syscall.Rusage) {
-	if pid == k.root.squashfuse {
-		return
+// reap waits for a child and adds its use. A child is there until its use is added: killRest and run lean on that.
+func (k *keeper) reap(status *syscall.WaitStatus) (pid int, err error) {
+	if err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+		return 0, err
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	u := usageOf(r)
+	var used syscall.Rusage
+	pid, err = syscall.Wait4(-1, status, syscall.WNOHANG, &used)
+	if err != nil {
+		return 0, err
+	}
+	if pid == 0 { // syscall.ForkExec has waited for it, because there was no program
+		return 0, syscall.EINTR
+	}
+	u := usageOf(&used)
 	k.used.User += u.User
 	k.used.System += u.System
 	k.used.MemoryPeak = max(k.used.MemoryPeak, u.MemoryPeak)
+	return pid, nil
 }
 
 // receive receives orders, and requests to stop their containers, until the caller is gone.
@@ -169,10 +178,7 @@ func receiveOrder() (o order, files []int, err error) {
 func (k *keeper) run(o order) {
 	m := &Process{Spec: o.Spec, Stop: o.stop, Deaths: k.Deaths, reports: k.reports, keeper: k}
 	var last report
-	<-background.Go(func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with its namespace and its keyring
-		last = m.do(k.works[o.Work], o.stdout, o.stderr)
-	})
+	onOwnThread(func() { last = m.do(k.works[o.Work], o.stdout, o.stderr) })
 	k.mu.Lock()
 	last.Usage = k.used
 	k.running, k.stop = 0, nil
@@ -182,6 +188,20 @@ func (k *keeper) run(o order) {
 	if k.reports.Encode(last) == nil && m.Ranged {
 		_ = k.reports.Encode(report{Note: m.giveBack()}) // if the caller is gone, listen ends this process
 	}
+}
+
+// onOwnThread calls f in a thread that ends with it, and with its namespace and its keyring. Go never ends the first thread of a
+// process.
+func onOwnThread(f func()) {
+	<-background.Go(func() {
+		runtime.LockOSThread() // never unlocked, except for the first thread
+		if unix.Gettid() == os.Getpid() {
+			onOwnThread(f)
+			runtime.UnlockOSThread()
+			return
+		}
+		f()
+	})
 }
 
 // enter makes a new mount namespace for the calling thread.

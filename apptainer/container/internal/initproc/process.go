@@ -126,8 +126,8 @@ type Process struct {
 	began   bool
 	// keeper is set for a container of a keeper.
 	keeper *keeper
-	// noteDeath, if not nil, is called for each child that has ended.
-	noteDeath func(pid int, used *syscall.Rusage)
+	// reapOne, if not nil, waits for a child in place of wait4(2).
+	reapOne func(status *syscall.WaitStatus) (pid int, err error)
 }
 
 // Death is a child that has ended.
@@ -220,18 +220,18 @@ func (p *Process) Start(args []string, attr *syscall.ProcAttr) (pid int, err err
 // reap waits for children and orphans, which is the duty of the first process of a PID namespace.
 func (p *Process) reap(deaths chan<- Death) {
 	defer close(deaths)
+	reapOne := p.reapOne
+	if reapOne == nil {
+		reapOne = func(status *syscall.WaitStatus) (int, error) { return syscall.Wait4(-1, status, 0, nil) }
+	}
 	for {
 		var status syscall.WaitStatus
-		var used syscall.Rusage
-		pid, err := syscall.Wait4(-1, &status, 0, &used)
+		pid, err := reapOne(&status)
 		if errors.Is(err, syscall.EINTR) {
 			continue
 		}
 		if err != nil {
 			return
-		}
-		if p.noteDeath != nil {
-			p.noteDeath(pid, &used)
 		}
 		deaths <- Death{pid, status}
 	}
