@@ -168,10 +168,12 @@ func (q Queue) check(name string) error {
 		return fmt.Errorf("pack_runs = %d: want a number from 0 to %d", q.PackRuns, sbatch.MostTasks)
 	case q.PackRuns > 1 && (q.PackSideBySide < 1 || q.PackTime.Duration <= 0):
 		return errors.New("pack_runs needs pack_side_by_side, the number of runs at a time, and pack_time, the time limit of their common job")
+	case q.PackRuns > 1 && (q.PackTime.Duration <= plan.PackMargin || q.PackTime.Duration%time.Minute != 0):
+		return fmt.Errorf("pack_time = %q: want whole minutes, and more than the %s that no run of a pack uses", codalab.SpellDuration(q.PackTime.Duration), codalab.SpellDuration(plan.PackMargin))
 	case q.PackRuns <= 1 && (q.PackSideBySide != 0 || q.PackTime.Duration != 0):
 		return errors.New("pack_side_by_side and pack_time have no effect without pack_runs")
 	case q.MaxTime.Duration > 0 && q.PackTime.Duration > q.MaxTime.Duration:
-		return fmt.Errorf("pack_time = %q is longer than max_time", q.PackTime)
+		return fmt.Errorf("pack_time = %q is longer than max_time", codalab.SpellDuration(q.PackTime.Duration))
 	case q.Nice != 0 && q.hasNiceOption():
 		return errors.New("nice has no effect beside the --nice in sbatch_options: leave one of them out")
 	case q.Nice < 0 || q.Nice > plan.MaxNice:

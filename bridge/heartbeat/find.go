@@ -34,7 +34,7 @@ func FindBundle(ctx context.Context, r *ledger.Reader, name, word string) (strin
 		return single(bundles, err, fmt.Sprintf("no bundle whose UUID begins with %s in the ledger %s", word, name), word+" is the beginning of several bundles")
 	case notJob == nil:
 		bundles, err := r.BundlesOfJob(ctx, job, mostFound)
-		return single(bundles, err, fmt.Sprintf("no bundle of job %s in the ledger %s", word, name), "job "+word+" is of several bundles, because Slurm has used its id again")
+		return single(bundles, err, fmt.Sprintf("no bundle of job %s in the ledger %s", word, name), "job "+word+" is of several bundles, which share it, or Slurm has used its id again")
 	case codalab.IsName(word):
 		return findNamed(ctx, r, name, word)
 	}
