@@ -89,7 +89,7 @@ func TestSmallBundlesShareOneJob(t *testing.T) {
 	i := slices.IndexFunc(p.submitted, func(e plan.Effect) bool { return e.Submission != nil && len(e.Submission.Members) == 8 })
 	request := p.policy.SharedRequest(p.submitted[i].Submission, *p.submitted[i].Row)
 	p.want("its processors", request.CPUs, int64(3))
-	p.want("its memory", request.MemoryMiB, int64(3*1024+256))
+	p.want("its memory", request.MemoryMiB, int64(3*1024+3*256))
 	p.want("its time", request.Time, time.Hour)
 	p.want("its tasks", request.Tasks, 0)
 	if !strings.HasSuffix(request.Script, ".json' --side-by-side=3 --time=1h0m0s\n") {

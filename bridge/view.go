@@ -177,8 +177,14 @@ func (v *view) countJobs(kind func(*plan.Row) plan.JobKind) plan.JobCounts {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	counts := plan.JobCounts{}
+	packs := map[int64]bool{}
 	for bundle := range v.flying {
-		counts[kind(v.rows[bundle])]++
+		r := v.rows[bundle]
+		if r.Pack && packs[r.Generation] {
+			continue
+		}
+		packs[r.Generation] = packs[r.Generation] || r.Pack
+		counts[kind(r)]++
 	}
 	return counts
 }

@@ -192,7 +192,7 @@ func (h *Health) Judge(now time.Time, r Row, n *News) {
 		return
 	}
 	for _, j := range n.Observation.Jobs {
-		if j.ID == r.Job.ID && reasonOfQueue(j.Reason, r.Resources) {
+		if j.ID == r.Job.ID && reasonOfQueue(j.Reason, r.asked()) {
 			h.reasons.noteFailure(now, since, j.Reason)
 		}
 	}

@@ -32,7 +32,7 @@ const PackMargin = 3 * time.Minute
 func (p Policy) packs(r *Row) bool {
 	q := p.Queues[r.Queue]
 	limit := q.commandLimit(r.Resources)
-	return q.PackRuns > 1 && !r.Standalone && r.Resumption.From == "" && limit > 0 && limit+q.KillGrace+PackMargin <= q.PackTime
+	return q.PackRuns > 1 && !r.Standalone && r.Resumption.From == "" && limit > 0 && limit+max(q.KillGrace, q.signal(r.Resources))+PackMargin <= q.PackTime.Truncate(time.Minute)
 }
 
 // packWidth returns how many members of a pack run side by side: as many as the queue allows and a node has room for.
@@ -50,13 +50,12 @@ func packResources(member codalab.Resources, width int) codalab.Resources {
 	return codalab.Resources{CPUs: max(member.CPUs, 1) * n, GPUs: member.GPUs * n, Memory: member.Memory * n}
 }
 
-// packRequest makes a request for one member's job one for a pack of so many side by side.
-func (p Policy) packRequest(req sbatch.Request, leader *Row, width int) sbatch.Request {
-	q := p.Queues[leader.Queue]
-	sum := packResources(leader.Resources, width)
-	req.CPUs, req.GPUs, req.Time = sum.CPUs, sum.GPUs, q.PackTime.Truncate(time.Minute)
+// packRequest makes a request for one member's job one for a pack.
+func (p Policy) packRequest(req sbatch.Request, leader *Row, s *Submission) sbatch.Request {
+	sum := packResources(leader.Resources, s.Width)
+	req.CPUs, req.GPUs, req.Time = sum.CPUs, sum.GPUs, s.Time
 	if sum.Memory > 0 {
-		req.MemoryMiB = inMiB(sum.Memory + q.MemoryOverhead)
+		req.MemoryMiB = inMiB(sum.Memory + int64(s.Width)*p.Queues[leader.Queue].MemoryOverhead)
 	}
 	return req
 }
@@ -81,6 +80,25 @@ func (r Row) waitsInPack() bool {
 	return r.Pack && r.NoJobSince.IsZero() && r.Job.State == sbatch.StatePending && !r.Job.Submitted.IsZero()
 }
 
+// leftByRequeuedPack reports whether the worker that began a member that has to end is gone without a record: its pack came back
+// into the queue, or is held there, couldStart ago. No row cancels the pack, so the row must not wait for its end.
+func (d *decision) leftByRequeuedPack() bool {
+	r := &d.row
+	held := r.Job.State == sbatch.StatePending && sbatch.Explain(r.Job.Reason).Category == sbatch.WaitsForRelease || r.Job.State == sbatch.StateRequeueHold || r.Job.State == sbatch.StateSpecialExit
+	switch {
+	case !r.Pack, !r.NoJobSince.IsZero(), !r.Requeued && !held:
+		return false
+	case r.ImpossibleSince.IsZero(), r.ImpossibleSince.Before(r.PhaseSince):
+		r.ImpossibleSince = d.now
+	case d.now.Sub(r.ImpossibleSince) < couldStart:
+	case !d.readSince(r.ImpossibleSince.Add(couldStart)):
+		d.wantUnlessFailed(ReadRecords, d.news.RecordsFailure)
+	default:
+		return true
+	}
+	return false
+}
+
 // packSmaller halves the row's next pack.
 func (d *decision) packSmaller() { d.boundTogether(d.policy.MostTogether(&d.row) / 2) }
 
@@ -93,7 +111,7 @@ func (d *decision) endOfUnbegun() {
 	}
 	switch state := d.row.Job.State; {
 	case !gone,
-		state == sbatch.StateCompleted, state == sbatch.StateTimeout, state == sbatch.StateOutOfMemory,
+		state == sbatch.StateCompleted, state == sbatch.StateTimeout, state == sbatch.StateOutOfMemory, state == sbatch.StatePreempted, state == sbatch.StateDeadline,
 		state == sbatch.StateFailed && signalOf(d.row.Job.Exit) != 0: // something killed its worker
 		d.leftByPack()
 		return

@@ -34,9 +34,11 @@ type Submission struct {
 	// FailedTries counts Slurm's temporary refusals in a row. LastFailure has Slurm's last words that were no acceptance.
 	FailedTries int    `json:"failed_tries,omitempty"`
 	LastFailure string `json:"last_failure,omitempty"`
-	// Pack is set if it is a pack. Width is the number of members that run side by side then, once the list of members is closed.
-	Pack  bool `json:"pack,omitempty"`
-	Width int  `json:"width,omitempty"`
+	// Pack is set if it is a pack. Width is the number of members that run side by side then, and Time the time limit of the job, once the
+	// list of members is closed.
+	Pack  bool          `json:"pack,omitempty"`
+	Width int           `json:"width,omitempty"`
+	Time  time.Duration `json:"time,omitempty"`
 	// Array is the id of the array, or of the pack's job; 0 before it is known.
 	Array sbatch.JobID `json:"array,omitempty"`
 	// Refusal is Slurm's refusal of the array; nil before.
@@ -89,7 +91,7 @@ const gatherWithin = 10 * time.Second
 func (s *Submission) Same(other Submission) bool {
 	return s.State == other.State && len(s.Members) == len(other.Members) && s.DueAt.Equal(other.DueAt) && s.SubmittedAt.Equal(other.SubmittedAt) &&
 		s.Since.Equal(other.Since) && s.Asking == other.Asking && s.FailedTries == other.FailedTries && s.LastFailure == other.LastFailure &&
-		s.Pack == other.Pack && s.Width == other.Width && s.Array == other.Array && s.Refusal == other.Refusal
+		s.Pack == other.Pack && s.Width == other.Width && s.Time == other.Time && s.Array == other.Array && s.Refusal == other.Refusal
 }
 
 // Waits reports whether nothing but the specification of the last member that is being prepared, or time, is news for a
@@ -158,7 +160,8 @@ func (d *submissionDecision) gathering() {
 	case len(ready) > 0:
 		d.sub.Members, d.sub.State = ready, Asked
 		if d.sub.Pack {
-			d.sub.Width = d.policy.Queues[d.sub.Queue].packWidth(d.members[0].Resources, len(ready))
+			q := d.policy.Queues[d.sub.Queue]
+			d.sub.Width, d.sub.Time = q.packWidth(d.members[0].Resources, len(ready)), q.PackTime.Truncate(time.Minute)
 		}
 		d.submit()
 	}
@@ -390,7 +393,7 @@ func (d *decision) applyPlace(p Place) {
 		}
 	}
 	if p.Closed && p.State == Asked && r.StopVerdict == nil { // it pauses with its submission
-		r.DueAt, r.FailedTries = p.DueAt, p.FailedTries
+		r.DueAt, r.FailedTries = p.DueAt, max(r.FailedTries, p.FailedTries)
 	}
 	switch {
 	case r.StopVerdict != nil && p.State != Made:
@@ -420,7 +423,7 @@ func (d *decision) applyRefusal(a SbatchAnswer, members int) {
 	switch {
 	case a.Retry:
 		tries := r.FailedTries + 1
-		if sbatch.SaysFull(a.Words) { // a smaller array may have room
+		if sbatch.SaysFull(a.Words) && !r.Pack { // a smaller array may have room
 			d.boundTogether(members / 2)
 		}
 		d.sendBack(temporaryRefusal(a.Words))
@@ -432,6 +435,9 @@ func (d *decision) applyRefusal(a SbatchAnswer, members int) {
 		d.sendBack(d.refusedFor(a))
 	default:
 		d.boundTogether(members / 2)
+		if r.Pack { // fewer members than those side by side ask for less
+			d.boundTogether(d.queue.PackSideBySide / 2)
+		}
 		d.sendBack("Slurm refused the array, and gets a smaller one: " + a.Words)
 	}
 }
@@ -478,7 +484,7 @@ func (p Policy) SharedRequest(s *Submission, leader Row) sbatch.Request {
 	req, sideBySide := p.Request(leader), ""
 	req.Name, req.Comment = string(s.Name), p.sharedComment(s, leader)
 	if s.Pack {
-		req = p.packRequest(req, &leader, s.Width)
+		req = p.packRequest(req, &leader, s)
 		sideBySide = fmt.Sprintf(" --side-by-side=%d --time=%s", s.Width, req.Time)
 	} else {
 		req.Tasks = len(s.Members)

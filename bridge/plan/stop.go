@@ -24,7 +24,7 @@ func (d *decision) stopping() {
 	gone := !d.row.NoJobSince.IsZero()
 	switch {
 	case d.row.Begun != nil:
-		if gone && d.diskSettled() && d.slurmStateKnown() {
+		if gone && d.diskSettled() && d.slurmStateKnown() || d.leftByRequeuedPack() {
 			d.conclude(*d.row.StopVerdict)
 		}
 	case !d.row.Fenced:

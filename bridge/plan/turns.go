@@ -68,7 +68,11 @@ func (p Policy) Batch(now time.Time, w Waiting, turns Turns, generation int64) (
 		from := after.chooseLane(heads, turn)
 		generation++
 		after[turn] = generation
-		together := p.together(lanes[from], min(left[from.Queue], shares.of(from, heads[from].Row, w.Rooms)), w.Rooms)
+		rooms := w.Rooms
+		if p.packs(heads[from].Row) { // one job has one place
+			rooms = nil
+		}
+		together := p.together(lanes[from], min(left[from.Queue], shares.of(from, heads[from].Row, rooms)), w.Rooms)
 		lanes[from] = without(lanes[from], together)
 		left[from.Queue] -= len(together)
 		chosen = append(chosen, p.NewAttempts(now, together, generation)...)

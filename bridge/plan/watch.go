@@ -304,7 +304,7 @@ func (d *decision) stopImpossibleJob() {
 		r.ImpossibleSince, r.SiteChanges = time.Time{}, ""
 		return
 	}
-	ofQueue := reasonOfQueue(r.Job.Reason, r.Resources) || r.Job.Reason == "PartitionConfig" && d.fitsANode()
+	ofQueue := reasonOfQueue(r.Job.Reason, r.asked()) || r.Job.Reason == "PartitionConfig" && d.fitsANode()
 	if r.ImpossibleSince.IsZero() {
 		r.ImpossibleSince, r.QueueTrouble = d.now, ofQueue
 	}
@@ -375,6 +375,15 @@ func notPermitted(reason string) bool {
 // fitsANode reports whether a node of the queue is known to be large enough for the row's request.
 func (d *decision) fitsANode() bool {
 	return len(d.queue.Nodes) > 0 && d.queue.Fits(d.row.Resources)
+}
+
+// asked is the request to which a reason of the row's job refers: the time limit of a pack is that of its own setting.
+func (r *Row) asked() codalab.Resources {
+	asked := r.Resources
+	if r.Pack {
+		asked.Time = max(asked.Time, 1)
+	}
+	return asked
 }
 
 // reasonOfQueue reports whether such a reason is certainly no bundle's fault: the queue's configuration
