@@ -81,6 +81,8 @@ func behave(behaviour string, n int, end <-chan os.Signal) {
 		}
 		return
 	case "fill":
+		// A worker that the kubelet evicts and that ends well within its second has a pod that succeeded.
+		signal.Ignore(syscall.SIGTERM)
 		fill("/tmp/large", n)
 	case "tick":
 		for i := 0; ; i++ {
