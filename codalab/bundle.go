@@ -32,8 +32,8 @@ type Bundle struct {
 	// Cost is a run's cost; nil if no worker has reported one. CodaLab's own server has none.
 	Cost *Cost `json:"cost,omitempty"`
 
-	// Platform is that of a run's command; nil if neither a worker nor an import has told it. A server shows its Inputs to those who may read these
-	// inputs: readers of the run, and others who may change it, need not be among them.
+	// Platform is that of a run's command; nil if neither a worker nor an import has told it. A server shows its Inputs to
+	// those who may read these inputs: readers of the run, and others who may change it, need not be among them.
 	Platform *Platform `json:"platform,omitempty"`
 }
 

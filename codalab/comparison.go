@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/cl-slurm/cl-slurm/internal/lazyregexp"
 )
 
 // Comparison is a keyword of a search that compares a key with values, in a way that CodaLab's own server does not know.
@@ -19,16 +21,16 @@ type Comparison struct {
 var (
 	// valueWord has a value in a file as its key. The operator is the first one after the colon, if there is one before
 	// the value: a name of a file may have "=" in it.
-	valueWord = regexp.MustCompile(`(?s)^(/[^:]*(?::.*?)?)(!=|<=|>=|=|<|>)(.*)$`)
+	valueWord = lazyregexp.New(`(?s)^(/[^:]*(?::.*?)?)(!=|<=|>=|=|<|>)(.*)$`)
 	// comparedWord compares another key. No name of a bundle has such characters.
-	comparedWord = regexp.MustCompile(`(?s)^([\pL\pN_/]+)(!=|<=|>=|<|>)(.*)$`)
+	comparedWord = lazyregexp.New(`(?s)^([\pL\pN_/]+)(!=|<=|>=|<|>)(.*)$`)
 )
 
 // ParseComparison reads a keyword; false if it is none that only our server knows.
 func ParseComparison(word string) (Comparison, bool) {
-	m := comparedWord.FindStringSubmatch(word)
+	m := comparedWord().FindStringSubmatch(word)
 	if strings.HasPrefix(word, "/") {
-		if m = valueWord.FindStringSubmatch(word); m == nil {
+		if m = valueWord().FindStringSubmatch(word); m == nil {
 			return Comparison{Key: word}, true
 		}
 	}

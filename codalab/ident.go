@@ -2,15 +2,16 @@ package codalab
 
 import (
 	"encoding/hex"
-	"regexp"
 
 	"github.com/google/uuid"
+
+	"github.com/cl-slurm/cl-slurm/internal/lazyregexp"
 )
 
 var (
-	uuidForm   = regexp.MustCompile(`^0x[0-9a-f]{32}$`)
-	prefixForm = regexp.MustCompile(`^0x[0-9a-f]{1,31}$`)
-	nameForm   = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_.-]*$`)
+	uuidForm   = lazyregexp.New(`^0x[0-9a-f]{32}$`)
+	prefixForm = lazyregexp.New(`^0x[0-9a-f]{1,31}$`)
+	nameForm   = lazyregexp.New(`^[a-zA-Z_][a-zA-Z0-9_.-]*$`)
 )
 
 // NewUUID returns a fresh random identifier of a bundle, worksheet or user: "0x" and 32
@@ -21,10 +22,10 @@ func NewUUID() string {
 }
 
 // IsUUID reports whether s is a whole identifier.
-func IsUUID(s string) bool { return uuidForm.MatchString(s) }
+func IsUUID(s string) bool { return uuidForm().MatchString(s) }
 
 // IsUUIDPrefix reports whether s is the beginning of an identifier, shorter than a whole one.
-func IsUUIDPrefix(s string) bool { return prefixForm.MatchString(s) }
+func IsUUIDPrefix(s string) bool { return prefixForm().MatchString(s) }
 
 // IsName reports whether s may name a bundle, a worksheet or a user.
-func IsName(s string) bool { return nameForm.MatchString(s) }
+func IsName(s string) bool { return nameForm().MatchString(s) }

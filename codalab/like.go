@@ -2,9 +2,10 @@ package codalab
 
 import (
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/cl-slurm/cl-slurm/internal/lazyregexp"
 )
 
 // MetadataLike returns the metadata for a new bundle like b, with the given values in place of b's own. A run gets the very
@@ -53,11 +54,11 @@ func (m Metadata) TagsOutsideSweep() []string {
 }
 
 // low matches the words in keys whose lowest value is the best one.
-var low = regexp.MustCompile(`(?i)(^|[^a-z])(loss|err|error|perplexity|ppl|mse|rmse|mae|wer|cer|time|latency|seconds)([^a-z]|$)`)
+var low = lazyregexp.New(`(?i)(^|[^a-z])(loss|err|error|perplexity|ppl|mse|rmse|mae|wer|cer|time|latency|seconds)([^a-z]|$)`)
 
 // LowestIsBest reports whether the name of a value in a file, such as /stats.json:loss, means that its lowest value is the
 // best one.
 func LowestIsBest(genpath string) bool {
 	_, key, _ := strings.Cut(genpath, ":")
-	return low.MatchString(":" + key)
+	return low().MatchString(":" + key)
 }

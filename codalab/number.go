@@ -4,9 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/cl-slurm/cl-slurm/internal/lazyregexp"
 )
 
 // number is an integer in any form that a Python server may write: 60, 60.0, "60", "60.0", or
@@ -94,7 +95,7 @@ func QuoteNonNumbers(body []byte) []byte {
 	if json.Valid(body) {
 		return body
 	}
-	return stringOrNonNumber.ReplaceAllFunc(body, func(found []byte) []byte {
+	return stringOrNonNumber().ReplaceAllFunc(body, func(found []byte) []byte {
 		if found[0] == '"' {
 			return found
 		}
@@ -103,4 +104,4 @@ func QuoteNonNumbers(body []byte) []byte {
 }
 
 // stringOrNonNumber also matches strings, so that words within strings are not replaced.
-var stringOrNonNumber = regexp.MustCompile(`"(?:[^"\\]|\\(?s:.))*"|-?Infinity|NaN`)
+var stringOrNonNumber = lazyregexp.New(`"(?:[^"\\]|\\(?s:.))*"|-?Infinity|NaN`)

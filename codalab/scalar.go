@@ -3,13 +3,14 @@ package codalab
 import (
 	"encoding/json"
 	"math"
-	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/cl-slurm/cl-slurm/internal/lazyregexp"
 )
 
 // decimal is a number as JSON and tables write it.
-var decimal = regexp.MustCompile(`^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$`)
+var decimal = lazyregexp.New(`^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$`)
 
 // ScalarValue returns a value of a file as a text, and as a number if it is one or is the text of one; false for lists,
 // dictionaries and nothing. NaN and infinities have no number, since nothing can be compared with them in earnest.
@@ -34,7 +35,7 @@ func ScalarValue(value any) (text string, number *float64, ok bool) {
 // Number returns the finite number that a text is; nil if it is none.
 func Number(text string) *float64 {
 	text = strings.TrimSpace(text)
-	if !decimal.MatchString(text) {
+	if !decimal().MatchString(text) {
 		return nil
 	}
 	n, err := strconv.ParseFloat(text, 64)

@@ -2,9 +2,10 @@ package codalab
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/cl-slurm/cl-slurm/internal/lazyregexp"
 )
 
 // SearchKeys are the keys by which bundles can be searched for: those that the server treats as special (codalab/model/
@@ -39,7 +40,7 @@ func States() []State {
 }
 
 // searchTerm is a keyword with a key. A bare word has none, and finds names.
-var searchTerm = regexp.MustCompile(`(?s)^([.\pL\pN_/]+)(!=|<=|>=|=|<|>)(.*)$`)
+var searchTerm = lazyregexp.New(`(?s)^([.\pL\pN_/]+)(!=|<=|>=|=|<|>)(.*)$`)
 
 // SearchMistake returns a sentence about the first keyword of a search for bundles that has found nothing and could find
 // nothing, because it is misspelt; empty if there is none. Old bundles may have keys that are not in SearchKeys, so that
@@ -58,7 +59,7 @@ func searchMistake(word string, nearest func(string, []string) string) string {
 	if strings.HasPrefix(word, "/") {
 		return ""
 	}
-	m := searchTerm.FindStringSubmatch(word)
+	m := searchTerm().FindStringSubmatch(word)
 	if m == nil {
 		if near := nearest(word, words); strings.HasPrefix(word, ".") && near != "" && !slices.Contains(words, word) {
 			return fmt.Sprintf("There is no keyword %s; did you mean %s?", word, near)

@@ -3,10 +3,11 @@ package codalab
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/cl-slurm/cl-slurm/internal/lazyregexp"
 )
 
 // SecretsKey is the key of a run's metadata that lists the names of secrets of its owner. The command gets their
@@ -41,10 +42,10 @@ type RunSecrets struct {
 	Values map[string]string `json:"secrets"`
 }
 
-var secretName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+var secretName = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // IsVariable reports whether a shell can have a variable of this name.
-func IsVariable(name string) bool { return secretName.MatchString(name) }
+func IsVariable(name string) bool { return secretName().MatchString(name) }
 
 // IsReservedVariable reports whether a variable of this name would break a run: the worker sets it, or a shell, a
 // dynamic linker or a batch system gives it a meaning.

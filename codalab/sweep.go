@@ -3,10 +3,11 @@ package codalab
 import (
 	"fmt"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/cl-slurm/cl-slurm/internal/lazyregexp"
 )
 
 // A sweep is a worksheet with runs of one command, whose settings differ. Tags tell that, because both servers have
@@ -40,12 +41,12 @@ type Setting struct {
 	Value string `json:"value"`
 }
 
-var settingName = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_.-]*$`)
+var settingName = lazyregexp.New(`^[a-zA-Z_][a-zA-Z0-9_.-]*$`)
 
 // CheckSettingName refuses a name that no setting may have. The tags of some names mean something else.
 func CheckSettingName(name string) error {
 	switch {
-	case !settingName.MatchString(name) || len(name) > 100:
+	case !settingName().MatchString(name) || len(name) > 100:
 		return fmt.Errorf("%q cannot name a setting: a name has a letter, then letters, digits and _ . -", name)
 	case slices.Contains([]string{sweepTag, resumeTag, parallelTag, CopyTag, CommitTag, BranchTag}, name+"="):
 		return fmt.Errorf("a setting cannot be called %s: the tag %s= means something else", name, name)

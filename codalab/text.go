@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"github.com/cl-slurm/cl-slurm/internal/lazyregexp"
 )
 
 // The errors of SplitWords, in Python's words (shlex.py: shlex.read_token).
@@ -57,7 +59,7 @@ func SplitWords(text string) ([]string, error) {
 	return words, nil
 }
 
-var unsafeInShell = regexp.MustCompile(`[^a-zA-Z0-9_@%+=:,./-]`)
+var unsafeInShell = lazyregexp.New(`[^a-zA-Z0-9_@%+=:,./-]`)
 
 // JoinWords returns the text that SplitWords, and a shell, split into words (codalab/lib/formatting.py:
 // tokens_to_string; Python's shlex.py: quote).
@@ -65,7 +67,7 @@ func JoinWords(words []string) string {
 	quoted := make([]string, len(words))
 	for i, word := range words {
 		quoted[i] = word
-		if word == "" || unsafeInShell.MatchString(word) {
+		if word == "" || unsafeInShell().MatchString(word) {
 			quoted[i] = "'" + strings.ReplaceAll(word, "'", `'"'"'`) + "'"
 		}
 	}

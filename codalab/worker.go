@@ -41,6 +41,10 @@ type CheckIn struct {
 	Secrets bool `json:"secrets,omitempty"`
 	// Queue describes a worker that is a queue of a batch system; nil for others.
 	Queue *QueueInfo `json:"queue,omitempty"`
+	// Together is the number of runs that the worker can give to its batch system by one submission; 0 if each has one
+	// of its own. The worker may get as many at once, even if they request more than it has: else a sweep would come to it in parts of the size of
+	// its machines. CodaLab's own worker sends none, and CodaLab's own server ignores it.
+	Together int64 `json:"together,omitempty"`
 }
 
 // NodeSize is the resources of one machine that one run may use.

@@ -40,7 +40,13 @@ type BundleInfo struct {
 // a spec: an id or the beginning of one, a name, or a position on the worksheet with this id.
 // A spec without a bundle fails the call.
 func (c *Client) Bundles(ctx context.Context, worksheet string, specs []string, include ...string) ([]BundleInfo, error) {
-	return c.specified(ctx, specs, url.Values{"worksheet": {worksheet}}, include)
+	return c.BundlesWith(ctx, worksheet, specs, nil, include...)
+}
+
+// BundlesWith is Bundles for a caller that needs some keys of metadata: the bundles may lack all others, and args, state details
+// and the platform. No keys mean all.
+func (c *Client) BundlesWith(ctx context.Context, worksheet string, specs, keys []string, include ...string) ([]BundleInfo, error) {
+	return c.specified(ctx, specs, onlyKeys(url.Values{"worksheet": {worksheet}}, keys), include)
 }
 
 // specified returns the bundles that specs name, in as many calls as their addresses need.
@@ -163,14 +169,15 @@ func (c *Client) Stores(ctx context.Context, uuid string) ([]string, error) {
 // Identity returns the identity of the bundle that has a UUID now. For a missing one it fails with a
 // *codalab.Error of status 404, for one that the user may not read with status 403.
 func (c *Client) Identity(ctx context.Context, uuid string) (codalab.Identity, error) {
-	b, err := c.readable(ctx, uuid)
+	b, err := c.readable(ctx, uuid, "created")
 	return b.Identity(), err
 }
 
 // readable returns the bundle with this id. If the user may not read it, the server answers with a bundle of
-// type private without any data (codalab/bundles/private_bundle.py); readable then fails with status 403.
-func (c *Client) readable(ctx context.Context, uuid string) (BundleInfo, error) {
-	b, err := c.Bundle(ctx, uuid)
+// type private without any data (codalab/bundles/private_bundle.py); readable then fails with status 403. The bundle may have no
+// other keys of metadata than these.
+func (c *Client) readable(ctx context.Context, uuid string, keys ...string) (BundleInfo, error) {
+	b, err := getOne(ctx, c, path("bundles", uuid), onlyKeys(url.Values{}, keys), nil, readBundle)
 	if err == nil && b.Type == codalab.TypePrivate {
 		err = &codalab.Error{Method: http.MethodGet, Path: path("bundles", uuid), Status: http.StatusForbidden, Message: "the account may not read the bundle"}
 	}
@@ -193,7 +200,7 @@ func (c *Client) Public(ctx context.Context, uuid string) (bool, error) {
 
 // Standing returns the server's record of a bundle's progress. Its errors are those of Identity.
 func (c *Client) Standing(ctx context.Context, uuid string) (codalab.Standing, error) {
-	b, err := c.readable(ctx, uuid)
+	b, err := c.readable(ctx, uuid, "created", "run_status", "remote", "started", "failure_message")
 	return codalab.Standing{
 		Identity: b.Identity(), State: b.State, RunStatus: b.Metadata.String("run_status"), Remote: b.Metadata.String("remote"),
 		Started: b.Metadata.Int("started"), UploadFailure: b.UploadFailure(),

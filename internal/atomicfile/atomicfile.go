@@ -21,7 +21,7 @@ func Write(path string, data []byte, perm fs.FileMode) error {
 	if err != nil {
 		return err
 	}
-	if err := os.Rename(tmp, path); err != nil {
+	if err := rename(tmp, path); err != nil {
 		return errors.Join(fmt.Errorf("publish %s: %w", path, err), os.Remove(tmp))
 	}
 	return SyncDir(filepath.Dir(path))
@@ -51,7 +51,7 @@ func ReadJSON(path string, value any) error {
 // Temporary writes data, flushed, to a new file in path's directory and returns its name.
 // The caller renames, links or removes it.
 func Temporary(path string, data []byte, perm fs.FileMode) (name string, err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".tmp-*")
+	f, err := createTemp(filepath.Dir(path), "."+filepath.Base(path)+".tmp-")
 	if err != nil {
 		return "", fmt.Errorf("write %s: %w", path, err)
 	}

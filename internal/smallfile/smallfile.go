@@ -1,13 +1,14 @@
-// Package smallfile reads and writes small files, such as records and files of /proc, with few system calls.
+// Package smallfile opens, reads and writes small files, such as records and files of /proc, with few system calls.
 //
-// Package os makes six more calls for each file: it asks whether the file can be polled, and reads a file of
-// unknown size in small parts. Every start of a bundle opens some thirty such files, and system calls are slow on
+// Package os makes six more calls for each file: it asks whether the file can be polled, which no file on a disk can, and reads a
+// file of unknown size in small parts. Every start of a bundle opens some thirty such files, and system calls are slow on
 // virtual machines.
 package smallfile
 
 import (
 	"errors"
 	"io/fs"
+	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -50,6 +51,15 @@ func Touch(path string, perm fs.FileMode) error {
 		return &fs.PathError{Op: "close", Path: path, Err: err}
 	}
 	return nil
+}
+
+// Open is os.OpenFile for files on a disk and directories. An error is a *fs.PathError.
+func Open(path string, flags int, perm fs.FileMode) (*os.File, error) {
+	fd, err := open(path, flags, uint32(perm.Perm()))
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), path), nil
 }
 
 func open(path string, flags int, perm uint32) (fd int, err error) {

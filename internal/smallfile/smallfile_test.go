@@ -72,3 +72,22 @@ func TestTouchKeepsWhatIsThere(t *testing.T) {
 		t.Error("a file below a file")
 	}
 }
+
+func TestOpenedFileIsThatOfPackageOS(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "file")
+	for range 2 {
+		f, err := smallfile.Open(path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o640)
+		testenv.Must(t, err)
+		_, err = f.WriteString("line\n")
+		testenv.Must(t, errors.Join(err, f.Sync(), f.Close()))
+	}
+	got, err := os.ReadFile(path)
+	if info, statErr := os.Stat(path); err != nil || string(got) != "line\nline\n" || statErr != nil || info.Mode() != 0o640 {
+		t.Errorf("%q, %v, %v", got, info, errors.Join(err, statErr))
+	}
+	var failed *fs.PathError
+	if f, err := smallfile.Open(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); f != nil || !errors.As(err, &failed) || !errors.Is(err, fs.ErrExist) {
+		t.Errorf("a second file of the name: %v, %v", f, err)
+	}
+}

@@ -14,6 +14,8 @@ const (
 	// compresses a smaller archive alone. Larger blocks would save 1 % of the size for four
 	// times the memory.
 	blockSize = 256 << 10
+	// fewBytes are compressed by a compressor without a memory: the others need half a megabyte each.
+	fewBytes = 16 << 10
 	// maxCores leaves most of a login node to other users.
 	maxCores = 4
 )
@@ -58,7 +60,11 @@ func (c *compressor) Close() error {
 	if c.zw != nil {
 		return c.zw.Close()
 	}
-	zw, err := gzip.NewWriterLevel(c.w, gzip.BestSpeed)
+	level := gzip.BestSpeed
+	if len(c.head) <= fewBytes {
+		level = gzip.StatelessCompression
+	}
+	zw, err := gzip.NewWriterLevel(c.w, level)
 	if err == nil {
 		_, err = zw.Write(c.head)
 		err = errors.Join(err, zw.Close())

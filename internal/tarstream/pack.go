@@ -100,7 +100,7 @@ type packer struct {
 }
 
 func newPacker(ctx context.Context, opts PackOptions) *packer {
-	return &packer{ctx: ctx, opts: opts, buf: make([]byte, 128<<10), linked: map[inode]string{}}
+	return &packer{ctx: ctx, opts: opts, linked: map[inode]string{}}
 }
 
 type inode struct{ dev, ino uint64 }
@@ -287,8 +287,14 @@ func (p *packer) changed(below string, err error) {
 	}
 }
 
+// pieceSize is the most that is read of a file at a time.
+const pieceSize = 128 << 10
+
 // copy writes exactly size bytes, even if the file's size has changed.
 func (p *packer) copy(f io.Reader, size int64) error {
+	if needs := max(min(size, pieceSize), 1); int64(len(p.buf)) < needs {
+		p.buf = make([]byte, needs)
+	}
 	for _, source := range []io.Reader{f, zeros{}} {
 		n, err := io.CopyBuffer(p.tw, io.LimitReader(interruptible.Reader(p.ctx, p.counted(source)), size), p.buf)
 		if err != nil {

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/internal/command"
+	"github.com/cl-slurm/cl-slurm/internal/lazyregexp"
 )
 
 // Kind is a kind of ticket.
@@ -67,7 +67,7 @@ var ErrNone = errors.New("there is no ticket")
 
 // ticketLine matches the end of a line of klist about a ticket that gets others: the time of its end, and its name. Heimdal
 // writes >>>Expired<<< as the end of an old one.
-var ticketLine = regexp.MustCompile(`(>>>Expired<<<|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}|\d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d|\S+ \d\d:\d\d:\d\d)\s+krbtgt/(\S+)$`)
+var ticketLine = lazyregexp.New(`(>>>Expired<<<|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}|\d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d|\S+ \d\d:\d\d:\d\d)\s+krbtgt/(\S+)$`)
 
 // layouts are the forms of times in the language C (MIT src/lib/krb5/krb/str_conv.c, Heimdal kuser/klist.c).
 func layouts() []string {
@@ -103,7 +103,7 @@ func ParseKlist(text string) (Ticket, error) {
 				t.RenewUntil, own = at, false
 			}
 		}
-		m := ticketLine.FindStringSubmatch(line)
+		m := ticketLine().FindStringSubmatch(line)
 		if m == nil {
 			continue
 		}
@@ -128,13 +128,13 @@ func ParseKlist(text string) (Ticket, error) {
 }
 
 // tokenLine matches a line of tokens about one cell (OpenAFS src/log/tokens.c).
-var tokenLine = regexp.MustCompile(`[Tt]okens for \S*@(\S+) \[(?:Expires ([^\]]+)|>> Expired <<)\]`)
+var tokenLine = lazyregexp.New(`[Tt]okens for \S*@(\S+) \[(?:Expires ([^\]]+)|>> Expired <<)\]`)
 
 // ParseTokens reads the output of tokens in UTC, and returns the token that ends last. Its times have no year: a token
 // lives for less than half of one.
 func ParseTokens(text string, now time.Time) (Ticket, error) {
 	t, found := Ticket{Kind: AFS}, false
-	for _, m := range tokenLine.FindAllStringSubmatch(text, -1) {
+	for _, m := range tokenLine().FindAllStringSubmatch(text, -1) {
 		var expires time.Time
 		if m[2] != "" {
 			at, err := time.Parse("Jan _2 15:04 2006", fmt.Sprintf("%s %d", m[2], now.UTC().Year()))

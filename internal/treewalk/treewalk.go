@@ -32,7 +32,8 @@ type Visitor struct {
 }
 
 // Walk visits everything below a directory, which it opens by its name in an open one, or in unix.AT_FDCWD. It
-// calls Leave for that directory, too, and does not call Entry for it. The order of the entries is that of the disk.
+// calls Leave for that directory, too, and does not call Entry for it. The order of the entries is that of the disk. Walk
+// reads names in batches, and does not see entries that are made in a directory while it visits the last batch of that.
 func Walk(dir int, name string, v Visitor) error {
 	if v.Open == nil {
 		v.Open = OpenDir
@@ -55,9 +56,10 @@ func Walk(dir int, name string, v Visitor) error {
 	return nil
 }
 
-// OpenDir opens a directory in an open one. It does not block on a pipe in its place.
+// OpenDir opens a directory in an open one. It does not block on a pipe in its place, which the system refuses before it opens it. The
+// descriptor is a blocking one: package os would try to poll another.
 func OpenDir(dir int, name string) (fd int, err error) {
-	return unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	return unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 }
 
 // Chmod changes the mode of an entry of an open directory. If the entry is a symbolic link, it fails.
@@ -140,7 +142,7 @@ func (w *walk) step() error {
 func (l *level) read(most int) error {
 	names, err := l.file.Readdirnames(most)
 	l.names = append(l.names, names...)
-	if l.allRead = err != nil || most < 0; errors.Is(err, io.EOF) {
+	if l.allRead = err != nil || most < 0 || len(names) < most; errors.Is(err, io.EOF) {
 		return nil
 	}
 	return err

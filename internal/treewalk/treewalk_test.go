@@ -151,3 +151,13 @@ func TestFailureOfADirectoryMayBeIgnored(t *testing.T) {
 		t.Errorf("visited %q, failed %q", visited, failed)
 	}
 }
+
+// A program may put a pipe in place of a directory, and opening that for reading would wait for a writer.
+func TestPipeInPlaceOfADirectoryIsRefused(t *testing.T) {
+	t.Parallel()
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	testenv.Must(t, unix.Mkfifo(pipe, 0o600))
+	if _, err := treewalk.OpenDir(unix.AT_FDCWD, pipe); !errors.Is(err, unix.ENOTDIR) {
+		t.Errorf("opened: %v", err)
+	}
+}
