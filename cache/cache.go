@@ -71,6 +71,7 @@ type Cache struct {
 	opened bool
 
 	making sharedcall.Group[string] // keyed by the path of the record
+	hits   hits
 
 	sweeps rate.Sometimes // a sweep lists everything
 }
@@ -107,8 +108,8 @@ func (c *Cache) SetSize(bytes int64) { c.size.Store(bytes) }
 type Fill func(ctx context.Context, tmp string) error
 
 // Get returns the path of the key's content, a file or a directory that never changes. A hit takes
-// no lock, and its cost does not depend on the cache's size. On a miss, Get calls fill, and flushes
-// and publishes the content.
+// no lock on the disk, and its cost does not depend on the cache's size; Gets of one key that wait at
+// the same time share it. On a miss, Get calls fill, and flushes and publishes the content.
 //
 // With a Holder, the content stays as long as its pin. Without one, it stays for at least
 // Options.Settle.
@@ -166,33 +167,6 @@ const (
 	// was pinned. More of them in a row mean that the disk loses what is written.
 	triesOfPin = 10
 )
-
-// hit finds the content of a key and pins it for the holder, if there is one. If the content
-// changes, hit tries again and leaves the pin, because another Get of the same holder may rely on
-// it.
-func (c *Cache) hit(ctx context.Context, e entryNames, h Holder) (r record, found bool, err error) {
-	for {
-		r, err := c.readEntry(e)
-		if err != nil {
-			return r, false, nil //nolint:nilerr // findOrMake finds out why
-		}
-		if h == "" {
-			return r, true, nil
-		}
-		if err := c.pin(ctx, e.id(r.Token), h); err != nil {
-			return r, false, err
-		}
-		if c.o.Settle > 0 { // with Settle, this host may see an old state of the disk
-			if _, err := c.probe(e.dir); err != nil {
-				return r, false, err
-			}
-		}
-		again, err := c.readEntry(e)
-		if err != nil || again.Token == r.Token {
-			return again, err == nil, nil //nolint:nilerr // as above
-		}
-	}
-}
 
 // touch records that an entry is used, so that trimmers retire unused entries first. An error is
 // ignored: the entry is then only retired earlier.

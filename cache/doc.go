@@ -47,7 +47,8 @@
 //
 // Get reads the standing record, which names content T. It pins T, probes the record's directory
 // and reads again. If the record still names T and T is there, that is a hit. Otherwise Get begins
-// again, and leaves the pin, because another Get of the same holder may rely on it.
+// again, and leaves the pin, because another Get of the same holder may rely on it. Gets of one key
+// that wait in a process at the same time go through these steps together, each with a pin of its own.
 //
 // Fill has the key's lease and a token T. It reads the standing record once more, creates the first
 // name of T's record, and makes the content. Before it publishes, it writes the record into that

@@ -44,8 +44,8 @@ func overQuota(err error) (*codalab.Error, bool) {
 //
 // It replaces no whole results, though the answer to an earlier upload may be lost, or the results may be collected for the second
 // time: our server does not refuse results that it has (server/plan: Upload.Most), and CodaLab's own removes what it has before it
-// looks at the quota, and what it refuses (codalab/rest/bundles.py: _update_bundle_contents_blob). So the output is better than nothing
-// there, also after the verdict was reported.
+// looks at the quota, and what it refuses (codalab/rest/bundles.py: _update_bundle_contents_blob). So the output is better
+// than nothing there, also after the verdict was reported.
 func (c *Collector) hold(ctx context.Context, run codalab.RunBundle, runDir string, err error) error {
 	refusal, _ := overQuota(err)
 	held := spool.HeldResults{Left: refusal.DiskQuotaLeft(), Dir: runDir}
