@@ -38,13 +38,19 @@ func (a Attempt) Begin(ctx context.Context, s Started) (standing Started, own bo
 // its specification, but one may have begun.
 func (a Attempt) Fence(ctx context.Context, at time.Time) (standing Started, own bool, err error) {
 	if _, err := os.Stat(a.Dir); err != nil {
-		_, mounted := os.Stat(a.Layout().spool())
-		if errors.Is(err, fs.ErrNotExist) && mounted == nil {
-			err = ErrGone
-		}
-		return Started{}, false, fmt.Errorf("fence attempt: %w", err)
+		return Started{}, false, fmt.Errorf("fence attempt: %w", a.orGone(err))
 	}
 	return a.settle(ctx, Started{Token: NewToken(), Fenced: true, At: at})
+}
+
+// orGone returns ErrGone in the place of the error of a file system, if the attempt's directory is missing from a mounted disk.
+func (a Attempt) orGone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, unmounted := os.Stat(a.Layout().spool()); unmounted == nil {
+			return ErrGone
+		}
+	}
+	return err
 }
 
 func (a Attempt) settle(ctx context.Context, s Started) (Started, bool, error) {

@@ -32,6 +32,13 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if n, err := strconv.Atoi(os.Getenv(slotRacer)); err == nil {
+		if err := raceForSlots(os.Args[1], n, os.Getenv(slotBundle)); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	os.Exit(m.Run())
 }
 

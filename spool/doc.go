@@ -6,10 +6,10 @@
 //	    started       worker or bridge  the attempt is taken (see Attempt.Begin)
 //	    status.json   worker → bridge   stage and usage, replaced at intervals
 //	    limit.json    bridge → worker   the job's time limit has changed; replaced with each change
-//	    stop          bridge → worker   the member of a pack has to end; empty until then (see Attempt.WriteStop)
+//	    stop          bridge → worker   the member of a pack has to end; empty or absent until then (see Attempt.WriteStop)
 //	    exit.json     worker → bridge   the attempt's end; written once
 //	    slurm.out     Slurm → people    the output of the batch script
-//	<shared>/spool/arrays/              the members of arrays and packs, and the output of their batch scripts (see Members)
+//	<shared>/spool/arrays/              the members of arrays and packs (see Members and Slot), and the output of their batch scripts
 //	<shared>/spool/bell/                the doorbell (see Bell)
 //	<shared>/spool/secrets/             values of secrets, from just before sbatch to the start of the attempt (see GiveSecrets)
 //	<shared>/runs/<uuid>/<attempt>/     the run directory: the bundle's working directory, or a copy of it (see WorkingDirDisk)
@@ -43,9 +43,10 @@ package spool
 import (
 	"fmt"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/cl-slurm/cl-slurm/internal/lazyregexp"
 )
 
 // Layout is the shared directory of a bridge. Its value is the directory's absolute path, which is the
@@ -63,11 +64,11 @@ func NameAttempt(number int, bridge string) AttemptName {
 }
 
 // attemptName matches the names of attempts.
-var attemptName = regexp.MustCompile(`^[1-9][0-9]*-([0-9A-Za-z]+)$`)
+var attemptName = lazyregexp.New(`^[1-9][0-9]*-([0-9A-Za-z]+)$`)
 
 // bridge returns the bridge in a name. It returns false if n is not a name of an attempt.
 func (n AttemptName) bridge() (string, bool) {
-	parts := attemptName.FindStringSubmatch(string(n))
+	parts := attemptName().FindStringSubmatch(string(n))
 	if parts == nil {
 		return "", false
 	}
@@ -78,7 +79,7 @@ func (n AttemptName) bridge() (string, bool) {
 func (n AttemptName) Number() int {
 	number, _, _ := strings.Cut(string(n), "-")
 	i, err := strconv.Atoi(number)
-	if err != nil || !attemptName.MatchString(string(n)) {
+	if err != nil || !attemptName().MatchString(string(n)) {
 		return 0
 	}
 	return i
@@ -148,11 +149,11 @@ func (l Layout) Bin(digest string) string {
 }
 
 // binName matches the names that Layout.Bin gives to SHA-256 digests.
-var binName = regexp.MustCompile(`^[0-9a-f]{12}$`)
+var binName = lazyregexp.New(`^[0-9a-f]{12}$`)
 
 // The names of programs in Layout.Bin.
 const (
-	WorkerName = "cl-worker"
+	WorkerName = "cl-worker" // cl-worker-node, or cl-worker itself
 	BridgeName = "cl-bridge" // for jobs that convert images
 )
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
+	"github.com/cl-slurm/cl-slurm/internal/lazyregexp"
 )
 
 // KeptDir returns the directory of results that stay on the shared disk. Their name is the bundle's UUID and
@@ -46,7 +47,7 @@ type KeptResults struct {
 // keptName matches the names of kept results: removingPrefix during a removal, the bundle's UUID, the digest of
 // its identity (none if the server did not tell the bundle's creation time), and a number for the results of an
 // earlier run.
-var keptName = regexp.MustCompile(`^(` + regexp.QuoteMeta(removingPrefix) + `)?((0x[0-9a-f]{32})(?:-[0-9a-f]{16})?)(\.[1-9][0-9]*)?$`)
+var keptName = lazyregexp.New(`^(` + regexp.QuoteMeta(removingPrefix) + `)?((0x[0-9a-f]{32})(?:-[0-9a-f]{16})?)(\.[1-9][0-9]*)?$`)
 
 // ListKeptResults lists the kept results in the order of their names. It omits other names, which are not the
 // bridge's.
@@ -57,7 +58,7 @@ func (d Disk) ListKeptResults() ([]KeptResults, error) {
 	}
 	kept := make([]KeptResults, 0, len(entries))
 	for _, e := range entries {
-		parts := keptName.FindStringSubmatch(e.Name())
+		parts := keptName().FindStringSubmatch(e.Name())
 		if parts == nil || !e.IsDir() {
 			continue
 		}

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cl-slurm/cl-slurm/internal/lazyregexp"
 )
 
 // LeftoverKind is the kind of a Leftover.
@@ -47,7 +48,7 @@ type Leftover struct {
 const trashPrefix = ".trash-"
 
 // temporaryName matches package atomicfile's names for unpublished files.
-var temporaryName = regexp.MustCompile(`^\.(.+)\.tmp-[0-9]+$`)
+var temporaryName = lazyregexp.New(`^\.(.+)\.tmp-[0-9]+$`)
 
 // Now returns the time of the disk's own clock, by which Leftover.Touched counts. It needs no free space on
 // the disk.
@@ -161,7 +162,7 @@ func (c *census) each(dir string, fn func(path string, e fs.DirEntry)) error {
 		switch at, name, ok := parseTrashName(e.Name()); {
 		case ok:
 			c.addTrash(path, name, at)
-		case temporaryName.MatchString(e.Name()) && e.Type().IsRegular():
+		case temporaryName().MatchString(e.Name()) && e.Type().IsRegular():
 			c.add(Leftover{Kind: LeftTemporary, Path: path}, e)
 		case !strings.HasPrefix(e.Name(), "."):
 			fn(path, e)
@@ -231,7 +232,7 @@ func (c *census) workers() error {
 		if !aside {
 			name = e.Name()
 		}
-		if !e.IsDir() || !binName.MatchString(name) || !c.holdsWorker(path) {
+		if !e.IsDir() || !binName().MatchString(name) || !c.holdsWorker(path) {
 			continue
 		}
 		if aside {
@@ -250,7 +251,7 @@ func (c *census) holdsWorker(dir string) bool {
 	entries, err := c.list(dir)
 	return err == nil && !slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
 		name := e.Name()
-		if of := temporaryName.FindStringSubmatch(name); of != nil {
+		if of := temporaryName().FindStringSubmatch(name); of != nil {
 			name = of[1]
 		}
 		return name != WorkerName && name != BridgeName || !e.Type().IsRegular()

@@ -8,10 +8,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
-	"strings"
+	"time"
 
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+	"github.com/cl-slurm/cl-slurm/internal/lazyregexp"
 )
 
 // Members lists the attempts that share one submission: task i of an array begins Attempts[i], and the only worker of a pack begins
@@ -22,6 +22,8 @@ type Members struct {
 	// use it again for other attempts.
 	Submission string   `json:"submission"`
 	Attempts   []Member `json:"attempts"`
+	// Joined are the members in the slots of the list of a pack (Slot). Only Disk.Members sets it.
+	Joined []Member `json:"-"`
 }
 
 // Member is one attempt of Members.
@@ -43,10 +45,13 @@ func (m Members) Name() string {
 	return m.Submission + "-" + hex.EncodeToString(digest.Sum(nil)[:8])
 }
 
-// membersFile matches the names of the files of lists of members, and their temporary ones.
-var membersFile = regexp.MustCompile(`^\.?([0-9A-Za-z]+\.[0-9]+)-[0-9a-f]{16}\.(?:json|out)(?:\.tmp-[0-9]+)?$`)
+// membersFile matches the names of the files of lists of members and of their slots, and their temporary ones.
+var membersFile = lazyregexp.New(`^\.?([0-9A-Za-z]+\.[0-9]+)-[0-9a-f]{16}(\.[1-9][0-9]*)?\.(?:json|out|slots)(?:\.tmp-[0-9]+)?$`)
 
-// Arrays returns the directory of the members and of the output of arrays. The first record makes it.
+// listFile matches those of lists alone.
+var listFile = lazyregexp.New(`^[0-9A-Za-z]+\.[0-9]+-[0-9a-f]{16}\.json$`)
+
+// Arrays returns the directory of the members and of the output of arrays and packs. The first record makes it.
 func (l Layout) Arrays() string { return filepath.Join(l.spool(), arraysName) }
 
 const arraysName = "arrays"
@@ -54,12 +59,12 @@ const arraysName = "arrays"
 // MembersPath returns the path of the list of members of a name (Members.Name).
 func (l Layout) MembersPath(name string) string { return filepath.Join(l.Arrays(), name+".json") }
 
-// ArrayOutputPath returns the path of the output of all batch scripts of the array with that list.
+// ArrayOutputPath returns the path of the output of all batch scripts of the submission with that list.
 func (l Layout) ArrayOutputPath(name string) string { return filepath.Join(l.Arrays(), name+".out") }
 
-// WriteMembers writes the list of a submission's members for the workers of its tasks. A repetition writes the same list.
+// WriteMembers writes the list of a submission's members for its workers. A repetition writes the same list.
 func (d Disk) WriteMembers(m Members) error {
-	if !membersFile.MatchString(m.Name() + ".json") {
+	if !membersFile().MatchString(m.Name() + ".json") {
 		return fmt.Errorf("write members: %q names no submission", m.Submission)
 	}
 	if err := os.Mkdir(d.Layout.Arrays(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -87,35 +92,40 @@ func ReadMembers(path string) (attempts []Attempt, submission string, err error)
 	if err != nil {
 		return nil, "", err
 	}
-	layout := Layout(filepath.Dir(filepath.Dir(filepath.Dir(path))))
-	for _, a := range m.Attempts {
-		attempts = append(attempts, layout.Attempt(a.Bundle, a.Name))
-	}
-	return attempts, m.Submission, nil
+	return attemptsOf(path, m.Attempts), m.Submission, nil
 }
 
-// MembersFile is a file that MembersFiles found: a list of members, the output of its array, or a list whose writer was cut short.
-type MembersFile struct{ Name, Submission string }
+// MembersFile is a file that MembersFiles found: a list of members, one of its slots, the output of its submission, or a file whose
+// writer was cut short.
+type MembersFile struct {
+	Name, Submission string
+	// Written is the time of the last line of the output; zero for a list.
+	Written time.Time
+}
 
 // MembersFiles lists the files of lists of members on the disk.
 func (d Disk) MembersFiles() ([]MembersFile, error) {
 	entries, err := os.ReadDir(d.Layout.Arrays())
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // there was no array yet
+		return nil, nil // there was none yet
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list arrays: %w", err)
+		return nil, fmt.Errorf("list members: %w", err)
 	}
 	var found []MembersFile
 	for _, e := range entries {
-		if parts := membersFile.FindStringSubmatch(e.Name()); parts != nil {
-			found = append(found, MembersFile{Name: e.Name(), Submission: parts[1]})
+		if parts := membersFile().FindStringSubmatch(e.Name()); parts != nil {
+			f := MembersFile{Name: e.Name(), Submission: parts[1]}
+			if info, err := e.Info(); err == nil && filepath.Ext(f.Name) == ".out" {
+				f.Written = info.ModTime()
+			}
+			found = append(found, f)
 		}
 	}
 	return found, nil
 }
 
-// Members returns the lists of members of submissions that are on the disk.
+// Members returns the lists of members of submissions that are on the disk, with the members that have joined.
 func (d Disk) Members(of func(submission string) bool) ([]Members, error) {
 	files, err := d.MembersFiles()
 	if err != nil {
@@ -123,12 +133,16 @@ func (d Disk) Members(of func(submission string) bool) ([]Members, error) {
 	}
 	var lists []Members
 	for _, f := range files {
-		if !of(f.Submission) || strings.HasPrefix(f.Name, ".") || filepath.Ext(f.Name) != ".json" {
+		if !of(f.Submission) || !listFile().MatchString(f.Name) {
 			continue
 		}
-		m, err := readRecord[Members](filepath.Join(d.Layout.Arrays(), f.Name))
+		path := filepath.Join(d.Layout.Arrays(), f.Name)
+		m, err := readRecord[Members](path)
 		if errors.Is(err, ErrNone) {
 			continue // it was removed meanwhile
+		}
+		if err == nil {
+			m.Joined, err = readSlots(path)
 		}
 		if err != nil {
 			return nil, err
@@ -138,7 +152,7 @@ func (d Disk) Members(of func(submission string) bool) ([]Members, error) {
 	return lists, nil
 }
 
-// RemoveMembers removes a file of an array of which no task can begin any more.
+// RemoveMembers removes a file of a submission of which no member can begin any more.
 func (d Disk) RemoveMembers(f MembersFile) error {
 	if err := os.Remove(filepath.Join(d.Layout.Arrays(), f.Name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove members: %w", err)

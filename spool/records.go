@@ -330,11 +330,6 @@ func (a Attempt) WriteSpec(s Spec) error {
 			return fmt.Errorf("make attempt directory: %w", err)
 		}
 	}
-	if s.Pack {
-		if err := a.makeStop(); err != nil {
-			return fmt.Errorf("make the file of stops: %w", err)
-		}
-	}
 	s.Format = Format
 	if err := atomicfile.WriteJSON(a.SpecPath(), s); err != nil { // it flushes the directory, too
 		return err

@@ -1,6 +1,10 @@
 package spool
 
-import "regexp"
+import (
+	"regexp"
+
+	"github.com/cl-slurm/cl-slurm/internal/lazyregexp"
+)
 
 // WorkingDirDisk decides on which disk a bundle's working directory lies while its command runs.
 type WorkingDirDisk string
@@ -22,10 +26,10 @@ func CopyPrefix(token string) string { return copyPrefix + token }
 const copyPrefix = ".copying-"
 
 // copyName matches those names. The token makes an accidental match unlikely.
-var copyName = regexp.MustCompile(`^` + regexp.QuoteMeta(copyPrefix) + `[0-9a-f]{32}-[0-9]+$`)
+var copyName = lazyregexp.New(`^` + regexp.QuoteMeta(copyPrefix) + `[0-9a-f]{32}-[0-9]+$`)
 
 // IsCopyName reports whether a path below a run directory is such a name.
-func IsCopyName(below string) bool { return copyName.MatchString(below) }
+func IsCopyName(below string) bool { return copyName().MatchString(below) }
 
 // ResultsMode decides the place of a bundle's results.
 type ResultsMode string

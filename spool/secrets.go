@@ -6,9 +6,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 
 	"github.com/cl-slurm/cl-slurm/internal/atomicfile"
+	"github.com/cl-slurm/cl-slurm/internal/lazyregexp"
 )
 
 // secretsName is the directory of the values of secrets, below <shared>/spool.
@@ -33,8 +33,8 @@ func (v secretValues) check() error { return checkFormat(v.Format) }
 
 // secretsFile matches the names of these files, and secretsEntry also those of unpublished ones (package atomicfile).
 var (
-	secretsFile  = regexp.MustCompile(`^0x[0-9a-f]+\.[0-9A-Za-z]+\.[0-9]+$`)
-	secretsEntry = regexp.MustCompile(`^\.?(0x[0-9a-f]+)\.([0-9A-Za-z]+\.[0-9]+)(?:\.tmp-[0-9]+)?$`)
+	secretsFile  = lazyregexp.New(`^0x[0-9a-f]+\.[0-9A-Za-z]+\.[0-9]+$`)
+	secretsEntry = lazyregexp.New(`^\.?(0x[0-9a-f]+)\.([0-9A-Za-z]+\.[0-9]+)(?:\.tmp-[0-9]+)?$`)
 )
 
 func (l Layout) secrets() string { return filepath.Join(l.spool(), secretsName) }
@@ -42,7 +42,7 @@ func (l Layout) secrets() string { return filepath.Join(l.spool(), secretsName) 
 // secretsPath returns the path of the file for the job of a submission. It fails for names that lead elsewhere.
 func (l Layout) secretsPath(bundle, submission string) (string, error) {
 	name := bundle + "." + submission
-	if !secretsFile.MatchString(name) {
+	if !secretsFile().MatchString(name) {
 		return "", fmt.Errorf("%q and %q name no submission of a bundle", bundle, submission)
 	}
 	return filepath.Join(l.secrets(), name), nil
@@ -92,7 +92,7 @@ func (d Disk) GivenSecrets() ([]SecretsFile, error) {
 	var files []SecretsFile
 	for _, e := range entries {
 		f := SecretsFile{name: e.Name()}
-		if parts := secretsEntry.FindStringSubmatch(e.Name()); parts != nil {
+		if parts := secretsEntry().FindStringSubmatch(e.Name()); parts != nil {
 			f.Bundle, f.Submission = parts[1], parts[2]
 		}
 		files = append(files, f)

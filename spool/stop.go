@@ -13,7 +13,8 @@ import (
 // attempt's file of stops, which the worker reads again and again.
 //
 // An NFS client may remember for a minute that a name does not exist (nfs(5): acdirmax). But when it opens a file that exists,
-// it asks the server for its size (close-to-open consistency). So WriteSpec makes the file, empty, and WriteStop writes into it.
+// it asks the server for its size (close-to-open consistency). So the worker makes the file, empty, before it looks again and
+// again (ExpectStop). Whichever of the two makes it, WriteStop writes into it.
 
 // stopText is the content of the file once the attempt has to stop.
 const stopText = "stop\n"
@@ -21,14 +22,8 @@ const stopText = "stop\n"
 // WriteStop tells the worker of an attempt of a pack to end it, or not to begin it. A repetition is harmless. The error is ErrGone
 // if the attempt's directory is gone.
 func (a Attempt) WriteStop() error {
-	err := a.writeStop()
-	if errors.Is(err, fs.ErrNotExist) {
-		if _, mounted := os.Stat(a.Layout().spool()); mounted == nil {
-			err = ErrGone
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("stop attempt: %w", err)
+	if err := a.writeStop(); err != nil {
+		return fmt.Errorf("stop attempt: %w", a.orGone(err))
 	}
 	return nil
 }
@@ -45,10 +40,16 @@ func (a Attempt) writeStop() error {
 	return errors.Join(err, f.Close())
 }
 
-// makeStop makes the empty file of stops, if there is none.
-func (a Attempt) makeStop() error { return smallfile.Touch(a.path(stopName), 0o600) }
+// ExpectStop makes the empty file of stops, if there is none. From then on Stopped sees a stop at once, on each disk. The worker of a
+// member calls it when the member has run for a while: most end before, and need no such file.
+func (a Attempt) ExpectStop() error {
+	if err := smallfile.Touch(a.path(stopName), 0o600); err != nil {
+		return fmt.Errorf("make the file of stops: %w", err)
+	}
+	return nil
+}
 
-// Stopped reports whether WriteStop was called for the attempt.
+// Stopped reports whether WriteStop was called for the attempt. Before ExpectStop an NFS client may see it a minute late.
 func (a Attempt) Stopped() (bool, error) {
 	text, err := smallfile.Read(a.path(stopName))
 	if errors.Is(err, fs.ErrNotExist) {

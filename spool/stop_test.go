@@ -7,39 +7,47 @@ import (
 	"testing"
 )
 
-// The file of stops exists before the worker looks for the first time, so that no NFS client remembers that there is none.
-func TestMemberOfAPackIsStoppedByAFileThatIsThereFromTheBegin(t *testing.T) {
+// The worker makes the file of stops before it looks again and again, so that no NFS client remembers that there is none. A stop
+// that comes before that stands.
+func TestMemberOfAPackIsStoppedByAFileThatTheWorkerExpects(t *testing.T) {
 	t.Parallel()
 	d := mounted(t, t.TempDir())
-	a := d.Layout.Attempt("0x1", "1-b1")
 	spec := Spec{Bundle: "0x1", Attempt: 1, Pack: true, RunDir: d.Layout.RunDir("0x1", "1-b1")}
-	must(t, a.WriteSpec(spec))
-	file := filepath.Join(a.Dir, "stop")
-	before, err := os.Stat(file)
-	must(t, err)
-	stopped := func(want bool) {
+	stopped := func(a Attempt, want bool) {
 		t.Helper()
 		if got, err := a.Stopped(); err != nil || got != want {
 			t.Errorf("stopped %t, %v; want %t", got, err, want)
 		}
 	}
-	stopped(false)
+	early := d.Layout.Attempt("0x1", "2-b1")
+	must(t, early.WriteSpec(spec))
+	must(t, errors.Join(d.StopAttempt("0x1", "2-b1"), early.ExpectStop()))
+	stopped(early, true)
+
+	a := d.Layout.Attempt("0x1", "1-b1")
+	must(t, a.WriteSpec(spec))
+	stopped(a, false)
+	must(t, a.ExpectStop())
+	file := filepath.Join(a.Dir, "stop")
+	before, err := os.Stat(file)
+	must(t, err)
+	stopped(a, false)
 	for range 2 {
 		must(t, d.StopAttempt("0x1", "1-b1"))
-		stopped(true)
+		stopped(a, true)
 	}
 	must(t, a.WriteSpec(spec)) // by a bridge that was cut short
-	stopped(true)
+	stopped(a, true)
 	if after, err := os.Stat(file); err != nil || !os.SameFile(before, after) || after.Size() != int64(len(stopText)) {
 		t.Errorf("%+v, %v: not the same file, or not one text", after, err)
 	}
 }
 
-func TestOtherAttemptHasNoFileOfStops(t *testing.T) {
+func TestAttemptHasNoFileOfStopsBeforeOneIsExpected(t *testing.T) {
 	t.Parallel()
 	d := mounted(t, t.TempDir())
 	a := d.Layout.Attempt("0x1", "1-b1")
-	must(t, a.WriteSpec(Spec{Bundle: "0x1", Attempt: 1, RunDir: d.Layout.RunDir("0x1", "1-b1")}))
+	must(t, a.WriteSpec(Spec{Bundle: "0x1", Attempt: 1, Pack: true, RunDir: d.Layout.RunDir("0x1", "1-b1")}))
 	if stopped, err := a.Stopped(); stopped || err != nil {
 		t.Errorf("%t, %v", stopped, err)
 	}
