@@ -282,8 +282,8 @@ func TestLaterUploadOfResultsEndsTheEarlier(t *testing.T) {
 	}
 }
 
-// A bridge that did not get the answer sends the results again. Meanwhile the owner has used up the quota. If the server refused them,
-// the bridge would send the end of the output in their place, and then they are gone.
+// A bridge that did not get the answer sends the results again. Meanwhile the owner has used up the quota. If the server
+// refused them, the bridge would send the end of the output in their place, and then they are gone.
 func TestResultsThatAreSentAgainFitWhateverTheQuota(t *testing.T) {
 	t.Parallel()
 	s, w, uuid := claimedRun(t)

@@ -71,9 +71,12 @@ func archiveOf(text string) string {
 	return b.String()
 }
 
-// claimsAll claims n runs of a new site, and returns what a request with their results lists.
-func claimsAll(t *testing.T, s *site, w *testWorker, n int) (of []codalab.ResultsOf) {
+// claimsOf makes a site with a worker of alice's that has claimed n runs, and returns what a request with their results lists.
+func claimsOf(t *testing.T, n int) (s *site, w *testWorker, of []codalab.ResultsOf) {
 	t.Helper()
+	s = newSite(t)
+	s.setQuota(1<<30, 1<<40)
+	w = s.worker("alice", "w", "cpu")
 	w.info.CPUs, w.info.MemoryBytes = 1<<20, 1<<60
 	for range n {
 		s.run("x", cpuQueue)
@@ -90,11 +93,11 @@ func claimsAll(t *testing.T, s *site, w *testWorker, n int) (of []codalab.Result
 			}
 		}
 		if len(of) == n {
-			return of
+			return s, w, of
 		}
 	}
 	t.Fatalf("the worker was offered %d runs, want %d", len(of), n)
-	return nil
+	return nil, nil, nil
 }
 
 // sendsResults sends a request, and returns the statuses of its answers.
@@ -126,10 +129,7 @@ func (s *site) stdout(uuid string) string {
 
 func TestResultsInOneRequestAreStoredAsByUploads(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	s.setQuota(1<<30, 1<<40)
-	w := s.worker("alice", "w", "cpu")
-	of := claimsAll(t, s, w, 3)
+	s, w, of := claimsOf(t, 3)
 	s.put(of[2].UUID, "filename=bundle.tar.gz&finalize_on_success=0", tarGz(t, map[string]string{"stdout": "x"})).ok()
 	for range 2 { // its answer may be lost
 		if got := w.sendsResults(resultsBody(of[0], of[1])); !cmp.Equal(got, []int{0, 0}) {
@@ -152,10 +152,7 @@ func TestResultsInOneRequestAreStoredAsByUploads(t *testing.T) {
 
 func TestResultsAreTakenFromTheRunsWorkerAlone(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	s.setQuota(1<<30, 1<<40)
-	w := s.worker("alice", "w", "cpu")
-	of := claimsAll(t, s, w, 3)
+	s, w, of := claimsOf(t, 3)
 	mine, another, ended := of[0], of[1], of[2]
 	another.Identity = strings.Repeat("0", 16)
 	code := 0
@@ -199,10 +196,7 @@ func TestResultsAreTakenFromTheRunsWorkerAlone(t *testing.T) {
 // Each has its own verdict: one archive that is broken, and one that is too large for the quota, are no fault of the others.
 func TestResultsThatAreRefusedLeaveTheOthers(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	s.setQuota(1<<30, 1<<40)
-	w := s.worker("alice", "w", "cpu")
-	of := claimsAll(t, s, w, 4)
+	s, w, of := claimsOf(t, 4)
 	s.setQuota(25_000, 1<<40)
 	body := resultsTar(resultsIndex(of...),
 		resultsEntry{codalab.ResultsName(of[0].UUID), "not an archive"},
@@ -250,10 +244,7 @@ func (b *hookedBody) Read(p []byte) (int, error) {
 // While a request comes, somebody else sends the results of one of its runs. The request goes on by its connection.
 func TestLaterUploadOfOneRunLeavesTheOthersOfItsRequest(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	s.setQuota(1<<30, 1<<40)
-	w := s.worker("alice", "w", "cpu")
-	of := claimsAll(t, s, w, 4)
+	s, _, of := claimsOf(t, 4)
 	padding := make([]byte, 64<<10) // more than the server reads ahead
 	_, _ = rand.Read(padding)
 	entries := []resultsEntry{resultsIndex(of...)}
@@ -288,10 +279,7 @@ func TestLaterUploadOfOneRunLeavesTheOthersOfItsRequest(t *testing.T) {
 // The client of a request may leave when it has sent all of it. The server may have to ask for the quota after that.
 func TestResultsAreStoredWithoutTheirClient(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	s.setQuota(1<<30, 1<<40)
-	w := s.worker("alice", "w", "cpu")
-	of := claimsAll(t, s, w, 2)
+	s, _, of := claimsOf(t, 2)
 	body := resultsTar(resultsIndex(of...), // the second one's failure makes the server ask again
 		resultsEntry{codalab.ResultsName(of[0].UUID), archiveOf("first")}, resultsEntry{codalab.ResultsName(of[1].UUID), "not an archive"})
 	ctx, leave := context.WithCancel(t.Context())
@@ -304,10 +292,7 @@ func TestResultsAreStoredWithoutTheirClient(t *testing.T) {
 
 func TestBrokenRequestsWithResultsStoreNothing(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	s.setQuota(1<<30, 1<<40)
-	w := s.worker("alice", "w", "cpu")
-	of := claimsAll(t, s, w, 2)
+	s, w, of := claimsOf(t, 2)
 	one, two := resultsEntry{codalab.ResultsName(of[0].UUID), archiveOf("x")}, resultsEntry{codalab.ResultsName(of[1].UUID), archiveOf("x")}
 	index := resultsIndex(of...)
 	whole := resultsTar(index, one, two).Bytes()
@@ -353,10 +338,7 @@ func TestBrokenRequestsWithResultsStoreNothing(t *testing.T) {
 
 func TestAsManyResultsAsARequestMayHave(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	s.setQuota(1<<30, 1<<40)
-	w := s.worker("alice", "w", "cpu")
-	of := claimsAll(t, s, w, codalab.MostResults)
+	s, w, of := claimsOf(t, codalab.MostResults)
 	if got := w.sendsResults(resultsBody(of...)); !cmp.Equal(got, make([]int, codalab.MostResults)) {
 		t.Errorf("answers %v", got)
 	}

@@ -46,7 +46,8 @@ func Permission(u store.User, ownerID string, granted int) int {
 	return granted
 }
 
-// BundlePermissions returns a user's permission on each of these bundles, by uuid. It reads the fields that store.Store.Heads returns.
+// BundlePermissions returns a user's permission on each of these bundles, by uuid. It reads the fields that
+// store.Store.Heads returns.
 func (a Access) BundlePermissions(ctx context.Context, u store.User, bundles ...store.Bundle) (map[string]int, error) {
 	switch {
 	case u.Bounded():

@@ -30,7 +30,8 @@ func TestPermissionIsTheOwnersAndRootsOrGranted(t *testing.T) {
 	}
 }
 
-// A worker asks for a thousand bundles at once, whose descriptions may be large. No other test runs meanwhile: their memory would count.
+// A worker asks for a thousand bundles at once, whose descriptions may be large. No other test runs meanwhile: their memory
+// would count.
 func TestPermissionsReadNoMetadata(t *testing.T) { //nolint:paralleltest // see above
 	data, err := store.Open(t.Context(), t.TempDir())
 	must(t, err)

@@ -26,8 +26,9 @@ type resultUpload struct {
 }
 
 // begin begins an upload, and ends an earlier one of the bundle. ctx ends with the context of the request, and when a later upload
-// begins. w is the answer of a request for this upload alone, whose client may have gone silent: a later upload ends its connection's
-// reads, too. It is nil for a request with the results of other runs, which go on to come. The caller ends the upload.
+// begins. w is the answer of a request for this upload alone, whose client may have gone silent: a later upload ends its
+// connection's reads, too. It is nil for a request with the results of other runs, which go on to come. The caller ends the
+// upload.
 func (s *resultUploads) begin(request context.Context, w http.ResponseWriter, uuid string) (ctx context.Context, u *resultUpload) {
 	ctx, cancel := context.WithCancel(request)
 	u = &resultUpload{of: s, uuid: uuid, cancel: cancel}

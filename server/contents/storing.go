@@ -14,8 +14,8 @@ import (
 )
 
 // incoming are new contents of a bundle on their way into the store: alone, or beside those of other bundles. Uploads takes them
-// through the steps begin, fill, flush, settle and end. A step that fails notes why, and begin, fill and flush leave out contents that
-// have failed.
+// through the steps begin, fill, flush, settle and end. A step that fails notes why, and begin, fill and flush leave out
+// contents that have failed.
 type incoming struct {
 	bundle store.Bundle // as it was when they began to come
 	// finish changes the bundle in the transaction that gives it the contents, or refuses them. It must only change the bundle:
@@ -75,8 +75,8 @@ func (s *Uploads) flush(ctx context.Context, c *incoming) {
 }
 
 // settle gives contents, of which no step has failed, to their bundles, which are one owner's, in one transaction: all but those
-// that exceed the quota, or whose finish refuses them. They count in the store in place of their reservations then, as one step that no other upload of
-// the owner can see half done.
+// that exceed the quota, or whose finish refuses them. They count in the store in place of their reservations then, as one
+// step that no other upload of the owner can see half done.
 func (s *Uploads) settle(ctx context.Context, all ...*incoming) {
 	account := all[0].room.account
 	account.mu.Lock()

@@ -192,7 +192,7 @@ func (w *worker) abandon(reports []codalab.RunReport) {
 // all the time.
 func sameCapacity(a, b codalab.CheckIn) bool {
 	return a.Tag == b.Tag && a.TagExclusive == b.TagExclusive && a.CPUs == b.CPUs && a.GPUs == b.GPUs &&
-		a.MemoryBytes == b.MemoryBytes && a.IsTerminating == b.IsTerminating && a.ExitAfterNumRuns == b.ExitAfterNumRuns && a.Closed == b.Closed && a.Secrets == b.Secrets && slices.Equal(a.Nodes, b.Nodes) &&
+		a.MemoryBytes == b.MemoryBytes && a.IsTerminating == b.IsTerminating && a.ExitAfterNumRuns == b.ExitAfterNumRuns && a.Closed == b.Closed && a.Secrets == b.Secrets && a.Together == b.Together && slices.Equal(a.Nodes, b.Nodes) &&
 		boundsOf(a.Queue) == boundsOf(b.Queue)
 }
 

@@ -265,6 +265,30 @@ func TestCapacityIsWhatRunsLeaveOfAWorker(t *testing.T) {
 	}
 }
 
+// A worker that submits runs together gets another run ahead as soon as it has claimed one.
+func TestWorkerTakesAsManyRunsAheadAsItSubmitsTogether(t *testing.T) {
+	t.Parallel()
+	h := New(time.Minute, start)
+	checkIn(t, h, codalab.CheckIn{CPUs: 4, MemoryBytes: 8 << 30, ExitAfterNumRuns: 99, Together: 3}, start)
+	ahead := func() int64 {
+		capacities, _, _ := h.TakeCapacities(start)
+		return capacities[0].Ahead
+	}
+	if got := ahead(); got != 3 {
+		t.Errorf("an idle worker takes %d runs ahead, want 3", got)
+	}
+	track(h, run("0x1", codalab.StateStarting), run("0x2", codalab.StateStarting))
+	if got := ahead(); got != 1 {
+		t.Errorf("a worker that has not claimed two runs takes %d ahead, want 1", got)
+	}
+	if track(h, run("0x1", codalab.StatePreparing)); !h.MoreRoom() || ahead() != 2 {
+		t.Error("a worker takes no more runs ahead after it has claimed one")
+	}
+	if track(h, run("0x1", codalab.StateRunning)); h.MoreRoom() {
+		t.Error("more room although a run only goes on")
+	}
+}
+
 func TestSilenceIsFound(t *testing.T) {
 	t.Parallel()
 	h := New(time.Minute, start)

@@ -62,6 +62,9 @@ func (h *Hub) trackOne(b plan.Bundle, r codalab.Resources) {
 	if run.offline = b.State == codalab.StateWorkerOffline; run.offline {
 		delete(w.stored, b.UUID) // also an unchanged report brings it back
 	}
+	if w.last.Together > 0 && run.starting.IsZero() && !w.runs[b.UUID].starting.IsZero() {
+		h.roomier = true // it has claimed the run, and takes another one ahead
+	}
 	w.dropRun(b.UUID)
 	w.addRun(b.UUID, run)
 	have := w.duties[b.UUID]
@@ -179,7 +182,7 @@ func (w *worker) room() plan.Capacity {
 		Total:    codalab.Resources{CPUs: w.last.CPUs, GPUs: w.last.GPUs, Memory: w.last.MemoryBytes, Disk: w.last.FreeDiskBytes},
 		RunsLeft: w.last.ExitAfterNumRuns, SecondsLeft: w.last.SecondsLeft, Running: len(w.runs),
 		Closed: w.last.ExitAfterNumRuns <= 0, WhyClosed: w.last.Closed,
-		Secrets: w.last.Secrets, Queue: w.last.Queue,
+		Secrets: w.last.Secrets, Queue: w.last.Queue, Ahead: max(0, w.last.Together-w.unclaimed),
 	}
 	if c.RunsLeft >= codalab.UnlimitedRuns {
 		c.RunsLeft = math.MaxInt64

@@ -25,6 +25,8 @@ type Capacity struct {
 	Nodes []codalab.Resources
 	// RunsLeft is the number of runs that the worker takes before it ends.
 	RunsLeft int64
+	// Ahead is the number of further runs that the worker takes at once although it has no room for them.
+	Ahead int64
 	// SecondsLeft is the time until the worker ends; 0 if it does not say.
 	SecondsLeft int64
 	// Running counts the runs that the worker has.
@@ -97,10 +99,13 @@ func (c *Capacity) mayBeLargeEnough(run *Waiting) bool {
 	return c.Closed && (c.Total.CPUs == 0 || c.largeEnough(run))
 }
 
-// hasRoom reports whether the worker can take a run now.
-func (c *Capacity) hasRoom(run *Waiting) bool {
-	return c.RunsLeft > 0 && c.largeEnough(run) && fits(run.Resources, c.Free) && c.lasts(run)
+// takesNow reports whether the worker takes a run now.
+func (c *Capacity) takesNow(run *Waiting) bool {
+	return c.RunsLeft > 0 && c.largeEnough(run) && (c.hasRoom(run) || c.Ahead > 0 && run.Resources.Disk <= c.Free.Disk) && c.lasts(run)
 }
+
+// hasRoom reports whether what no run has of the worker is enough for a run.
+func (c *Capacity) hasRoom(run *Waiting) bool { return fits(run.Resources, c.Free) }
 
 // refusesItself reports whether the worker will refuse a run that is too large for it, in its own words.
 func (c *Capacity) refusesItself(run *Waiting) bool {
@@ -117,10 +122,11 @@ func (c *Capacity) deduct(r codalab.Resources) {
 	c.Free = Minus(c.Free, r)
 	c.RunsLeft--
 	c.Running++
+	c.Ahead--
 }
 
-// preferred reports whether a run goes to a rather than b. It compares, in this order:
-// tag-exclusive first, fewer free GPUs, more of the run's dependencies, fewer free CPUs, fewer
+// preferred reports whether a run goes to a rather than b. Workers with room come first, and of the others those that have taken the least
+// ahead. Otherwise it compares, in this order: tag-exclusive first, fewer free GPUs, more of the run's dependencies, fewer free CPUs, fewer
 // runs (codalab/server/bundle_manager.py: _filter_and_sort_workers).
 func preferred(run *Waiting, a, b *Capacity) bool {
 	missing := func(c *Capacity) int {
@@ -131,6 +137,13 @@ func preferred(run *Waiting, a, b *Capacity) bool {
 			}
 		}
 		return n
+	}
+	room := a.hasRoom(run)
+	if room != b.hasRoom(run) {
+		return room
+	}
+	if !room && a.Free.CPUs != b.Free.CPUs { // else one that is full would take all that others take ahead, too
+		return a.Free.CPUs > b.Free.CPUs
 	}
 	if a.Exclusive != b.Exclusive {
 		return a.Exclusive

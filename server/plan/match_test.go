@@ -322,6 +322,49 @@ func random(r *rand.Rand) (map[string]*Waiting, []Capacity, map[string]Quota) {
 	return runs, capacities, quotas
 }
 
+// A worker that submits runs together gets as many at once, however few CPUs it has. Where another has room, that one comes first.
+func TestWorkerThatSubmitsRunsTogetherGetsThemAtOnce(t *testing.T) {
+	t.Parallel()
+	match := func(workers ...Capacity) map[string]int {
+		runs := map[string]*Waiting{}
+		for i := range 100 {
+			uuid := "0x" + strconv.Itoa(i)
+			runs[uuid] = &Waiting{UUID: uuid, OwnerID: "me", Resources: codalab.Resources{CPUs: 2, Memory: minMemory, Disk: 1}}
+		}
+		d := Match(Site{}, runs, workers, RunCounts{}, map[string]Quota{"me": {Time: 1, Disk: 1 << 40, Entries: 1 << 20, ParallelRuns: 1000}})
+		got := map[string]int{}
+		for _, w := range d.Workers {
+			got[w.ID]++
+		}
+		return got
+	}
+	worker := func(id string, ahead int64) Capacity {
+		r := codalab.Resources{CPUs: 8, Memory: 1 << 40, Disk: 1 << 40}
+		return Capacity{Worker: Worker{User: "me", ID: id}, Total: r, Free: r, RunsLeft: 1000, Ahead: ahead}
+	}
+	full := worker("full", 60)
+	full.Free.Disk = 0
+	exclusive := worker("exclusive", 60)
+	exclusive.Exclusive, exclusive.Tag, exclusive.Free.CPUs = true, "", 0
+	none := worker("none", -5)
+	none.Free.CPUs = -8
+	for _, test := range []struct {
+		workers []Capacity
+		want    map[string]int
+	}{
+		{[]Capacity{worker("alone", 0)}, map[string]int{"alone": 4}},
+		{[]Capacity{worker("packs", 60)}, map[string]int{"packs": 60}},
+		{[]Capacity{worker("packs", 60), worker("room", 0)}, map[string]int{"packs": 60, "room": 4}},
+		{[]Capacity{worker("packs", 60), worker("arrays", 90)}, map[string]int{"packs": 50, "arrays": 50}},
+		{[]Capacity{exclusive, worker("room", 0)}, map[string]int{"exclusive": 60, "room": 4}},
+		{[]Capacity{full, none}, map[string]int{}},
+	} {
+		if got := match(test.workers...); !cmp.Equal(got, test.want) {
+			t.Errorf("%d workers: %v, want %v", len(test.workers), got, test.want)
+		}
+	}
+}
+
 func TestMatchKeepsToCapacitiesAndQuotas(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(7, 8))

@@ -87,7 +87,7 @@ func (v *places) choose(run *Waiting) (*Capacity, string) {
 	mine := func(c *Capacity) bool { return c.Worker.User == run.OwnerID || !full }
 	var best *Capacity
 	for _, c := range served {
-		if c.hasRoom(run) && mine(c) && (best == nil || preferred(run, c, best)) {
+		if c.takesNow(run) && mine(c) && (best == nil || preferred(run, c, best)) {
 			best = c
 		}
 	}

@@ -90,7 +90,8 @@ type bundleRow struct {
 func (r bundleRow) bundle() (Bundle, error) {
 	b := r.Bundle
 	b.Worker, b.Dependencies = Worker{r.WorkerUser, r.WorkerID}, []codalab.Dependency{}
-	if err := json.Unmarshal([]byte(r.MetadataJSON), &b.Metadata); err != nil {
+	var err error
+	if b.Metadata, err = decodeMetadata(r.MetadataJSON); err != nil {
 		return Bundle{}, fmt.Errorf("decode metadata of bundle %s: %w", r.UUID, err)
 	}
 	if r.CostJSON != "" {
@@ -106,34 +107,48 @@ func (r bundleRow) bundle() (Bundle, error) {
 	return b, nil
 }
 
-// row returns the bundle's row. It shares no memory that a change of the bundle's fields
-// writes to, so that two rows can be compared.
-func (b *Bundle) row() (bundleRow, error) {
-	metadata, err := json.Marshal(b.Metadata)
-	if err != nil {
-		return bundleRow{}, fmt.Errorf("encode metadata of bundle %s: %w", b.UUID, err)
-	}
+// row returns the bundle's row.
+func (b *Bundle) row() (bundleRow, error) { return b.rowAfter(readRow{}) }
+
+// readRow is a row as it was read, with its texts and what they say.
+type readRow struct {
+	bundleRow
+	cost     *codalab.Cost
+	platform *codalab.Platform
+}
+
+// rowAfter returns the row of a bundle that was read from a row, and changed since. It shares no memory with the bundle that a
+// change of the bundle's fields writes to. It takes over the texts of a cost and a platform that are still the ones that were read.
+func (b *Bundle) rowAfter(was readRow) (bundleRow, error) {
 	tags := tagsColumn(b.Metadata)
 	r := bundleRow{
-		Bundle: *b, Name: b.Metadata.String("name"), MetadataJSON: string(metadata), Tags: &tags, RunTime: timeColumn(b.Metadata),
-		WorkerUser: b.Worker.User, WorkerID: b.Worker.ID,
+		Bundle: *b, Name: b.Metadata.String("name"), Tags: &tags, RunTime: timeColumn(b.Metadata),
+		Public: was.Public, Valued: was.Valued, WorkerUser: b.Worker.User, WorkerID: b.Worker.ID,
 	}
 	r.Metadata, r.Dependencies, r.Recorded, r.Cost, r.Platform = nil, nil, nil, nil, nil
-	if b.Cost != nil {
-		cost, err := json.Marshal(b.Cost)
-		if err != nil {
-			return bundleRow{}, fmt.Errorf("encode cost of bundle %s: %w", b.UUID, err)
-		}
-		r.CostJSON = string(cost)
+	var err error
+	if r.MetadataJSON, err = encodeMetadata(b.Metadata); err != nil {
+		return bundleRow{}, fmt.Errorf("encode metadata of bundle %s: %w", b.UUID, err)
 	}
-	if b.Platform != nil {
-		platform, err := json.Marshal(b.Platform)
-		if err != nil {
-			return bundleRow{}, fmt.Errorf("encode platform of bundle %s: %w", b.UUID, err)
-		}
-		r.PlatformJSON = string(platform)
+	if r.CostJSON, err = textAfter(b.Cost, was.cost, was.CostJSON); err != nil {
+		return bundleRow{}, fmt.Errorf("encode cost of bundle %s: %w", b.UUID, err)
+	}
+	if r.PlatformJSON, err = textAfter(b.Platform, was.platform, was.PlatformJSON); err != nil {
+		return bundleRow{}, fmt.Errorf("encode platform of bundle %s: %w", b.UUID, err)
 	}
 	return r, nil
+}
+
+// textAfter returns the text of a value in a row: that of the value that was read, if it is still this one.
+func textAfter[T any](value, was *T, text string) (string, error) {
+	switch value {
+	case nil:
+		return "", nil
+	case was:
+		return text, nil
+	}
+	encoded, err := json.Marshal(value)
+	return string(encoded), err
 }
 
 // Bundle returns one bundle; ErrNotFound if it does not exist.

@@ -2,9 +2,9 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 
 	"github.com/jmoiron/sqlx"
@@ -16,7 +16,7 @@ import (
 // returns the changed bundle. It counts a change of the charge or of the owner in the owners' disk
 // use. With such a change or with other contents, the bundle's offer ends. Contents that the bundle no longer
 // names are removed a little later. Change does not write dependencies. If decide fails, it writes nothing and returns decide's error. It may call decide several
-// times, so decide must only change the bundle.
+// times, so decide must only change the bundle. It replaces the Cost and the Platform, and does not change them in place.
 func (s *Store) Change(ctx context.Context, uuid string, decide func(*Bundle) error) (Bundle, error) {
 	return s.changeAnd(ctx, uuid, decide, func(*sqlx.Tx) ([]codalab.Granted, error) { return nil, nil })
 }
@@ -26,11 +26,16 @@ func (s *Store) changeAnd(ctx context.Context, uuid string, decide func(*Bundle)
 	var b Bundle
 	had := ""
 	err := s.db.InTx(ctx, func(tx *sqlx.Tx) (err error) {
-		if b, err = getBundle(ctx, tx, uuid); err != nil {
+		w := newWriter()
+		some, err := w.read(ctx, tx, []string{uuid})
+		if err != nil {
 			return err
 		}
+		if _, there := some[uuid]; !there {
+			return rowError(sql.ErrNoRows, "get bundle "+uuid)
+		}
+		b = some[uuid]
 		had = b.Contents
-		w := newWriter()
 		if b, err = w.change(ctx, tx, b, decide); err != nil {
 			return err
 		}
@@ -106,7 +111,7 @@ func (s *Store) changeSome(ctx context.Context, changes []BundleChange) (some ma
 	var w *writer
 	err = s.db.InTx(ctx, func(tx *sqlx.Tx) (err error) {
 		w = newWriter()
-		if some, err = getBundles(ctx, tx, uuids); err != nil {
+		if some, err = w.read(ctx, tx, uuids); err != nil {
 			return err
 		}
 		for uuid, b := range some {
@@ -138,6 +143,7 @@ func (s *Store) changeSome(ctx context.Context, changes []BundleChange) (some ma
 
 // writer writes the changes of bundles in a transaction, all of them by a few statements.
 type writer struct {
+	had    map[string]readRow   // the rows as they were read, by uuid
 	rows   map[string]bundleRow // of the changed bundles, by uuid
 	events []Event
 	usage  []usageRow
@@ -147,28 +153,39 @@ type writer struct {
 }
 
 func newWriter() *writer {
-	return &writer{rows: map[string]bundleRow{}, used: charges{}, times: map[string]int64{}}
+	return &writer{had: map[string]readRow{}, rows: map[string]bundleRow{}, used: charges{}, times: map[string]int64{}}
 }
 
-// change changes a bundle that was read in the same transaction. The change is written by write.
+// read reads the bundles that the transaction may change.
+func (w *writer) read(ctx context.Context, tx *sqlx.Tx, uuids []string) (map[string]Bundle, error) {
+	rows, err := selectIn[bundleRow](ctx, tx, uuids, `SELECT * FROM bundles WHERE uuid IN (?)`)
+	some, err := withDependencies(ctx, tx, uuids, rows, err)
+	for _, row := range rows {
+		w.had[row.UUID] = readRow{row, some[row.UUID].Cost, some[row.UUID].Platform}
+	}
+	return some, err
+}
+
+// change changes a bundle that read has read, or that was changed since. The change is written by write.
 func (w *writer) change(ctx context.Context, tx *sqlx.Tx, b Bundle, decide func(*Bundle) error) (Bundle, error) {
-	charge, extent, owner, offer := b.Charge(), b.Extent(), b.OwnerID, b.Offer
-	before, err := b.row()
-	if err != nil {
-		return Bundle{}, err
+	charge, extent, contents, owner, offer := b.Charge(), b.Extent(), b.Contents, b.OwnerID, b.Offer
+	had := w.had[b.UUID]
+	before, ok := w.rows[b.UUID]
+	if !ok {
+		before = had.bundleRow
 	}
 	if err := decide(&b); err != nil {
 		return b, err
 	}
-	if b.OwnerID != owner || b.Contents != before.Contents || b.Extent() != extent {
+	if b.OwnerID != owner || b.Contents != contents || b.Extent() != extent {
 		b.Offer = Offer{} // it was for what is gone
 	}
 	if b.Usage != "" {
 		w.usage = append(w.usage, usageRow{b.UUID, b.Usage})
 		b.Usage = ""
 	}
-	row, err := b.row()
-	if err != nil || reflect.DeepEqual(row, before) && len(b.Recorded) == 0 {
+	row, err := b.rowAfter(had)
+	if err != nil || changedColumns(&before, &row) == 0 && len(b.Recorded) == 0 {
 		return b, err
 	}
 	giving, err := givingEvent(ctx, tx, ownership{owner, offer}, ownership{b.OwnerID, b.Offer})
@@ -189,22 +206,7 @@ func (w *writer) change(ctx context.Context, tx *sqlx.Tx, b Bundle, decide func(
 
 // write writes the changes.
 func (w *writer) write(ctx context.Context, tx *sqlx.Tx) error {
-	rows := make([]bundleRow, 0, len(w.rows))
-	for _, uuid := range slices.Sorted(maps.Keys(w.rows)) {
-		rows = append(rows, w.rows[uuid])
-	}
-	// All of these bundles are there, so nothing is inserted: the conflicts let one statement change many rows.
-	err := insertRows(ctx, tx, `
-		INSERT INTO bundles (uuid, bundle_type, created, owner_id, state, frozen, is_anonymous, name, data_size, entries, metadata,
-			tags, run_time, contents, offered_to, offered, cost, platform, worker_user, worker_id, assigned, kill_message)
-		VALUES (:uuid, :bundle_type, :created, :owner_id, :state, :frozen, CASE WHEN :is_anonymous THEN 1 ELSE 0 END, :name, :data_size, :entries, :metadata,
-			:tags, :run_time, :contents, :offered_to, :offered, :cost, :platform, :worker_user, :worker_id, :assigned, :kill_message)
-		ON CONFLICT (uuid) DO UPDATE SET owner_id = excluded.owner_id, state = excluded.state, frozen = excluded.frozen,
-			is_anonymous = excluded.is_anonymous, name = excluded.name, data_size = excluded.data_size, entries = excluded.entries,
-			metadata = excluded.metadata, tags = excluded.tags, run_time = excluded.run_time, contents = excluded.contents,
-			offered_to = excluded.offered_to, offered = excluded.offered, cost = excluded.cost, platform = excluded.platform, worker_user = excluded.worker_user,
-			worker_id = excluded.worker_id, assigned = excluded.assigned, kill_message = excluded.kill_message`, rows)
-	if err != nil {
+	if err := w.writeRows(ctx, tx); err != nil {
 		return fmt.Errorf("change bundles: %w", err)
 	}
 	if err := writeHistories(ctx, tx, w.events); err != nil {

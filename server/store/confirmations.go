@@ -60,8 +60,9 @@ func (s *Store) Confirmation(ctx context.Context, code string, now time.Time) (C
 }
 
 // Confirm ends a confirmation, and makes its address the user's; u is a new user if the confirmation is of a person who signs up.
-// A change of the address ends the user's one-time codes for a new password, of which one may have gone to the old address. It fails with ErrNotFound
-// if the confirmation is not valid any more, and with ErrExists if another user has the address or the name, or had the name before.
+// A change of the address ends the user's one-time codes for a new password, of which one may have gone to the old address.
+// It fails with ErrNotFound if the confirmation is not valid any more, and with ErrExists if another user has the address or
+// the name, or had the name before.
 func (s *Store) Confirm(ctx context.Context, c Confirmation, u User, now time.Time) error {
 	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
 		result, err := tx.ExecContext(ctx, tx.Rebind(`DELETE FROM confirmations WHERE code = ? AND expires > ?`), c.Code, Time{now})

@@ -83,9 +83,10 @@ func (s *Store) AddReset(ctx context.Context, userID, code string, expires time.
 	})
 }
 
-// AddMailedReset is AddReset for a code that is mailed to the user's address. It replaces earlier mailed ones alone, because anybody
-// can ask for a mail. It fails with ErrNotFound if the user was changed meanwhile, so that the address or the password is another one, or the account is a worker account; or if the user signs in by a
-// provider, who may have ended that.
+// AddMailedReset is AddReset for a code that is mailed to the user's address. It replaces earlier mailed ones alone, because
+// anybody can ask for a mail. It fails with ErrNotFound if the user was changed meanwhile, so that the address or the
+// password is another one, or the account is a worker account; or if the user signs in by a provider, who may have ended
+// that.
 func (s *Store) AddMailedReset(ctx context.Context, u User, code string, expires time.Time) error {
 	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
 		var found string

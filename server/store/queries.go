@@ -61,6 +61,9 @@ func distinct(ids []string) []string {
 func selectIn[T any](ctx context.Context, q queryer, uuids []string, query string, args ...any) ([]T, error) {
 	var all []T
 	for part := range slices.Chunk(distinct(uuids), inOneStatement) {
+		for len(part)&(len(part)-1) != 0 { // lists of few lengths make few statements, which the database need not compile again
+			part = append(part, part[0])
+		}
 		text, values, err := sqlx.In(query, append([]any{part}, args...)...)
 		if err != nil {
 			return nil, fmt.Errorf("expand a list: %w", err)

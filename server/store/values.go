@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -46,31 +47,49 @@ func (s *Store) Unvalued(ctx context.Context, after string) ([]Bundle, error) {
 // contents have changed since.
 func (s *Store) SetValues(ctx context.Context, bundles []Bundle, values map[string][]Value) error {
 	return s.db.InTx(ctx, func(tx *sqlx.Tx) error {
-		for _, b := range bundles {
-			if err := setValues(ctx, tx, b, values[b.UUID]); err != nil {
-				return fmt.Errorf("set values of bundle %s: %w", b.UUID, err)
+		same, err := unchangedContents(ctx, tx, bundles)
+		if err != nil || len(same) == 0 {
+			return err
+		}
+		for _, statement := range []string{`UPDATE bundles SET valued = contents WHERE uuid IN (?)`, `DELETE FROM bundle_values WHERE bundle_uuid IN (?)`} {
+			query, args, err := sqlx.In(statement, same)
+			if err == nil {
+				_, err = tx.ExecContext(ctx, tx.Rebind(query), args...)
+			}
+			if err != nil {
+				return fmt.Errorf("set values of bundles: %w", err)
+			}
+		}
+		for _, uuid := range same {
+			if err := insertValues(ctx, tx, uuid, values[uuid]); err != nil {
+				return fmt.Errorf("set values of bundle %s: %w", uuid, err)
 			}
 		}
 		return nil
 	})
 }
 
-func setValues(ctx context.Context, tx *sqlx.Tx, b Bundle, values []Value) error {
-	done, err := tx.ExecContext(ctx, tx.Rebind(`UPDATE bundles SET valued = ? WHERE uuid = ? AND contents = ?`), b.Contents, b.UUID, b.Contents)
-	if err != nil {
-		return err //nolint:wrapcheck // SetValues does
+// unchangedContents returns the uuids of those of these bundles that have the same contents still.
+func unchangedContents(ctx context.Context, tx *sqlx.Tx, bundles []Bundle) (same []string, err error) {
+	contents := map[string]string{}
+	for _, b := range bundles {
+		contents[b.UUID] = b.Contents
 	}
-	if n, err := done.RowsAffected(); err != nil || n == 0 {
-		return err //nolint:wrapcheck // SetValues does
+	found, err := selectIn[Bundle](ctx, tx, slices.Collect(maps.Keys(contents)), `SELECT uuid, contents FROM bundles WHERE uuid IN (?)`)
+	for _, b := range found {
+		if b.Contents == contents[b.UUID] {
+			same = append(same, b.UUID)
+		}
 	}
-	if _, err := tx.ExecContext(ctx, tx.Rebind(`DELETE FROM bundle_values WHERE bundle_uuid = ?`), b.UUID); err != nil {
-		return err //nolint:wrapcheck // SetValues does
-	}
+	return same, rowError(err, "read contents of bundles")
+}
+
+func insertValues(ctx context.Context, tx *sqlx.Tx, uuid string, values []Value) error {
 	const inOne = 100 // rows of a statement
 	for part := range slices.Chunk(values, inOne) {
 		var args []any
 		for _, v := range part {
-			args = append(args, b.UUID, v.Path, v.Number, v.Text)
+			args = append(args, uuid, v.Path, v.Number, v.Text)
 		}
 		_, err := tx.ExecContext(ctx, tx.Rebind(`INSERT INTO bundle_values (bundle_uuid, path, number, text) VALUES `+
 			strings.TrimSuffix(strings.Repeat("(?, ?, ?, ?), ", len(part)), ", ")), args...)
