@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -18,8 +19,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/internal/filetree"
 	"github.com/cl-slurm/cl-slurm/internal/pause"
+	"github.com/cl-slurm/cl-slurm/internal/smallfile"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -64,7 +67,7 @@ func (r *attemptRun) runBundle(ctx context.Context) (spool.Exit, error) {
 	if panicked := group.Wait(); panicked != nil {
 		r.Log.ErrorContext(ctx, "the worker failed", slog.Any("error", panicked))
 	}
-	if err := r.private.remove(); err != nil {
+	if err := r.place.leavePrivateDir(r.private); err != nil {
 		r.Log.WarnContext(ctx, "cannot remove the private directory", slog.Any("error", err))
 	}
 	if r.place == nil { // a pack does so at its end
@@ -102,7 +105,7 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 	group.Go(r.guarded(duringCommand, r.watchGPUs))
 
 	kills := r.place.oomKills()
-	free, _ := freeSpace(r.workingDir)
+	free := r.freeBefore()
 	got, err := r.runContainer(limited, c)
 	overLimit := context.Cause(limited) // a limit that a watcher sees from now on is none of the command's
 	if err != nil {
@@ -112,11 +115,10 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 	terminated := wasTerminated(ctx, limited, got)
 	done()
 
+	kills = r.place.killsSince(kills, got)
 	after := meter.read(0)
 	r.usage.addSample(after)
-	r.usage.addCPU(cpuTime{user: got.Usage.User, system: got.Usage.System, largest: got.Usage.MemoryPeak})
-	inPack, maybe := ownKills(r.place.oomKills()-kills, got, limited.Err() != nil)
-	got.Note = joinPhrases(got.Note, maybe)
+	r.usage.addSample(sampleOf(got.Usage))
 	if limit := (*limitError)(nil); !errors.As(overLimit, &limit) { // else its files may be gone with its processes
 		over, unmeasured := r.finalDisk(background, terminated)
 		overLimit = cmp.Or(over, overLimit)
@@ -126,15 +128,16 @@ func (r *attemptRun) runCommand(ctx, background context.Context, group *errgroup
 	}
 	e := ending{
 		node: r.Node, exit: got, err: err, terminated: terminated, overLimit: overLimit,
-		oomKills:   after.oomKills - before.oomKills + got.Usage.OOMKills + inPack,
+		oomKills:   after.oomKills - before.oomKills + got.Usage.OOMKills,
 		memoryPeak: r.usage.snapshot(time.Time{}).Usage.MemoryPeak,
 		refused:    got.Usage.RefusedProcesses,
-		diskFull:   diskFull(r.workingDir),
 		freeBefore: free,
 		diskUsed:   r.usage.snapshot(time.Time{}).Usage.DiskBytes,
-		noexec:     container.IsNoexec(r.private.dir),
-		stderrEnd:  readTail(c.Stderr),
 	}
+	if got.Code != 0 { // no other verdict depends on these
+		e.diskFull, e.noexec, e.stderrEnd = diskFull(r.workingDir), container.IsNoexec(r.private.dir), readTail(c.Stderr)
+	}
+	e.judgeKills(kills, r.place.memoryOf(r.spec), limited.Err() != nil)
 	e.uncopied = r.copyResults(ctx)
 	return r.usage.complete(time.Now(), e.verdict(r.spec))
 }
@@ -155,7 +158,7 @@ func (r *attemptRun) follow(ctx context.Context, c *container.Container, start f
 	c.OnUnpack = r.usage.unpackingBegan
 	c.OnWait = r.usage.waits
 	c.OnUsage = func(used container.Usage) {
-		r.usage.addSample(sample{cpu: cpuTime{user: used.User, system: used.System}, memory: used.Memory, memoryPeak: used.MemoryPeak})
+		r.usage.addSample(sampleOf(used))
 	}
 	c.OnChoice = func(choice container.Choice) {
 		r.usage.setRuntime(r.ran(choice))
@@ -180,6 +183,7 @@ func (r *attemptRun) guarded(ctx context.Context, task func(context.Context)) fu
 
 func (r *attemptRun) runContainer(ctx context.Context, c container.Container) (container.Exit, error) {
 	exit, err := r.Containers.Run(ctx, c)
+	r.private.vacated = err == nil && leavesNoProcess(r.usage.snapshot(time.Time{}).Ran.Runtime, c)
 	var host *container.HostError
 	var request *container.RequestError
 	switch {
@@ -192,6 +196,12 @@ func (r *attemptRun) runContainer(ctx context.Context, c container.Container) (c
 		err = cause // without the path of the SIF, which means nothing to a researcher
 	}
 	return exit, err
+}
+
+// leavesNoProcess reports whether a container of this runtime that has ended as it should leaves no process that could use its
+// directories. An init of the built-in runtime waits for the end of all processes.
+func leavesNoProcess(runtime runtimes.Name, c container.Container) bool {
+	return runtime == runtimes.Builtin && !container.ReachesOthers(c.Network, c.Binds)
 }
 
 // prepare prepares the container with few file system calls: links to dependencies, output files,
@@ -216,7 +226,7 @@ func (r *attemptRun) prepare() (c container.Container, err error) {
 	if r.gpus, err = r.allocateGPUs(); err != nil {
 		return c, &container.HostError{Err: err, AnyRuntime: true}
 	}
-	if r.private, err = makePrivateDir(r.spec.Scratch, r.Job); err != nil {
+	if r.private, err = r.place.takePrivateDir(r.spec.Scratch, r.Job); err != nil {
 		return c, &container.HostError{Err: fmt.Errorf("%w (the queue's scratch in the bridge's configuration)", err), AnyRuntime: true}
 	}
 	own, err := r.makeDirs()
@@ -255,7 +265,7 @@ func (r *attemptRun) prepare() (c container.Container, err error) {
 			return c, err
 		}
 	}
-	err = openFiles(root, r.spec.Inputs, &c)
+	err = openFiles(r.spec.RunDir, r.spec.Inputs, &c)
 	return c, err
 }
 
@@ -298,7 +308,7 @@ func network(spec spool.Spec) container.Network {
 }
 
 // openFiles opens the SIF, if it is used in place, and the output files.
-func openFiles(root *os.Root, in spool.Inputs, c *container.Container) (err error) {
+func openFiles(runDir string, in spool.Inputs, c *container.Container) (err error) {
 	defer func() {
 		if err != nil {
 			closeFiles(*c)
@@ -307,10 +317,10 @@ func openFiles(root *os.Root, in spool.Inputs, c *container.Container) (err erro
 	if c.OpenedSIF, err = openSIF(in); err != nil {
 		return err
 	}
-	if c.Stdout, err = openOutput(root, "stdout"); err != nil {
+	if c.Stdout, err = openOutput(runDir, "stdout"); err != nil {
 		return err
 	}
-	c.Stderr, err = openOutput(root, "stderr")
+	c.Stderr, err = openOutput(runDir, "stderr")
 	return err
 }
 
@@ -346,10 +356,10 @@ func openSIF(in spool.Inputs) (*os.File, error) {
 	return f, nil
 }
 
-// openOutput opens a file for the command's output, and appends to it. The worker reads the end of stderr by the same
-// descriptor, because the command may have put another file at the path.
-func openOutput(root *os.Root, name string) (*os.File, error) {
-	f, err := root.OpenFile(name, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o644)
+// openOutput opens a file for the command's output, and appends to it. It follows no link. The worker reads the end of stderr by the
+// same descriptor, because the command may have put another file at the path.
+func openOutput(runDir, name string) (*os.File, error) {
+	f, err := smallfile.Open(filepath.Join(runDir, name), os.O_RDWR|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW, 0o644)
 	if err != nil {
 		return nil, onShared(fmt.Errorf("open %s in the run directory: %w", name, err))
 	}

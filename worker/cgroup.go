@@ -4,11 +4,11 @@ import (
 	"iter"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/cl-slurm/cl-slurm/internal/lazyregexp"
 	"github.com/cl-slurm/cl-slurm/internal/procstat"
 	"github.com/cl-slurm/cl-slurm/internal/smallfile"
 )
@@ -58,7 +58,7 @@ func memberships(cgroups, controller string) iter.Seq2[string, bool] {
 
 // ofOneContainer matches a cgroup that an engine made for one container, whose id is in its name or in that of a
 // cgroup above: docker/ID, docker-ID.scope, libpod-ID.
-var ofOneContainer = regexp.MustCompile(`\b[0-9a-f]{64}\b`)
+var ofOneContainer = lazyregexp.New(`\b[0-9a-f]{64}\b`)
 
 // cgroupApart finds the cgroup of an engine's container for a controller, unless this process is in it,
 // too. cgroups and own are the texts of /proc/PID/cgroup of the container's first process and of this one. A
@@ -74,7 +74,7 @@ func cgroupApart(cgroups, own, mountinfo, controller string) (g cgroup) {
 		mine[membership{name, v2}] = true
 	}
 	for name, v2 := range memberships(cgroups, controller) {
-		if mine[membership{name, v2}] || v2 && g.dir != "" || !ofOneContainer.MatchString(name) {
+		if mine[membership{name, v2}] || v2 && g.dir != "" || !ofOneContainer().MatchString(name) {
 			continue
 		}
 		if dir := mountedAt(mountinfo, name, controller, v2); dir != "" {
@@ -102,7 +102,7 @@ func jobDirs(id, sluid string) []string {
 // SLURM_JOB_SLUID, if this process runs in it, and its limit in bytes. Otherwise, or without a
 // limit, they are empty and 0.
 func MemoryCgroup(id, sluid string) (dir string, limit int64) {
-	g := findCgroup(readText("/proc/self/cgroup"), readText("/proc/self/mountinfo"), "memory", jobDirs(id, sluid))
+	g := Worker{Job: id, SLUID: sluid}.cgroupOfJob("memory")
 	if g.dir == "" {
 		return "", 0
 	}
@@ -187,15 +187,24 @@ func (g cgroup) enforces(asked int64) bool {
 // readMemory reads the current and the largest use of memory, both with cached files, and the part
 // of the current use that the kernel cannot free by dropping files.
 func (g cgroup) readMemory(s *sample) {
-	names := [...]string{"memory.usage_in_bytes", "memory.max_usage_in_bytes", "memory.oom_control", "total_"}
+	names := [...]string{"memory.usage_in_bytes", "memory.max_usage_in_bytes", "total_"}
 	if g.v2 {
-		names = [...]string{"memory.current", "memory.peak", "memory.events", ""}
+		names = [...]string{"memory.current", "memory.peak", ""}
 	}
 	s.memory = readNumber(filepath.Join(g.dir, names[0]))
 	s.memoryPeak = readNumber(filepath.Join(g.dir, names[1])) // version 2 has it from Linux 5.19 on
-	s.oomKills = readTable(filepath.Join(g.dir, names[2]))["oom_kill"]
+	s.oomKills = g.readOOMKills()
 	stat := readTable(filepath.Join(g.dir, "memory.stat"))
-	s.held = max(0, s.memory-stat[names[3]+"inactive_file"]-stat[names[3]+"active_file"])
+	s.held = max(0, s.memory-stat[names[2]+"inactive_file"]-stat[names[2]+"active_file"])
+}
+
+// readOOMKills reads the number of processes that the kernel has killed for memory.
+func (g cgroup) readOOMKills() int64 {
+	name := "memory.oom_control"
+	if g.v2 {
+		name = "memory.events"
+	}
+	return readTable(filepath.Join(g.dir, name))["oom_kill"]
 }
 
 // readCPU reads the processor time of all current and former processes of the cgroup.

@@ -51,7 +51,7 @@ func planDependencies(bundle string, deps []spool.Dependency) ([]link, []contain
 		default:
 			links = append(links, link{name, target})
 		}
-		binds = append(binds, container.Bind{Source: d.Source, Target: target, ReadOnly: true, Exact: d.InPlace})
+		binds = append(binds, container.Bind{Source: d.Source, Target: target, ReadOnly: true, Exact: d.InPlace, OfOthers: d.InPlace})
 		if name != "." {
 			continue
 		}

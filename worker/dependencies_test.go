@@ -35,14 +35,14 @@ func TestDependenciesAreBoundAndLinked(t *testing.T) {
 		"in place": {
 			dependencies: []spool.Dependency{{ChildPath: "data", Source: dir, InPlace: true}},
 			links:        []link{{"data", deps + "data"}},
-			binds:        []container.Bind{{Source: dir, Target: deps + "data", ReadOnly: true, Exact: true}},
+			binds:        []container.Bind{{Source: dir, Target: deps + "data", ReadOnly: true, Exact: true, OfOthers: true}},
 		},
 		"absolute": {
 			dependencies: []spool.Dependency{{ChildPath: "/foo/./bar/", Source: file}, {ChildPath: "/etc/passwd", Source: file, InPlace: true}, {ChildPath: "foo", Source: dir}},
 			links:        []link{{"foo", deps + "foo"}},
 			binds: []container.Bind{
 				{Source: file, Target: "/foo/bar", ReadOnly: true},
-				{Source: file, Target: "/etc/passwd", ReadOnly: true, Exact: true},
+				{Source: file, Target: "/etc/passwd", ReadOnly: true, Exact: true, OfOthers: true},
 				{Source: dir, Target: deps + "foo", ReadOnly: true},
 			},
 		},

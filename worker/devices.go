@@ -53,7 +53,9 @@ func (r *attemptRun) allocateGPUs() (a gpuAllocation, err error) {
 	if err != nil {
 		return gpuAllocation{}, err
 	}
-	present = r.place.has(present)
+	if present, err = r.place.has(present, r.spec.GPUs); err != nil {
+		return gpuAllocation{}, err
+	}
 	if a.mig = migDevices(r.VisibleDevices); a.mig != nil {
 		a.gpus, err = chooseForMIG(r.spec.GPUs, present, a.mig)
 		a.mig = a.mig[:min(len(a.mig), r.spec.GPUs)]

@@ -1,8 +1,8 @@
-// Package worker runs one prepared bundle.
+// Package worker runs one prepared bundle, or those of a Pack.
 //
 // A worker is the batch task of a job. It runs the bundle of a specification on the shared disk
-// (package spool). It uses no network, fetches nothing, and reports in records next to the
-// specification:
+// (package spool); in a pack it runs several, each as below. It uses no network, fetches nothing, and reports in records
+// next to the specification:
 //
 //	read spec.json ─► take the attempt ─► devices, links, binds ─► container ─► (copy) ─► exit.json, bell ─► clean up
 //	                        │                                         │

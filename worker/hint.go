@@ -19,23 +19,25 @@ type hint struct {
 	sentence string
 }
 
-// hints are in the order of their precedence: the first one that matches counts.
-var hints = []hint{ //nolint:gochecknoglobals // a table, never written
-	{regexp.MustCompile(`(?:ModuleNotFoundError|ImportError): No module named '?([\w.]+)`), "The image has no Python module %s: use an image that has it, or install it in the command."},
-	{regexp.MustCompile(`there is no package called .(\w[\w.]*)`), "The image has no R package %s: use an image that has it, or install it in the command."},
-	{regexp.MustCompile(`error while loading shared libraries: ([\w.+-]+): cannot open`), "The image lacks the library %s: use an image that has it."},
-	{regexp.MustCompile(`(?i)CUDA out of memory|CUDA error: out of memory|CUDA_ERROR_OUT_OF_MEMORY|RESOURCE_EXHAUSTED: .*(?:GPU|allocat)`), "The memory of the GPU was full: use a smaller batch or model, or a GPU with more memory."},
-	{regexp.MustCompile(`(?i)insufficient shared memory|unable to open shared memory object|DataLoader worker .* is killed by signal: Bus error`), "The shared memory /dev/shm was full: use fewer worker processes in the program."},
-	{regexp.MustCompile(`CUDA driver version is insufficient|no kernel image is available for execution|forward compatibility was attempted`), "The image's CUDA does not fit the node's GPU or its driver: use an image with another version of CUDA."},
-	{regexp.MustCompile(`No CUDA GPUs are available|no CUDA-capable device|Found no NVIDIA driver|Torch not compiled with CUDA enabled`), "The program found no GPU: ask for one with --request-gpus, and use an image with CUDA."},
-	{regexp.MustCompile(`No space left on device`), "A disk was full: write less, or ask for more with --request-disk."},
-	{regexp.MustCompile(`Disk quota exceeded`), "A disk quota was used up: write less, or remove files that are not needed any more."},
-	{regexp.MustCompile(`[Ee]xec format error`), "A program was made for another kind of processor, or a script does not begin with #!: use an image of the nodes' architecture."},
-	{regexp.MustCompile(`[Ii]llegal instruction`), "A program uses instructions that the node's processor lacks: use a build for older processors, or another queue."},
-	{regexp.MustCompile(`(?:line \d+|sh: \d+|sh): ([\w./+-]+): (?:command )?not found`), "The image has no program %s: use an image that has it, or install it in the command."},
-	{regexp.MustCompile(`Temporary failure in name resolution|Could not resolve host|Network is unreachable|Name or service not known`), "The command did not reach the network: ask for it with --request-network, or give the data as a dependency."},
-	{regexp.MustCompile(`\bMemoryError\b|std::bad_alloc|Cannot allocate memory|java\.lang\.OutOfMemoryError`), "The program got no more memory: use less, or ask for more with --request-memory."},
-	{regexp.MustCompile(`Read-only file system`), "Dependencies and the image can only be read: write into the working directory or $TMPDIR."},
+// hints returns the hints in the order of their precedence: the first one that matches counts.
+func hints() []hint {
+	return []hint{
+		{regexp.MustCompile(`(?:ModuleNotFoundError|ImportError): No module named '?([\w.]+)`), "The image has no Python module %s: use an image that has it, or install it in the command."},
+		{regexp.MustCompile(`there is no package called .(\w[\w.]*)`), "The image has no R package %s: use an image that has it, or install it in the command."},
+		{regexp.MustCompile(`error while loading shared libraries: ([\w.+-]+): cannot open`), "The image lacks the library %s: use an image that has it."},
+		{regexp.MustCompile(`(?i)CUDA out of memory|CUDA error: out of memory|CUDA_ERROR_OUT_OF_MEMORY|RESOURCE_EXHAUSTED: .*(?:GPU|allocat)`), "The memory of the GPU was full: use a smaller batch or model, or a GPU with more memory."},
+		{regexp.MustCompile(`(?i)insufficient shared memory|unable to open shared memory object|DataLoader worker .* is killed by signal: Bus error`), "The shared memory /dev/shm was full: use fewer worker processes in the program."},
+		{regexp.MustCompile(`CUDA driver version is insufficient|no kernel image is available for execution|forward compatibility was attempted`), "The image's CUDA does not fit the node's GPU or its driver: use an image with another version of CUDA."},
+		{regexp.MustCompile(`No CUDA GPUs are available|no CUDA-capable device|Found no NVIDIA driver|Torch not compiled with CUDA enabled`), "The program found no GPU: ask for one with --request-gpus, and use an image with CUDA."},
+		{regexp.MustCompile(`No space left on device`), "A disk was full: write less, or ask for more with --request-disk."},
+		{regexp.MustCompile(`Disk quota exceeded`), "A disk quota was used up: write less, or remove files that are not needed any more."},
+		{regexp.MustCompile(`[Ee]xec format error`), "A program was made for another kind of processor, or a script does not begin with #!: use an image of the nodes' architecture."},
+		{regexp.MustCompile(`[Ii]llegal instruction`), "A program uses instructions that the node's processor lacks: use a build for older processors, or another queue."},
+		{regexp.MustCompile(`(?:line \d+|sh: \d+|sh): ([\w./+-]+): (?:command )?not found`), "The image has no program %s: use an image that has it, or install it in the command."},
+		{regexp.MustCompile(`Temporary failure in name resolution|Could not resolve host|Network is unreachable|Name or service not known`), "The command did not reach the network: ask for it with --request-network, or give the data as a dependency."},
+		{regexp.MustCompile(`\bMemoryError\b|std::bad_alloc|Cannot allocate memory|java\.lang\.OutOfMemoryError`), "The program got no more memory: use less, or ask for more with --request-memory."},
+		{regexp.MustCompile(`Read-only file system`), "Dependencies and the image can only be read: write into the working directory or $TMPDIR."},
+	}
 }
 
 // signalHint returns what to change after a signal that ended the command; "" if that is not known.
@@ -49,7 +51,7 @@ func signalHint(signal int) string {
 
 // hintFor returns what to change after a failure with this end of the standard error; "" if that is not known.
 func hintFor(end string) string {
-	for _, h := range hints {
+	for _, h := range hints() {
 		m := h.match.FindStringSubmatch(end)
 		switch {
 		case m == nil:

@@ -69,10 +69,10 @@ func TestMemoryLimitHoldsWithoutCgroups(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	w := newWorker(t, obeys)
-	// Init and the servers of the image and the network are large, and the command is not.
-	for pid, rss := range map[string]string{"1": "1000", "16": "1000", "17": "1000", "18": "1000", "19": "1000", "20": "50", "999": "1000000"} {
-		parent := map[string]string{"1": "0", "16": "1", "17": "1", "18": "1", "19": "1", "20": "1", "999": "2"}[pid]
-		name := map[string]string{"16": "slirp4netns", "17": "pasta.avx2", "18": "unsquashfs", "19": "squashfuse_ll"}[pid]
+	// Init, its copy and the servers of the image and the network are large, and the command is not.
+	for pid, rss := range map[string]string{"1": "1000", "15": "1000", "16": "1000", "17": "1000", "18": "1000", "19": "1000", "20": "50", "999": "1000000"} {
+		parent := map[string]string{"1": "0", "15": "1", "16": "1", "17": "1", "18": "1", "19": "1", "20": "15", "999": "2"}[pid]
+		name := map[string]string{"15": "cl-first", "16": "slirp4netns", "17": "pasta.avx2", "18": "unsquashfs", "19": "squashfuse_ll"}[pid]
 		must(t, os.Mkdir(filepath.Join(w.proc, pid), 0o700))
 		stat := pid + " (" + name + ") S " + parent + " 0 0 0 0 0 0 0 0 0 100 200 0 0 0 0 0 0 0 0 " + rss + " 0"
 		must(t, os.WriteFile(filepath.Join(w.proc, pid, "stat"), []byte(stat), 0o600))

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
 )
 
 // sample is the use of an attempt at one moment. Unknown values are 0.
@@ -22,8 +24,14 @@ type sample struct {
 	oomKills int64
 }
 
+// sampleOf is the use that a runtime tells.
+func sampleOf(u container.Usage) sample {
+	return sample{cpu: cpuTime{user: u.User, system: u.System}, memory: u.Memory, memoryPeak: u.MemoryPeak}
+}
+
 // meter measures an attempt. It uses the job's cgroups if Slurm makes them, and otherwise the
-// processes of the container. An engine's container is not in the job's cgroups and has its own.
+// processes of the container, as it does for a member of a pack, because the job's cgroups count all
+// members together. An engine's container is not in the job's cgroups and has its own.
 type meter struct {
 	// host is the host's /proc, and proc one with the container's processes.
 	host, proc  string
@@ -33,14 +41,10 @@ type meter struct {
 
 func (r *attemptRun) meter() meter {
 	m := meter{host: r.procDir(), proc: r.procDir(), engine: r.spec.Runtime.IsEngine()}
-	if m.engine || r.place != nil { // the job's cgroup has other members, too
+	if m.engine || r.place != nil {
 		return m
 	}
-	cgroups := readText(filepath.Join(m.proc, "self/cgroup"))
-	mounts := readText(filepath.Join(m.proc, "self/mountinfo"))
-	dirs := jobDirs(r.Job, r.SLUID)
-	m.memory = findCgroup(cgroups, mounts, "memory", dirs)
-	m.cpu = findCgroup(cgroups, mounts, "cpuacct", dirs)
+	m.memory, m.cpu = r.cgroupOfJob("memory"), r.cgroupOfJob("cpuacct")
 	if s := m.read(0); s.memory == 0 {
 		m.memory = cgroup{} // its controller is off, or its files are not visible here
 	}
@@ -64,6 +68,12 @@ func (m meter) ofContainer(root int) (meter, int) {
 		m.memory = cgroup{}
 	}
 	return m, root
+}
+
+// cgroupOfJob returns the job's cgroup with a controller.
+func (w Worker) cgroupOfJob(controller string) cgroup {
+	cgroups, mounts := readText(filepath.Join(w.procDir(), "self/cgroup")), readText(filepath.Join(w.procDir(), "self/mountinfo"))
+	return findCgroup(cgroups, mounts, controller, jobDirs(w.Job, w.SLUID))
 }
 
 // procDir returns the host's /proc.

@@ -99,6 +99,38 @@ func TestMembersRunInOrderAndSoManySideBySide(t *testing.T) {
 	}
 }
 
+// The records of a member that soon succeeds say all, and a file costs a disk more than it is worth.
+func TestMemberThatSoonSucceedsHasNoFileOfOutput(t *testing.T) {
+	t.Parallel()
+	testenv.UsesMachine()
+	for _, c := range []struct {
+		what  string
+		takes time.Duration
+		code  int
+		warns bool
+		lines int
+	}{
+		{what: "soon succeeds"},
+		{what: "succeeds later", takes: 2 * time.Second, lines: 1},
+		{what: "fails", code: 3, lines: 1},
+		{what: "succeeds with a warning", warns: true, lines: 1},
+	} {
+		layout, all := members(t, 1, nil)
+		if c.warns { // the worker cannot ring
+			must(t, os.Remove(filepath.Join(string(layout), "spool", "bell")))
+		}
+		w := newWorker(t, func(context.Context, container.Container) (container.Exit, error) {
+			time.Sleep(c.takes)
+			return container.Exit{Code: c.code}, nil
+		})
+		synctest.Test(t, func(t *testing.T) { must(t, packOf(w, 1).Run(t.Context(), all)) })
+		said, _ := os.ReadFile(all[0].OutputPath())
+		if begun, ended := strings.Count(string(said), "msg=begun"), strings.Count(string(said), "msg=ended"); begun != c.lines || ended != c.lines {
+			t.Errorf("of a member that %s: %q", c.what, said)
+		}
+	}
+}
+
 // The comment of a pack names no bundle, so the bridge knows the pack that began a member by its submission.
 func TestMemberOfAPackTellsItsSubmission(t *testing.T) {
 	t.Parallel()
@@ -125,7 +157,7 @@ func TestMemberThatMayNotBeginIsLeft(t *testing.T) {
 		case other:
 			s.Submission = "b1.8"
 		case many:
-			s.GPUs = 1
+			s.GPUs = 2
 		}
 	})
 	_, _, err := all[fenced].Fence(t.Context(), time.Now())
@@ -136,9 +168,9 @@ func TestMemberThatMayNotBeginIsLeft(t *testing.T) {
 	var ran []string
 	w := newWorker(t, func(_ context.Context, c container.Container) (container.Exit, error) {
 		ran = append(ran, bundleOf(c))
-		return container.Exit{}, nil
+		return container.Exit{Code: 1}, nil
 	})
-	w.Submission = "b1.7"
+	w.Submission, w.JobGPUs = "b1.7", "3"
 	must(t, packOf(w, 1).Run(t.Context(), all))
 	if !slices.Equal(ran, []string{"0x6"}) {
 		t.Errorf("ran %v", ran)
@@ -146,7 +178,7 @@ func TestMemberThatMayNotBeginIsLeft(t *testing.T) {
 	for i, want := range map[int]string{
 		fenced: "", taken: "", stopped: "", fine: "msg=ended", wrong: "no command",
 		other: "it is for submission b1.8, and this job is of submission b1.7",
-		many:  "it asks for 1 GPU, and a place of this pack has 0",
+		many:  "it asks for 2 GPUs, and a place of this pack has 1",
 	} {
 		said, _ := os.ReadFile(all[i].OutputPath())
 		if !strings.Contains(string(said), want) || want == "" && len(said) > 0 {
@@ -203,6 +235,9 @@ func TestBridgeStopsOneMember(t *testing.T) {
 		if _, err := all[1].ReadExit(); !errors.Is(err, spool.ErrNone) {
 			t.Errorf("its neighbour has ended, too: %v", err)
 		}
+		if _, err := os.Stat(filepath.Join(all[1].Dir, "stop")); err != nil {
+			t.Errorf("the worker does not expect a stop of the neighbour: %v", err)
+		}
 		if _, err := all[2].ReadStarted(); err != nil {
 			t.Errorf("the next member has not begun: %v", err)
 		}
@@ -256,11 +291,48 @@ func TestDiskThatTakesNoStartEndsThePack(t *testing.T) {
 	}
 }
 
+func TestSickNodeTakesTwoMembersOfAPackAtMost(t *testing.T) {
+	t.Parallel()
+	testenv.UsesMachine()
+	sick := map[string]bool{"0x0": true, "0x2": true, "0x3": true, "0x5": true, "0x6": true}
+	for n, want := range map[int]error{
+		7: ErrSickNode, // 0x0 alone passes, and 0x2 and 0x3 are two in a row
+		4: nil,         // nobody is left to go elsewhere
+	} {
+		_, all := members(t, n, nil)
+		var ran []string
+		w := newWorker(t, func(_ context.Context, c container.Container) (container.Exit, error) {
+			ran = append(ran, bundleOf(c))
+			if sick[bundleOf(c)] {
+				return container.Exit{}, &container.HostError{Err: errors.New("no user namespaces")}
+			}
+			return container.Exit{}, nil
+		})
+		synctest.Test(t, func(t *testing.T) {
+			if err := packOf(w, 1).Run(t.Context(), all); !errors.Is(err, want) {
+				t.Errorf("of %d: %v, want %v", n, err, want)
+			}
+		})
+		if !slices.Equal(ran, []string{"0x0", "0x1", "0x2", "0x3"}) {
+			t.Errorf("of %d: ran %v", n, ran)
+		}
+		for _, a := range all[4:] {
+			if _, err := a.ReadStarted(); !errors.Is(err, spool.ErrNone) {
+				t.Errorf("a further member has begun: %v", err)
+			}
+		}
+	}
+}
+
 // The cgroup of the job counts all members together.
 func TestKillForMemoryIsTheVerdictOfTheMemberThatItHit(t *testing.T) {
 	t.Parallel()
 	testenv.UsesMachine()
-	_, all := members(t, 4, func(_ int, s *spool.Spec) { s.MemoryBytes = 1 << 30 })
+	_, all := members(t, 6, func(i int, s *spool.Spec) {
+		if s.MemoryBytes = 1 << 30; i == 5 {
+			s.MemoryBytes = 0
+		}
+	})
 	var counter string
 	w := newWorker(t, func(_ context.Context, c container.Container) (container.Exit, error) {
 		if !c.KilledFirst {
@@ -269,19 +341,27 @@ func TestKillForMemoryIsTheVerdictOfTheMemberThatItHit(t *testing.T) {
 		time.Sleep(time.Second)
 		must(t, os.WriteFile(counter, []byte("oom_kill 1\n"), 0o600))
 		time.Sleep(time.Second)
-		return map[string]container.Exit{"0x0": {Code: 137, Signal: 9, Usage: container.Usage{User: time.Second, MemoryPeak: 900 << 20}}, "0x1": {Code: 1}, "0x2": {}, "0x3": {Code: 143, Signal: 15}}[bundleOf(c)], nil
+		return map[string]container.Exit{
+			"0x0": {Code: 137, Signal: 9, Usage: container.Usage{User: time.Second, MemoryPeak: 1 << 30}},
+			"0x4": {Code: 137, Signal: 9, Usage: container.Usage{MemoryPeak: 1<<30 - 4096}},
+			"0x5": {Code: 137, Signal: 9, Usage: container.Usage{MemoryPeak: 800 << 20}},
+			"0x1": {Code: 1}, "0x2": {}, "0x3": {Code: 143, Signal: 15},
+		}[bundleOf(c)], nil
 	})
 	jobCgroup(t, w, "4294967296", "4000000000")
 	mounts := readText(filepath.Join(w.proc, "self/mountinfo"))
 	counter = filepath.Join(strings.Fields(mounts)[4], "slurm/uid_1001/job_"+w.Job, "memory.oom_control")
 	must(t, os.WriteFile(counter, []byte("oom_kill 0\n"), 0o600))
-	synctest.Test(t, func(t *testing.T) { must(t, packOf(w, 4).Run(t.Context(), all)) })
+	synctest.Test(t, func(t *testing.T) { must(t, packOf(w, 6).Run(t.Context(), all)) })
 	const perhaps = "The kernel killed a process for memory while the command ran, of this run or of another one in the same job."
 	want := []spool.Exit{
-		{Cause: spool.CauseLimit, Failure: "Memory limit 1g exceeded (used 1g). Ask for more with --request-memory.", Usage: spool.Usage{UserSeconds: 1, MemoryPeak: 900 << 20}},
+		{Cause: spool.CauseLimit, Failure: "Memory limit 1g exceeded (used 1g). Ask for more with --request-memory.", Usage: spool.Usage{UserSeconds: 1, MemoryPeak: 1 << 30}},
 		{Cause: spool.CauseUser, Note: perhaps},
 		{Cause: spool.CauseSucceeded},
 		{Cause: spool.CauseUser, Failure: "Exit code 143: terminated (signal 15).", Note: perhaps},
+		{Cause: spool.CausePlatform, Failure: struckSentence(1<<30, 1<<30-4096), Usage: spool.Usage{MemoryPeak: 1<<30 - 4096}},
+		// Its part of the job's 4g is less than it has used.
+		{Cause: spool.CauseLimit, Failure: "Memory limit of the job exceeded. Ask for more with --request-memory.", Usage: spool.Usage{MemoryPeak: 800 << 20}},
 	}
 	for i, a := range all {
 		e := exitOf(t, a)
@@ -354,5 +434,50 @@ func TestMemberHasGPUsOfItsPlaceAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { must(t, packOf(w, 2).Run(t.Context(), all)) })
 	if slices.Sort(got); !slices.Equal(got, []string{"nvidia1", "nvidia3"}) {
 		t.Errorf("the members got %v", got)
+	}
+}
+
+// A site's prolog may unset SLURM_JOB_GPUS. The places share what the job may open, if that is what it asked for.
+func TestPlacesShareTheGPUsOfAJobThatDoesNotNameThem(t *testing.T) {
+	t.Parallel()
+	testenv.UsesMachine()
+	for present, want := range map[int][]string{4: {"nvidia0 nvidia1", "nvidia2 nvidia3"}, 5: nil} {
+		_, all := members(t, 2, func(_ int, s *spool.Spec) { s.GPUs = 2 })
+		var mu sync.Mutex
+		var got []string
+		w := newWorker(t, func(_ context.Context, c container.Container) (container.Exit, error) {
+			mu.Lock()
+			got = append(got, filepath.Base(c.Devices[0])+" "+filepath.Base(c.Devices[1]))
+			mu.Unlock()
+			time.Sleep(time.Second)
+			return container.Exit{}, nil
+		})
+		for i := range present {
+			must(t, os.WriteFile(filepath.Join(w.dev, fmt.Sprintf("nvidia%d", i)), nil, 0o600))
+		}
+		w.JobGPUs = ""
+		synctest.Test(t, func(t *testing.T) { must(t, packOf(w, 2).Run(t.Context(), all)) })
+		if slices.Sort(got); !slices.Equal(got, want) {
+			t.Errorf("of %d GPUs the members got %q, want %q", present, got, want)
+		}
+		const why = "the job of the pack may open 5 GPUs where it asked for 4, and its own ones are unknown: SLURM_JOB_GPUS is not set."
+		if e := exitOf(t, all[0]); present == 5 && (!e.NotStarted || !strings.HasSuffix(e.Failure, why)) {
+			t.Errorf("the end of a member: %+v", e)
+		}
+	}
+}
+
+// Many members that run long look at the shared disk for their stops.
+func TestLongMembersLookLessOftenForTheirStops(t *testing.T) {
+	t.Parallel()
+	looks := 0
+	for age := time.Duration(0); age < time.Hour; age += nextStop(age) {
+		if next := nextStop(age); next < stopPause || next > 10*time.Second {
+			t.Fatalf("after %s the next look is %s later", age, next)
+		}
+		looks++
+	}
+	if looks > 400 {
+		t.Errorf("%d looks in an hour", looks)
 	}
 }

@@ -39,10 +39,10 @@ func readTree(proc string, root int) (use sample) {
 	return use
 }
 
-// isCommands reports whether a process belongs to the command. The container's init and programs
-// that serve or unpack the image, or serve its network, do not.
+// isCommands reports whether a process belongs to the command. The container's init, its first process if that is a copy of the init
+// (package firstproc: Name), and programs that serve or unpack the image, or serve its network, do not.
 func isCommands(p procstat.Stat, root int) bool {
-	serves := slices.ContainsFunc([]string{"squashfuse", "unsquashfs", "slirp4netns", "pasta"}, func(name string) bool { return strings.HasPrefix(p.Name, name) })
+	serves := slices.ContainsFunc([]string{"cl-first", "squashfuse", "unsquashfs", "slirp4netns", "pasta"}, func(name string) bool { return strings.HasPrefix(p.Name, name) })
 	return p.PID != root && (p.Parent != root || !serves)
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
 	"github.com/cl-slurm/cl-slurm/internal/background"
 	"github.com/cl-slurm/cl-slurm/internal/command"
+	"github.com/cl-slurm/cl-slurm/internal/lazyregexp"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -66,7 +66,7 @@ const versionWithin = 10 * time.Second
 
 // runtimeVersion finds the version in the answers of "apptainer --version", "podman --version" and the like: "apptainer
 // version 1.3.4", "Docker version 24.0.5, build ced0996".
-var runtimeVersion = regexp.MustCompile(`version (\d[^\s,]*)`)
+var runtimeVersion = lazyregexp.New(`version (\d[^\s,]*)`)
 
 // askVersion notes the version of a runtime that is a program of the host's. A command that ends before that has none in its
 // records.
@@ -82,7 +82,7 @@ func (r *attemptRun) askVersion(ctx context.Context, choice container.Choice) {
 		r.Log.InfoContext(ctx, "the runtime's version is not known", slog.String("runtime", string(choice.Runtime)), slog.Any("error", err))
 		return
 	}
-	if m := runtimeVersion.FindSubmatch(out); m != nil {
+	if m := runtimeVersion().FindSubmatch(out); m != nil {
 		r.usage.setVersion(choice.Runtime, string(m[1]))
 	}
 }

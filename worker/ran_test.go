@@ -131,7 +131,7 @@ func TestVersionsOfRuntimesAreRead(t *testing.T) {
 		"Docker version 20.10.24+dfsg1, build 297e128":           "20.10.24+dfsg1",
 		"Emulate Docker CLI using podman.\npodman version 4.9.3": "4.9.3",
 	} {
-		if m := runtimeVersion.FindStringSubmatch(out); m == nil || m[1] != want {
+		if m := runtimeVersion().FindStringSubmatch(out); m == nil || m[1] != want {
 			t.Errorf("%q: %q, want %q", out, m, want)
 		}
 	}

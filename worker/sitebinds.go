@@ -24,7 +24,7 @@ func planBinds(spec spool.Spec) ([]container.Bind, error) {
 		if _, err := os.Stat(b.Source); err != nil {
 			return nil, &container.HostError{Err: fmt.Errorf("a directory of the queue (binds in the bridge's configuration) is not there: %w", err), AnyRuntime: true}
 		}
-		binds = append(binds, container.Bind{Source: b.Source, Target: b.Target, ReadOnly: true})
+		binds = append(binds, container.Bind{Source: b.Source, Target: b.Target, ReadOnly: true, OfOthers: true})
 	}
 	return binds, nil
 }

@@ -16,7 +16,7 @@ func TestMissingDirectoryOfTheSiteIsTheNodesFaultAndATakenPathTheBundles(t *test
 	t.Parallel()
 	here := t.TempDir()
 	spec := spool.Spec{Binds: []spool.Bind{{Source: here, Target: "/hf"}}}
-	want := []container.Bind{{Source: here, Target: "/hf", ReadOnly: true}}
+	want := []container.Bind{{Source: here, Target: "/hf", ReadOnly: true, OfOthers: true}}
 	if got, err := planBinds(spec); err != nil || !cmp.Equal(got, want) {
 		t.Errorf("%+v, %v", got, err)
 	}

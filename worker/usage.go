@@ -97,23 +97,15 @@ func (u *usage) containerEnded(now time.Time) {
 
 // addSample adds a sample. Peaks and times never shrink, even if a sample is incomplete.
 func (u *usage) addSample(s sample) {
-	u.addCPU(s.cpu)
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	total := &u.status.Usage
+	total.UserSeconds = max(total.UserSeconds, s.cpu.user.Seconds())
+	total.SystemSeconds = max(total.SystemSeconds, s.cpu.system.Seconds())
 	if s.memory > 0 {
 		total.MemoryBytes = s.memory
 	}
 	total.MemoryPeak = max(total.MemoryPeak, s.memory, s.memoryPeak)
-}
-
-func (u *usage) addCPU(c cpuTime) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	total := &u.status.Usage
-	total.UserSeconds = max(total.UserSeconds, c.user.Seconds())
-	total.SystemSeconds = max(total.SystemSeconds, c.system.Seconds())
-	total.MemoryPeak = max(total.MemoryPeak, c.largest)
 }
 
 func (u *usage) setDisk(bytes int64) {
@@ -174,9 +166,5 @@ func (u *usage) complete(now time.Time, e spool.Exit) spool.Exit {
 	return e
 }
 
-// cpuTime is processor time. largest is the memory of the largest of its processes, or 0 if it is
-// not known.
-type cpuTime struct {
-	user, system time.Duration
-	largest      int64
-}
+// cpuTime is processor time.
+type cpuTime struct{ user, system time.Duration }

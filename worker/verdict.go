@@ -26,6 +26,9 @@ type ending struct {
 	overLimit error
 	// oomKills counts the processes that the kernel killed for the job's memory limit.
 	oomKills int64
+	// struck is set if the kernel killed the command for the memory of a job that it shared, and the command's own use was within its
+	// limit.
+	struck bool
 	// refused counts the processes that the kernel refused for the run's limit, as far as that is known.
 	refused int64
 	// memoryPeak is the largest measured memory.
@@ -33,8 +36,8 @@ type ending struct {
 	// diskFull is set if the working directory has no room. The command may then have been unable
 	// to write its own message there.
 	diskFull bool
-	// freeBefore is the free space of that disk when the command began, 0 if it is not known, and diskUsed
-	// the size of the command's files on it.
+	// freeBefore is the free space of that disk when the command began, 0 if it is not known or the command has a limit, and
+	// diskUsed the size of the command's files on it.
 	freeBefore, diskUsed int64
 	// noexec is set if no program in the node's scratch directory can be executed.
 	noexec bool
@@ -93,6 +96,8 @@ func (e ending) verdict(spec spool.Spec) spool.Exit {
 		out.Cause, out.Failure, out.TimedOut = spool.CauseLimit, limit.sentence, limit.timedOut
 	case e.oomKills > 0 && (e.err != nil || e.exit.Code != 0):
 		out.Cause, out.Failure = spool.CauseLimit, memorySentence(spec.MemoryBytes, e.memoryPeak)
+	case e.struck && e.err == nil:
+		out.Cause, out.Failure = spool.CausePlatform, struckSentence(spec.MemoryBytes, e.memoryPeak)
 	case e.err != nil:
 		out.Cause, out.Failure = e.explainNotRun()
 	case e.exit.Code == 0 && e.exit.OutputError != 0:
@@ -244,6 +249,16 @@ func memorySentence(limit, used int64) string {
 	}
 	return fmt.Sprintf("Memory limit %s exceeded (used %s). Ask for more with --request-memory.",
 		codalab.FormatSize(limit), codalab.FormatSize(max(limit, used)))
+}
+
+// struckSentence is about a kill for memory in a pack, of a run that was not measured above its own limit.
+func struckSentence(limit, used int64) string {
+	of := ""
+	if limit > 0 {
+		of = " of its " + codalab.FormatSize(limit)
+	}
+	return fmt.Sprintf("The kernel killed the run because its job was out of memory. It had used %s%s: another run of the same job may have taken the memory.",
+		codalab.FormatSize(used), of)
 }
 
 // processesSentence does not say that the limit is the reason of a failure, which only the command knows.

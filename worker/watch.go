@@ -77,22 +77,18 @@ func (r *attemptRun) watchUsage(ctx context.Context, m meter, started <-chan int
 	case <-ctx.Done():
 		return
 	}
-	m, tree := m.ofContainer(root)
 	ran := runTime{counted: time.Now()}
 	expiry := time.NewTimer(ran.next(r.time.limit().signal))
 	defer expiry.Stop()
-	memory := r.spec.MemoryBytes
-	if m.memory.enforces(memory) {
-		memory = 0
-	}
 	tick := time.NewTicker(samplePause)
 	defer tick.Stop()
+	of, tree, memory := m, 0, r.spec.MemoryBytes // of the container from its first sample on: most are short
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case root = <-started: // the next runtime, after one that the host refused
-			m, tree = m.ofContainer(root)
+			tree = 0
 		case <-expiry.C:
 			ran.count(time.Now())
 			r.time.ran.Store(int64(ran.total))
@@ -102,9 +98,15 @@ func (r *attemptRun) watchUsage(ctx context.Context, m meter, started <-chan int
 				stopCommand(&limitError{sentence: limit.sentence(ran.total), timedOut: true})
 			}
 		case <-tick.C:
-			s := m.read(tree)
+			if tree == 0 {
+				of, tree = m.ofContainer(root)
+				if of.memory.enforces(memory) {
+					memory = 0
+				}
+			}
+			s := of.read(tree)
 			r.usage.addSample(s)
-			if used := m.above(s, tree, memory); used > 0 {
+			if used := of.above(s, tree, memory); used > 0 {
 				stopCommand(&limitError{sentence: memorySentence(memory, used)})
 			}
 		}
@@ -123,7 +125,7 @@ const (
 func (r *attemptRun) watchDisk(ctx context.Context, stopCommand context.CancelCauseFunc) {
 	for rest := samplePause; pause.For(ctx, rest) == nil; {
 		began := time.Now()
-		bytes, err := r.measureDisk(ctx, false)
+		bytes, err := r.measureDisk(ctx, false, true)
 		if ctx.Err() != nil {
 			return
 		}
@@ -149,7 +151,7 @@ func (r *attemptRun) finalDisk(ctx context.Context, hurry bool) (overLimit, unme
 	}
 	walk, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
-	bytes, err := r.measureDisk(walk, limit > 0)
+	bytes, err := r.measureDisk(walk, limit > 0, false)
 	if err == nil {
 		r.usage.setDisk(bytes)
 	}
@@ -177,6 +179,16 @@ func freeSpace(dir string) (bytes int64, known bool) {
 	return s.Free, err == nil && s.Total > 0 // some network file systems report 0 blocks
 }
 
+// freeBefore returns the free space of the working directory's disk before the command, 0 if it is not known. Of a run with a limit, the
+// limit says what it may fill.
+func (r *attemptRun) freeBefore() int64 {
+	if r.spec.DiskBytes > 0 {
+		return 0
+	}
+	free, _ := freeSpace(r.workingDir)
+	return free
+}
+
 // diskFull reports whether a directory's disk is known to be full.
 func diskFull(dir string) bool {
 	free, known := freeSpace(dir)
@@ -185,9 +197,13 @@ func diskFull(dir string) bool {
 
 // measureDisk returns what the run takes of disks: in the working directory, in the private directory, which
 // has the container's root and TMPDIR, and in files that are open and have no name. bytes is also right as a
-// lower bound after an error. open opens closed directories of this user.
-func (r *attemptRun) measureDisk(ctx context.Context, open bool) (bytes int64, err error) {
+// lower bound after an error. open opens closed directories of this user. running is set while processes of the container may have files
+// without a name.
+func (r *attemptRun) measureDisk(ctx context.Context, open, running bool) (bytes int64, err error) {
 	trees := r.private.trees()
+	if running {
+		trees = append(trees, r.place.trees(r.private)...)
+	}
 	if r.workingDir == r.spec.RunDir {
 		trees = append(trees, diskuse.Tree{Dir: r.workingDir})
 	} else { // the private directory has it, with links to the output files
@@ -207,7 +223,7 @@ func (r *attemptRun) measureDisk(ctx context.Context, open bool) (bytes int64, e
 		}
 	}
 	bytes = diskuse.Add(bytes, found)
-	if pid := r.usage.snapshot(time.Time{}).Container.PID; pid != 0 {
+	if pid := r.usage.snapshot(time.Time{}).Container.PID; pid != 0 && running {
 		proc, root := treeOf(r.procDir(), pid)
 		bytes = diskuse.Add(bytes, diskUnlinked(proc, root, r.workingDir, r.private.dir))
 	}

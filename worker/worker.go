@@ -161,7 +161,7 @@ func (w Worker) checkSpec(s spool.Spec) error {
 		return fmt.Errorf("the SIF %q is not an absolute path", s.SIF)
 	case s.Command == "":
 		return errors.New("no command")
-	case w.place != nil && s.GPUs > w.place.gpus:
+	case w.place != nil && w.place.unknown == nil && s.GPUs > w.place.gpus:
 		return fmt.Errorf("it asks for %s, and a place of this pack has %d", countGPUs(s.GPUs), w.place.gpus)
 	}
 	return nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path"
@@ -35,13 +34,9 @@ func outputs() []string { return []string{"stdout", "stderr"} }
 // makeDirs makes the command's directories on the node's own disk, sets r.workingDir and returns the binds
 // for them.
 func (r *attemptRun) makeDirs() ([]container.Bind, error) {
-	temp := filepath.Join(r.private.dir, tempName)
-	err := os.Mkdir(temp, 0o700)
-	if err == nil {
-		err = os.Chmod(temp, fs.ModeSticky|0o777) // its parent is closed to other users
-	}
+	temp, err := r.private.makeTemp(r.place != nil)
 	if err != nil {
-		return nil, fmt.Errorf("make TMPDIR: %w", err)
+		return nil, err
 	}
 	binds := []container.Bind{{Source: temp, Target: tempDir(r.spec.Bundle)}}
 	r.workingDir = r.spec.RunDir
@@ -63,6 +58,9 @@ func (r *attemptRun) makeDirs() ([]container.Bind, error) {
 }
 
 func (r *attemptRun) makeLinks(links []link) (err error) {
+	if len(links) == 0 {
+		return nil
+	}
 	root, err := os.OpenRoot(r.workingDir)
 	if err != nil {
 		return fmt.Errorf("open the working directory: %w", err)

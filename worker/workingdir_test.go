@@ -324,3 +324,23 @@ func TestCopyIsFaithful(t *testing.T) {
 		t.Errorf("left: %q, %v", left, err)
 	}
 }
+
+// A link in place of an output file would let the worker write elsewhere.
+func TestOutputFollowsNoLink(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	other := filepath.Join(dir, "other")
+	must(t, os.WriteFile(other, nil, 0o600))
+	must(t, os.Symlink(other, filepath.Join(dir, "stdout")))
+	if f, err := openOutput(dir, "stdout"); err == nil {
+		t.Errorf("%s was opened", f.Name())
+	}
+	f, err := openOutput(dir, "stderr")
+	must(t, err)
+	_, err = f.WriteString("text\n")
+	must(t, err)
+	if end := readTail(f); end != "text\n" {
+		t.Errorf("the end is %q", end)
+	}
+	must(t, f.Close())
+}

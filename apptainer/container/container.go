@@ -80,8 +80,9 @@ type Container struct {
 	// or GPFS). Run makes a directory in it for the command's files in the root file system. The
 	// caller removes that directory later; subdirectories may be closed to their owner.
 	PrivateDir string
-	// KeptDir is a directory like PrivateDir, which outlives the container. A runtime for several containers may keep the
-	// mounted image there for the next one of the same image. Empty means that nothing is kept.
+	// KeptDir is a directory like PrivateDir, on the same disk, which outlives the container. A runtime for several containers
+	// may keep the mounted image there for the next one of the same image, and the command's files in the root file system
+	// until Run returns. No other container writes to the Binds meanwhile. Empty means that nothing is kept.
 	KeptDir string
 	// Stdout and Stderr get the command's output; nil discards. A regular file must be open for
 	// appending, and the command gets a pipe in its place. If the host's programs cannot set the
@@ -139,6 +140,15 @@ type Bind struct {
 	// the time of mounting. So other users who can change the path cannot redirect it after the
 	// caller has checked it.
 	Exact bool
+	// OfOthers is set if other processes of the host may have files in Source, such as sockets.
+	OfOthers bool
+}
+
+// ReachesOthers reports whether a command in this network, with these binds, can reach a socket of another process of the host. It can give
+// that an open directory (unix(7): SCM_RIGHTS), which then outlives the container: through an abstract socket in the host's network, or one
+// in a bind, which may be read-only. The daemons of a GPU's driver receive no files.
+func ReachesOthers(network Network, binds []Bind) bool {
+	return network == HostNetwork || slices.ContainsFunc(binds, func(b Bind) bool { return b.OfOthers })
 }
 
 // Exit is the end of a container's command.

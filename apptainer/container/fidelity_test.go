@@ -70,7 +70,7 @@ func TestFidelityVeryManyVariablesAndALongCommandAreTaken(t *testing.T) {
 	t.Parallel()
 	onEachRuntime(t, func(t *testing.T, w testRuntime) {
 		c := w.shellImage(t)
-		var want []string
+		want := []string{"PWD=/"} // which some runtimes set
 		for i := range 4000 {
 			want = append(want, fmt.Sprintf("VARIABLE%d=a\nb%d", i, i))
 		}

@@ -45,17 +45,22 @@ const (
 func TestHostThatCannotRunContainersSaysWhatTheSiteMustAllow(t *testing.T) {
 	t.Parallel()
 	image := shellImage(t)
-	for _, tt := range []struct{ name, preparation, want string }{
-		{"no user namespaces", "echo 0 >/proc/sys/user/max_user_namespaces", "this node does not let ordinary users make user namespaces: user.max_user_namespaces has to be above 0"},
-		{"no bubblewrap", "mount --bind /dev/null $(command -v bwrap)", "this node lacks the program bwrap: its package bubblewrap has to be installed"},
-		{"broken bubblewrap", "mount --bind /bin/false $(command -v bwrap)", "bubblewrap could not set the container up"},
-		{"neither fuse nor unsquashfs", fuseNotOurs + "; " + noUnsquashfs, fuseShut + "; and the image cannot be unpacked instead: this node lacks the program unsquashfs: its package squashfs-tools has to be installed"},
-		{"broken squashfuse, no unsquashfs", brokenServer + "; " + noUnsquashfs, "squashfuse, which serves the image's files, has ended (exit status 1); and the image cannot be unpacked instead: this node lacks"},
-		{"unsquashfs too old", fuseNotOurs + "; mount --bind /bin/false $(command -v unsquashfs)", fuseShut + "; and the image cannot be unpacked instead: unsquashfs has failed (exit status 1)"},
+	var newest forbidden // nothing
+	for _, tt := range []struct {
+		name, preparation string
+		kernel            forbidden
+		want              string
+	}{
+		{"no user namespaces", "echo 0 >/proc/sys/user/max_user_namespaces", newest, "this node does not let ordinary users make user namespaces: user.max_user_namespaces has to be above 0"},
+		{"no bubblewrap", "mount --bind /dev/null $(command -v bwrap)", newest, "this node lacks the program bwrap: its package bubblewrap has to be installed"},
+		{"broken bubblewrap", "mount --bind /bin/false $(command -v bwrap)", withoutMountSetattr(), "bubblewrap could not set the container up"},
+		{"neither fuse nor unsquashfs", fuseNotOurs + "; " + noUnsquashfs, newest, fuseShut + "; and the image cannot be unpacked instead: this node lacks the program unsquashfs: its package squashfs-tools has to be installed"},
+		{"broken squashfuse, no unsquashfs", brokenServer + "; " + noUnsquashfs, newest, "squashfuse, which serves the image's files, has ended (exit status 1); and the image cannot be unpacked instead: this node lacks"},
+		{"unsquashfs too old", fuseNotOurs + "; mount --bind /bin/false $(command -v unsquashfs)", newest, fuseShut + "; and the image cannot be unpacked instead: unsquashfs has failed (exit status 1)"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			answer := startOnHost(t, tt.preparation, container.Container{SIF: image, Args: []string{"true"}}).wait()
+			answer := startRequestOnHost(t, tt.preparation, runRequest{Container: container.Container{SIF: image, Args: []string{"true"}}, Forbidden: tt.kernel}).wait()
 			if !strings.Contains(answer.Error, tt.want) || strings.Contains(answer.Error, "\n") {
 				t.Errorf("%+v, want the sentence %q", answer, tt.want)
 			}

@@ -138,6 +138,10 @@ type forbidden struct {
 	Errno syscall.Errno
 }
 
+// withoutMountSetattr is a kernel on which bubblewrap sets containers up. The user of such a process has no subordinate ids, because
+// newuidmap gets no privileges.
+func withoutMountSetattr() forbidden { return forbidden{unix.SYS_MOUNT_SETATTR, unix.ENOSYS} }
+
 // forbid makes the call fail in this process and its children (seccomp(2), on all threads).
 func (f forbidden) forbid() error {
 	const number = 0 // of the call, in struct seccomp_data

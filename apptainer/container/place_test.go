@@ -1,286 +1,21 @@
 package container_test
 
 import (
-	"context"
-	"encoding/binary"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
-	"github.com/cl-slurm/cl-slurm/apptainer/container/builtin"
-	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
-	"github.com/cl-slurm/cl-slurm/apptainer/container/runner"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
-	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
-
-// secondOfPlace runs each container by an init that has run another one of the same image.
-type secondOfPlace struct{}
-
-func (secondOfPlace) Run(ctx context.Context, c container.Container) (container.Exit, error) {
-	runtime.LockOSThread() // the init ends with the thread
-	defer runtime.UnlockOSThread()
-	place := builtin.Runtime{Kept: &initproc.Kept{}}
-	defer place.Kept.Close()
-	c.KeptDir = c.PrivateDir
-	first := container.Container{
-		SIF: c.SIF, OpenedSIF: c.OpenedSIF, PrivateDir: c.PrivateDir, KeptDir: c.KeptDir, MaxProcesses: c.MaxProcesses,
-		Args: []string{"sh", "-c", "echo first >/made-by-the-first; ls / >/dev/shm/first"},
-	}
-	_, _ = place.Run(ctx, first) // some images do not have these programs
-	return place.Run(ctx, c)
-}
-
-// placeAsUser is the argument with which the test binary runs the containers of a place.
-const placeAsUser = "serve-place"
-
-// placeOrder is one order for such a process. It answers all except for Stop.
-type placeOrder struct {
-	Run   *runRequest
-	Close bool
-	// Stop ends the context of the present container.
-	Stop bool
-	// LateStop sends the place's init a request to stop the container of this number, counted from 1. The answer says that the
-	// init has read it.
-	LateStop uint64
-}
-
-// servePlace serves the orders on its standard input.
-func servePlace() error {
-	runtime.LockOSThread()
-	place := runner.NewPlace(runner.Runner{})
-	var mu sync.Mutex
-	var stop context.CancelFunc
-	orders, failed := make(chan placeOrder), make(chan error, 1)
-	answers := json.NewEncoder(os.Stdout)
-	reply := func(a runAnswer) error {
-		mu.Lock()
-		defer mu.Unlock()
-		return answers.Encode(a)
-	}
-	var reader sync.WaitGroup
-	reader.Go(func() {
-		input := json.NewDecoder(os.Stdin)
-		for {
-			var o placeOrder
-			if err := input.Decode(&o); err != nil {
-				failed <- err
-				return
-			}
-			switch {
-			case o.Stop:
-				mu.Lock()
-				stop()
-				mu.Unlock()
-			case o.LateStop > 0:
-				if err := errors.Join(stopLate(o.LateStop), reply(runAnswer{})); err != nil {
-					failed <- err
-					return
-				}
-			default:
-				orders <- o
-			}
-		}
-	})
-	for {
-		var answer runAnswer
-		select {
-		case err := <-failed:
-			if errors.Is(err, io.EOF) {
-				return nil
-			}
-			return err
-		case o := <-orders:
-			if o.Close {
-				place.Close()
-				break
-			}
-			ctx, cancel := context.WithCancel(context.Background())
-			mu.Lock()
-			stop = cancel
-			mu.Unlock()
-			var err error
-			if answer, err = o.Run.run(ctx, place); err != nil {
-				return err
-			}
-		}
-		if err := reply(answer); err != nil {
-			return err
-		}
-	}
-}
-
-// stopLate writes the request of a caller that stops a container when that has just ended (initproc.Kept).
-func stopLate(number uint64) error {
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		fd, err := strconv.Atoi(e.Name())
-		if err != nil {
-			return err
-		}
-		if kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE); err != nil || kind != unix.SOCK_SEQPACKET {
-			continue
-		}
-		for range 2 { // the init reads the second when it has obeyed the first
-			if err := unix.Sendmsg(fd, binary.NativeEndian.AppendUint64(nil, number), nil, nil, unix.MSG_NOSIGNAL); err != nil {
-				return err
-			}
-		}
-		if !testenv.Poll(func() bool {
-			unread, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
-			return err != nil || unread == 0
-		}) {
-			return errors.New("the init reads no request")
-		}
-		return nil
-	}
-	return errors.New("there is no socket of an init")
-}
-
-// place is a process of a user that runs containers, one after another.
-type place struct {
-	t       testing.TB
-	cmd     *exec.Cmd
-	orders  *json.Encoder
-	answers *json.Decoder
-	input   io.Closer
-	dir     string // for its own files, and for the private directories of its containers
-}
-
-// onEachPlace runs a test with the places of several users.
-func onEachPlace(t *testing.T, test func(t *testing.T, p *place)) {
-	t.Helper()
-	testenv.Containers(t)
-	serve := []string{"/proc/self/exe", placeAsUser}
-	for name, start := range map[string]func(t *testing.T) *place{
-		"subordinate ids": func(t *testing.T) *place {
-			testenv.SubordinateIDs(t)
-			return startPlace(t, ordinaryUser(t), serve...)
-		},
-		"one id": func(t *testing.T) *place {
-			return startPlaceOnHost(t, "true")
-		},
-		"root": func(t *testing.T) *place {
-			testenv.Root(t)
-			return startPlace(t, nil, serve...)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			test(t, start(t))
-		})
-	}
-}
-
-// startPlaceOnHost starts a place after a preparation of its host; see startRequestOnHost.
-func startPlaceOnHost(tb testing.TB, preparation string) *place {
-	tb.Helper()
-	return startPlace(tb, ordinaryUser(tb), "unshare", "--user", "--map-root-user", "--mount", "sh", "-ec", preparation+"; exec "+self+" "+placeAsUser)
-}
-
-func startPlace(tb testing.TB, as *syscall.Credential, command ...string) *place {
-	tb.Helper()
-	p := &place{t: tb, dir: userDir(tb), cmd: exec.Command(command[0], command[1:]...)}
-	exe, err := os.Open("/proc/self/exe")
-	must(tb, err)
-	defer func() { _ = exe.Close() }()
-	p.cmd.ExtraFiles = []*os.File{exe}
-	p.cmd.Env = []string{"PATH=/usr/bin:/bin", "SECRET=of the host"}
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as}
-	input, err := p.cmd.StdinPipe()
-	must(tb, err)
-	output, err := p.cmd.StdoutPipe()
-	must(tb, err)
-	p.cmd.Stderr = os.Stderr
-	p.input, p.orders, p.answers = input, json.NewEncoder(input), json.NewDecoder(output)
-	must(tb, p.cmd.Start())
-	tb.Cleanup(func() {
-		_ = p.cmd.Process.Kill() // it may have ended
-		_ = p.cmd.Wait()
-	})
-	return p
-}
-
-// begin begins a container.
-func (p *place) begin(c container.Container) *run {
-	p.t.Helper()
-	c.Runtime, c.KeptDir, c.PrivateDir, c.MaxProcesses = runtimes.Builtin, p.dir, p.dir, usualProcesses
-	r := &run{t: p.t, cmd: p.cmd, req: runRequest{Container: c, StdoutPath: filepath.Join(userDir(p.t), "out")}}
-	p.order(placeOrder{Run: &r.req})
-	return r
-}
-
-func (p *place) order(o placeOrder) {
-	p.t.Helper()
-	must(p.t, p.orders.Encode(o))
-}
-
-// end waits for the end of the container.
-func (p *place) end() (answer runAnswer) {
-	p.t.Helper()
-	if err := p.answers.Decode(&answer); err != nil {
-		p.t.Fatalf("the place has ended: %v", err)
-	}
-	return answer
-}
-
-// shell runs a command line, and wants exit status 0.
-func (p *place) shell(c container.Container, command string) string {
-	p.t.Helper()
-	c.ShellCommand = command
-	r := p.begin(c)
-	if answer := p.end(); answer.Error != "" || answer.Exit.Code != 0 {
-		p.t.Fatalf("%s: ended with %+v and the output %q", command, answer, r.output())
-	}
-	return r.output()
-}
-
-// stopLate asks the place's init to stop a container that has ended, or has not begun.
-func (p *place) stopLate(number uint64) {
-	p.t.Helper()
-	p.order(placeOrder{LateStop: number})
-	p.end()
-}
-
-// close closes the place, whose process goes on.
-func (p *place) close() {
-	p.t.Helper()
-	p.order(placeOrder{Close: true})
-	p.end()
-}
-
-// server returns the place's init and its squashfuse.
-func (p *place) server() (init, squashfuse process) {
-	p.t.Helper()
-	all := (&run{t: p.t, cmd: p.cmd}).processes()
-	i := slices.IndexFunc(all, func(p process) bool { return p.name == "squashfuse_ll" })
-	if i < 0 {
-		p.t.Fatalf("no squashfuse among %v", all)
-	}
-	if servers := slices.DeleteFunc(slices.Clone(all), func(p process) bool { return p.name != "squashfuse_ll" }); len(servers) > 1 {
-		p.t.Errorf("more than one squashfuse among %v", all)
-	}
-	return all[0], all[i]
-}
 
 func TestContainersOfAPlaceKnowNothingOfEachOther(t *testing.T) {
 	t.Parallel()
@@ -342,6 +77,141 @@ func TestLaterContainersOfAPlaceHaveNoKeys(t *testing.T) {
 	})
 }
 
+// The init has less exact timers than its containers.
+func TestCommandOfAPlaceHasTheTimersOfItsCaller(t *testing.T) {
+	t.Parallel()
+	image := container.Container{SIF: shellImage(t)}
+	onEachPlace(t, func(t *testing.T, p *place) {
+		slack := func(pid int) string {
+			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/timerslack_ns", pid))
+			must(t, err)
+			return string(text)
+		}
+		for range 2 {
+			if got, want := p.shell(image, "cat /proc/self/timerslack_ns"), slack(p.cmd.Process.Pid); got != want {
+				t.Errorf("the command's timer slack is %q, and its caller's %q", got, want)
+			}
+		}
+		init, squashfuse := p.server()
+		if got := slack(init.pid); got != "1000000\n" {
+			t.Errorf("the init's timer slack is %q", got)
+		}
+		if got, want := slack(squashfuse.pid), slack(p.cmd.Process.Pid); got != want {
+			t.Errorf("squashfuse's timer slack is %q, and its caller's %q", got, want)
+		}
+	})
+}
+
+// The first process of a container is a copy of the init, which has run others.
+func TestContainersOfAPlaceCannotLookIntoTheirFirstProcess(t *testing.T) {
+	t.Parallel()
+	image := shellImage(t)
+	onEachPlace(t, func(t *testing.T, p *place) {
+		p.shell(container.Container{SIF: image, Env: []string{"KEY=correct-horse"}}, "true")
+		got := p.shell(container.Container{SIF: image}, `
+grep -a "^[1-9]" /proc/self/environ /proc/self/auxv /proc/self/maps >/dev/null && echo own
+for file in mem maps smaps pagemap environ auxv fd/0 fd/1 fd/2 fd/3 root/etc cwd/etc; do
+	if (: <"/proc/1/$file") 2>/dev/null; then echo "opened $file"; fi
+	if (echo >>"/proc/1/$file") 2>/dev/null; then echo "wrote $file"; fi
+done
+cat /proc/1/comm; ls /proc/1/fd`)
+		if got != "own\ncl-first\n0\n1\n2\n3\n" {
+			t.Errorf("the container says %q", got)
+		}
+	})
+}
+
+// A container does what it does on an older kernel, where bubblewrap starts the command.
+func TestCommandStartsAsThatOfBubblewrap(t *testing.T) {
+	t.Parallel()
+	testenv.Containers(t)
+	w := rangedRuntime(t)
+	c := w.image(t, shellConfig(), append(smallRoot(t), imagetest.Executable("script", "echo \"$0 $*\"\n"))...)
+	c.Env, c.Dir = []string{"PATH=/:/usr/../bin", "PWD=/elsewhere", "A=b"}, "/usr"
+	for _, args := range [][]string{{"env"}, {"/script", "x"}, {"script"}, {"./no-such"}, {"no-such"}, {""}, {"/etc"}} {
+		c.Args = args
+		var printed [2]string
+		for i, kernel := range []forbidden{withoutMountSetattr(), {}} {
+			r := startRequest(t, runRequest{Runtime: w, Container: c, Forbidden: kernel})
+			answer := r.wait()
+			printed[i] = fmt.Sprintln("status", answer.Exit.Code, answer.Error)
+			if answer.Exit.Code == 0 { // their messages differ
+				lines := strings.Split(r.output(), "\n")
+				slices.Sort(lines)
+				printed[i] += strings.Join(lines, "\n")
+			}
+		}
+		if diff := cmp.Diff(printed[0], printed[1]); diff != "" {
+			t.Errorf("%q (-bubblewrap +first process):\n%s", args, diff)
+		}
+	}
+}
+
+// A command may send its own process group any signal.
+func TestCommandThatSignalsItsGroupLeavesNothing(t *testing.T) {
+	t.Parallel()
+	image := container.Container{SIF: shellImage(t)}
+	onEachPlace(t, func(t *testing.T, p *place) {
+		token := newToken()
+		if got := p.shell(image, "trap '' USR1; kill -USR1 0; setsid sleep "+token+" & echo done"); got != "done\n" {
+			t.Errorf("output %q", got)
+		}
+		if left := processesWith(t, token); len(left) > 0 {
+			t.Errorf("processes are left: %v", left)
+		}
+	})
+}
+
+// A stop may come after OnStart, and before the command.
+func TestEarlyStopEndsTheContainer(t *testing.T) {
+	t.Parallel()
+	c := container.Container{SIF: shellImage(t), ShellCommand: "while :; do sleep 0.01; done", KillGrace: time.Minute}
+	onEachPlace(t, func(t *testing.T, p *place) {
+		for range 10 {
+			r := p.begin(c)
+			testenv.AwaitFile(t, r.req.StdoutPath+startedSuffix)
+			p.order(placeOrder{Stop: true})
+			if answer := p.end(); answer.Exit.Code != 128+int(syscall.SIGTERM) {
+				t.Errorf("%+v", answer)
+			}
+		}
+	})
+}
+
+// The first container of an init may fail for a reason of its own.
+func TestPlaceTriesItsInitTwice(t *testing.T) {
+	t.Parallel()
+	image := container.Container{SIF: shellImage(t)}
+	onEachPlace(t, func(t *testing.T, p *place) {
+		fails := image
+		missing := fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid) // for an init, which has a /proc of its own
+		fails.Args, fails.Binds = []string{"true"}, []container.Bind{{Source: missing, Target: "/status"}}
+		fail := func() {
+			t.Helper()
+			p.begin(fails)
+			if answer := p.end(); answer.Fault == "" {
+				t.Errorf("%+v, want a fault", answer)
+			}
+		}
+		keeps := func() bool {
+			p.shell(image, "true")
+			return slices.ContainsFunc((&run{t: t, cmd: p.cmd}).processes(), func(p process) bool { return p.name == "squashfuse_ll" })
+		}
+		for range 2 {
+			fail()
+			if !keeps() {
+				t.Error("no init is kept after one failure")
+			}
+			p.close()
+		}
+		fail()
+		fail()
+		if keeps() {
+			t.Error("an init is kept after two failures")
+		}
+	})
+}
+
 func TestContainersOfAnImageHaveOneInit(t *testing.T) {
 	t.Parallel()
 	image, other := shellImage(t), compressedShellImage(t, "gzip")
@@ -368,11 +238,76 @@ func TestContainersOfAnImageHaveOneInit(t *testing.T) {
 		if i, s := p.server(); i == init || s == squashfuse {
 			t.Errorf("another image has the init %v with %v", i, s)
 		}
-		p.shell(container.Container{SIF: image}, "true")
-		init, squashfuse = p.server()
-		p.shell(container.Container{SIF: image, Network: container.PrivateNetwork}, "true") // it has an init of its own
-		if i, s := p.server(); i != init || s != squashfuse {
-			t.Errorf("after a private network: the init was %v with %v, and is %v with %v", init, squashfuse, i, s)
+	})
+}
+
+// Places side by side have one squashfuse for an image, until the last of them has another image or is closed.
+func TestPlacesMountAnImageOnce(t *testing.T) {
+	t.Parallel()
+	image, other := container.Container{SIF: shellImage(t)}, container.Container{SIF: compressedShellImage(t, "gzip")}
+	onEachPlace(t, func(t *testing.T, p *place) {
+		second := *p
+		second.second = true
+		both := []*place{p, &second}
+		servers := func() []process {
+			return slices.DeleteFunc((&run{t: t, cmd: p.cmd}).processes(), func(p process) bool { return p.name != "squashfuse_ll" })
+		}
+		use := func(want int, c container.Container, places ...*place) {
+			t.Helper()
+			for _, each := range places {
+				if got := each.shell(c, "cat /usr/shipped; ulimit -n; echo changed >/usr/shipped"); !strings.HasPrefix(got, "by the image\n") {
+					t.Errorf("output %q", got)
+				}
+			}
+			if n := len(servers()); n != want {
+				t.Errorf("%d processes of squashfuse, want %d", n, want)
+			}
+		}
+		use(1, image, both...)
+		use(1, image, both...)
+		use(2, other, p)
+		use(1, other, &second)
+		p.close()
+		use(1, other, &second)
+		use(2, image, p)
+		use(1, image, &second)
+
+		must(t, syscall.Kill(servers()[0].pid, syscall.SIGKILL))
+		use(1, image, p, p, p, &second, &second, &second)
+		p.close()
+		second.close()
+		use(0, image)
+	})
+}
+
+// The start of a forwarder takes longer than a small command runs. After its end the next container has another network.
+func TestContainersOfAPlaceHaveOnePrivateNetwork(t *testing.T) {
+	t.Parallel()
+	testenv.PrivateNetwork(t)
+	image := container.Container{SIF: shellImage(t), Network: container.PrivateNetwork}
+	const look = "grep -o tap0: /proc/net/dev; ls -l /proc/self/ns/net | grep -o 'net:.*'"
+	isForwarder := func(p process) bool {
+		return strings.HasPrefix(p.name, "pasta") || strings.HasPrefix(p.name, "slirp4netns")
+	}
+	onEachPlace(t, func(t *testing.T, p *place) {
+		first := p.shell(image, "setsid sleep 1000 & "+look)
+		if second := p.shell(image, look); second != first || !strings.HasPrefix(first, "tap0:\n") {
+			t.Errorf("the networks are %q and %q", first, second)
+		}
+		if without := p.shell(container.Container{SIF: image.SIF}, look); strings.Contains(without, "tap0") || strings.Contains(first, without) {
+			t.Errorf("a container without a network has %q, after %q", without, first)
+		}
+		p.shell(image, "true")
+		forwarders := func() []process {
+			return slices.DeleteFunc((&run{t: t, cmd: p.cmd}).processes(), func(p process) bool { return !isForwarder(p) })
+		}
+		if n := len(forwarders()); n != 1 {
+			t.Fatalf("%d forwarders", n)
+		}
+		must(t, syscall.Kill(forwarders()[0].pid, syscall.SIGKILL))
+		testenv.Await(t, "the forwarder has ended", func() bool { return len(forwarders()) == 0 })
+		if again := p.shell(image, look); !strings.HasPrefix(again, "tap0:\n") {
+			t.Errorf("after the forwarder's end the network is %q", again)
 		}
 	})
 }
@@ -394,7 +329,7 @@ func TestPlaceOutlivesItsInit(t *testing.T) {
 
 			token := newToken()
 			c := image
-			c.ShellCommand = "setsid sleep " + token + " & echo begun; sleep " + token
+			c.ShellCommand = "echo x >/made; setsid sleep " + token + " & echo begun; sleep " + token
 			r := p.begin(c)
 			r.awaitBegun()
 			kill()
@@ -402,6 +337,9 @@ func TestPlaceOutlivesItsInit(t *testing.T) {
 				t.Errorf("%s was killed: %+v, want an error of a command that may have begun", victim, answer)
 			}
 			testenv.Await(t, "no process is left", func() bool { return len(processesWith(t, token)) == 0 })
+			if left, err := filepath.Glob(filepath.Join(p.dir, "kept-*/written/upper/made")); err != nil || len(left) > 0 {
+				t.Errorf("%s was killed: the command's files are not in the container's directory: %v, %v", victim, left, err)
+			}
 			p.shell(image, "cat /usr/shipped")
 			p.server()
 		}
@@ -453,9 +391,17 @@ func TestClosedPlaceLeavesNoProcessAndNoMount(t *testing.T) {
 				p.shell(image, "setsid sleep 1000 & touch /made /dev/shm/made")
 			}
 			init, _ := p.server()
-			testenv.Await(t, "no thread of the init has mounts of a container", func() bool {
-				return !mountedIn(t, fmt.Sprintf("/proc/%d/task/*/mountinfo", init.pid), filepath.Join(p.dir, "container-"))
-			})
+			inits, err := filepath.Glob(filepath.Join(p.dir, "kept-*")) // those that were closed, too
+			must(t, err)
+			isMounted := func(name string) bool {
+				return slices.ContainsFunc(inits, func(dir string) bool {
+					return mountedIn(t, fmt.Sprintf("/proc/%d/task/*/mountinfo", init.pid), filepath.Join(dir, name)+" ")
+				})
+			}
+			if !isMounted("lower") {
+				t.Error("the init has not mounted the image")
+			}
+			testenv.Await(t, "no thread of the init has mounts of a container", func() bool { return !isMounted("root/dev") })
 			p.close()
 			all := (&run{t: t, cmd: p.cmd}).processes()
 			if len(all) > 0 || mounted(t, p.dir) {

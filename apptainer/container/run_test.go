@@ -48,7 +48,13 @@ func ordinaryUID(tb testing.TB) int {
 // testing.
 func userDir(tb testing.TB) string {
 	tb.Helper()
-	dir, err := os.MkdirTemp("", "apptainer-test-")
+	return userDirIn(tb, "")
+}
+
+// userDirIn is userDir in another directory than that for temporary files.
+func userDirIn(tb testing.TB, parent string) string {
+	tb.Helper()
+	dir, err := os.MkdirTemp(parent, "apptainer-test-")
 	must(tb, err)
 	must(tb, os.Chmod(dir, 0o755))
 	emptied(tb, dir)
@@ -80,7 +86,7 @@ func smallRoot(tb testing.TB) []imagetest.File {
 		}
 		have[to] = true
 	}
-	for _, program := range strings.Fields("sh cat chown cut df env false grep id ls mkdir mount mv rm setsid sleep stat tail touch true truncate umount") {
+	for _, program := range strings.Fields("sh cat chmod chown cut df env false grep id ln ls mkdir mount mv rm setsid sleep stat tail touch true truncate umount") {
 		path, err := exec.LookPath(program)
 		must(tb, err)
 		copyIn("bin/"+program, path)

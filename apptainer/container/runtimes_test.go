@@ -46,6 +46,7 @@ type testRuntime struct {
 	Kept bool
 
 	oneID         bool   // the user has no subordinate ids
+	bubblewrap    bool   // it sets the containers up, as on Linux before 5.12
 	compression   string // of its SIFs; empty is the default
 	singularityCE bool
 }
@@ -73,8 +74,12 @@ func onEachRuntime(t *testing.T, test func(t *testing.T, w testRuntime)) {
 	for name, find := range map[string]func(testing.TB) testRuntime{
 		"builtin":        rangedRuntime,
 		"builtin-one-id": func(tb testing.TB) testRuntime { testenv.Containers(tb); return testRuntime{oneID: true} },
-		"builtin-kept":   func(tb testing.TB) testRuntime { w := rangedRuntime(tb); w.Kept = true; return w },
-		"apptainer":      apptainerRuntime,
+		"builtin-bubblewrap": func(tb testing.TB) testRuntime {
+			testenv.Containers(tb)
+			return testRuntime{oneID: true, bubblewrap: true}
+		},
+		"builtin-kept": func(tb testing.TB) testRuntime { w := rangedRuntime(tb); w.Kept = true; return w },
+		"apptainer":    apptainerRuntime,
 		"apptainer-plain": func(tb testing.TB) testRuntime {
 			w := plainRuntime(tb)
 			if w.singularityCE {
@@ -376,7 +381,11 @@ func (w testRuntime) shellImage(tb testing.TB) container.Container {
 func (w testRuntime) start(tb testing.TB, c container.Container) *run {
 	tb.Helper()
 	if w.oneID { // root of a namespace has no subordinate ids
-		return w.startOnHost(tb, "true", c)
+		req := runRequest{Runtime: w, Container: c}
+		if w.bubblewrap {
+			req.Forbidden = withoutMountSetattr()
+		}
+		return startRequestOnHost(tb, "true", req)
 	}
 	return startRequest(tb, runRequest{Runtime: w, Container: c})
 }

@@ -60,26 +60,32 @@ func TestFidelityProcessThatIgnoresTermIsKilledAfterItsGrace(t *testing.T) {
 
 func TestKillOfAStoppingContainersPid1IsItsEnd(t *testing.T) {
 	t.Parallel()
-	r := start(t, container.Container{
-		SIF: shellImage(t), KillGrace: time.Hour, ShellCommand: `trap 'echo told' TERM; echo begun; while :; do sleep 0.01; done`,
-	})
-	r.awaitBegun()
-	must(t, r.cmd.Process.Signal(syscall.SIGTERM))
-	r.awaitOutput("told")
-	must(t, syscall.Kill(r.pid1(), syscall.SIGKILL))
-	testenv.AwaitFile(t, r.req.StdoutPath+endedSuffix)
-	if answer := r.wait(); answer.Error != "" || answer.Exit.Code != 137 {
-		t.Errorf("%+v, want exit status 137", answer)
+	for name, w := range map[string]testRuntime{"first process": {}, "bubblewrap": {oneID: true, bubblewrap: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := w.start(t, container.Container{
+				SIF: shellImage(t), KillGrace: time.Hour, ShellCommand: `trap 'echo told' TERM; echo begun; while :; do sleep 0.01; done`,
+			})
+			r.awaitBegun()
+			must(t, r.cmd.Process.Signal(syscall.SIGTERM))
+			r.awaitOutput("told")
+			must(t, syscall.Kill(r.pid1(), syscall.SIGKILL))
+			testenv.AwaitFile(t, r.req.StdoutPath+endedSuffix)
+			if answer := r.wait(); answer.Error != "" || answer.Exit.Code != 137 {
+				t.Errorf("%+v, want exit status 137", answer)
+			}
+		})
 	}
 }
 
-// pid1 returns the first process of a container that bubblewrap made, even if that is bubblewrap's
-// own.
+// pid1 returns the first process of a container, even if that is bubblewrap's own.
 func (r *run) pid1() int {
 	r.t.Helper()
 	outer := 0
 	for _, p := range r.processes() {
 		switch {
+		case p.name == "cl-first":
+			return p.pid
 		case p.name != "bwrap":
 		case p.parent == outer:
 			return p.pid
@@ -87,7 +93,7 @@ func (r *run) pid1() int {
 			outer = p.pid
 		}
 	}
-	r.t.Fatal("there is no bubblewrap")
+	r.t.Fatal("there is no first process")
 	return 0
 }
 

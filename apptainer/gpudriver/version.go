@@ -3,14 +3,15 @@ package gpudriver
 import (
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
+
+	"github.com/cl-slurm/cl-slurm/internal/lazyregexp"
 )
 
 // moduleVersion matches the version in NVIDIA's line about its kernel module: that of the closed one, "NVRM version:
 // NVIDIA UNIX x86_64 Kernel Module  535.129.03  Thu Oct 19 …", and that of the open one, "NVRM version: NVIDIA UNIX Open
 // Kernel Module for x86_64  560.35.03  Release Build  (…)".
-var moduleVersion = regexp.MustCompile(`Kernel Module\s+(?:for \S+\s+)?(\d+(?:\.\d+)+)`)
+var moduleVersion = lazyregexp.New(`Kernel Module\s+(?:for \S+\s+)?(\d+(?:\.\d+)+)`)
 
 // ModuleVersion returns the version of NVIDIA's kernel module on the host in root, or "" if none is loaded.
 func ModuleVersion(root string) string {
@@ -21,7 +22,7 @@ func ModuleVersion(root string) string {
 	if err != nil {
 		return ""
 	}
-	if m := moduleVersion.FindSubmatch(text); m != nil {
+	if m := moduleVersion().FindSubmatch(text); m != nil {
 		return string(m[1])
 	}
 	return ""

@@ -2,8 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"flag"
 	"os"
 	"path/filepath"
@@ -14,9 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
 
+	"github.com/cl-slurm/cl-slurm/cmd/internal/onnode"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
-	"github.com/cl-slurm/cl-slurm/spool"
-	"github.com/cl-slurm/cl-slurm/worker"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -53,37 +50,6 @@ func TestHelpIsAsWritten(t *testing.T) {
 		}
 		if diff := cmp.Diff(string(want), got); diff != "" {
 			t.Errorf("%s (-update writes it): %s", file, diff)
-		}
-	}
-}
-
-func TestExitCodeSaysWhatBecameOfTheBundle(t *testing.T) {
-	t.Parallel()
-	status := func(code int) *int { return &code }
-	for name, test := range map[string]struct {
-		exit spool.Exit
-		err  error
-		want int
-	}{
-		"success":                          {exit: spool.Exit{Cause: spool.CauseSucceeded, ExitCode: status(0)}, want: 0},
-		"failure":                          {exit: spool.Exit{Cause: spool.CauseUser, ExitCode: status(3)}, want: 3},
-		"signal":                           {exit: spool.Exit{Cause: spool.CauseUser, ExitCode: status(137)}, want: 137},
-		"limit":                            {exit: spool.Exit{Cause: spool.CauseLimit, ExitCode: status(143)}, want: 143},
-		"limit met with 0":                 {exit: spool.Exit{Cause: spool.CauseLimit, ExitCode: status(0)}, want: 124},
-		"not run":                          {exit: spool.Exit{Cause: spool.CausePlatform}, want: 124},
-		"no specification":                 {err: errors.Join(worker.ErrSpec, spool.ErrNone), want: 120},
-		"another's":                        {err: worker.ErrTaken, want: 121},
-		"not begun":                        {err: errors.Join(worker.ErrNotBegun, context.DeadlineExceeded), want: 122},
-		"not to be recorded":               {err: worker.ErrUnrecorded, want: 123},
-		"success, unrecorded":              {exit: spool.Exit{Cause: spool.CauseSucceeded, ExitCode: status(0)}, err: worker.ErrUnrecorded, want: 0},
-		"failure, unrecorded":              {exit: spool.Exit{Cause: spool.CauseUser, ExitCode: status(3)}, err: worker.ErrUnrecorded, want: 3},
-		"terminated, unrecorded":           {exit: spool.Exit{Cause: spool.CausePlatform, Terminated: true, ExitCode: status(3)}, err: worker.ErrUnrecorded, want: 123},
-		"failure on a full disk":           {exit: spool.Exit{Cause: spool.CausePlatform, ExitCode: status(3)}, err: worker.ErrUnrecorded, want: 3},
-		"as the worker's own, unrecorded":  {exit: spool.Exit{Cause: spool.CauseUser, ExitCode: status(121)}, err: worker.ErrUnrecorded, want: 123},
-		"results lost with it, unrecorded": {exit: spool.Exit{Cause: spool.CausePlatform, ExitCode: status(0)}, err: worker.ErrUnrecorded, want: 123},
-	} {
-		if got := exitCode(test.exit, test.err); got != test.want {
-			t.Errorf("%s: exit code %d, want %d", name, got, test.want)
 		}
 	}
 }
@@ -127,7 +93,7 @@ func TestMisuseIsSaidInALine(t *testing.T) {
 		}
 	}
 	_, code, err := call(t, "exec", "/nowhere/spec.json")
-	if code != exitSpec || err.Error() != "unusable specification /nowhere/spec.json: no such record" {
+	if code != onnode.ExitSpec || err.Error() != "unusable specification /nowhere/spec.json: no such record" {
 		t.Errorf("%d, %v", code, err)
 	}
 }

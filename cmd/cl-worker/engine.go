@@ -21,6 +21,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/bridge/workdir"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/assembly"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/onnode"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/spool"
 	"github.com/cl-slurm/cl-slurm/staging/engineimages"
@@ -36,7 +37,7 @@ func (w *standalone) findEngine(ctx context.Context) error {
 	if w.runtime != runtimeDocker && w.runtime != runtimeAuto {
 		return nil
 	}
-	docker := engineimages.Engine{Program: runner.Look().Docker.Path, Env: engineEnv(w.Process)}
+	docker := engineimages.Engine{Program: runner.Look().Docker.Path, Env: onnode.EngineEnv(w.Process)}
 	lack := runner.Look().Docker.Lack
 	if lack == "" {
 		ctx, cancel := context.WithTimeout(ctx, dockerWithin)
@@ -99,7 +100,7 @@ func (w *standalone) tryHost(ctx context.Context) error {
 		return nil
 	}
 	q := w.config.Queue[queueName]
-	host, err := runner.Runner{Env: engineEnv(w.Process)}.Probe(ctx, q.Scratch, q.Runtime)
+	host, err := runner.Runner{Env: onnode.EngineEnv(w.Process)}.Probe(ctx, q.Scratch, q.Runtime)
 	if err != nil {
 		return err
 	}
@@ -116,7 +117,7 @@ func (w *standalone) tryHost(ctx context.Context) error {
 
 // tellWalls logs the weaker walls of Docker. A host that cannot be probed runs containers by Docker all the same.
 func (w *standalone) tellWalls(ctx context.Context) error {
-	host, err := runner.Runner{Env: engineEnv(w.Process)}.Probe(ctx, w.config.Queue[queueName].Scratch, runtimes.Docker)
+	host, err := runner.Runner{Env: onnode.EngineEnv(w.Process)}.Probe(ctx, w.config.Queue[queueName].Scratch, runtimes.Docker)
 	if err != nil {
 		return ctx.Err()
 	}

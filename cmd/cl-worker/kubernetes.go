@@ -17,10 +17,10 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/pods"
-	"github.com/cl-slurm/cl-slurm/apptainer/container/runner"
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/onnode"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/internal/kubeclient"
 	"github.com/cl-slurm/cl-slurm/worker/local"
@@ -133,7 +133,7 @@ const podsVariable = "CL_WORKER_KUBERNETES"
 
 // jobEnv returns the environment of jobs.
 func (w *standalone) jobEnv() []string {
-	env, passed := engineEnv(w.Process), []string{clusterVariable}
+	env, passed := onnode.EngineEnv(w.Process), []string{onnode.ClusterVariable}
 	if w.pods != nil {
 		env = append(env, podsVariable+"="+w.podsFile())
 		passed = append(passed, "KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
@@ -150,7 +150,7 @@ func (w *standalone) jobEnv() []string {
 func containers(p program.Process) (container.Runtime, error) {
 	file := p.Getenv(podsVariable)
 	if file == "" {
-		return runner.Runner{Env: engineEnv(p)}, nil
+		return onnode.Containers(p)
 	}
 	settings, err := pods.Load(file)
 	if err != nil {

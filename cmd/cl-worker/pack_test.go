@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/cl-slurm/cl-slurm/cmd/internal/onnode"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -121,6 +123,9 @@ func TestMembersOfAPackHaveTheirOwnPlacesAndEnds(t *testing.T) {
 	}
 	for i, m := range p.members {
 		said, err := os.ReadFile(m.attempt.OutputPath())
+		if *p.exit(i).ExitCode == 0 && errors.Is(err, fs.ErrNotExist) { // it has succeeded within a second
+			continue
+		}
 		if err != nil || strings.Count(string(said), "msg=begun") != 1 || strings.Count(string(said), "msg=ended") != 1 {
 			t.Errorf("of member %d the worker said %q, %v", i, said, err)
 		}
@@ -175,11 +180,15 @@ func TestTermOfAPackReachesAllMembersAndBeginsNone(t *testing.T) {
 func TestBridgeStopsOneMemberOfAPack(t *testing.T) {
 	t.Parallel()
 	p := preparePack(t, 2, nil, `trap 'exit 9' TERM; `+waits, waits, "true", "true")
-	must(t, spool.Disk{Layout: p.layout, Bridge: "b1"}.StopAttempt(p.members[3].spec.Bundle, "1-b1"))
-	must(t, os.Chown(filepath.Join(p.members[3].attempt.Dir, "stop"), testenv.Researcher(t).UID, -1))
+	stop := func(i int) {
+		t.Helper()
+		must(t, spool.Disk{Layout: p.layout, Bridge: "b1"}.StopAttempt(p.members[i].spec.Bundle, "1-b1"))
+		must(t, os.Chown(filepath.Join(p.members[i].attempt.Dir, "stop"), testenv.Researcher(t).UID, -1)) // the bridge's user, as the worker's
+	}
+	stop(3)
 	p.start()
 	p.awaitMembers(0, 1)
-	must(t, p.members[0].attempt.WriteStop())
+	stop(0)
 	p.await("the third member has ended", func() bool { _, err := p.members[2].attempt.ReadExit(); return err == nil })
 	if e := p.exit(0); !e.Terminated || *e.ExitCode != 9 {
 		t.Errorf("the stopped member: %+v", e)
@@ -211,6 +220,27 @@ func TestMemberLeavesNoProcessToTheNextOne(t *testing.T) {
 	}
 	if e := p.exit(1); e.Cause != spool.CauseSucceeded {
 		t.Errorf("the next one: %+v", e)
+	}
+}
+
+// A place keeps the directory for TMPDIR, if a member has not changed the directory itself.
+func TestMemberFindsNothingInTheTMPDIROfTheLastOne(t *testing.T) {
+	t.Parallel()
+	const look = `stat -c %i "$TMPDIR" >inode; { stat -c '%a %u %g' "$TMPDIR"; ls -A "$TMPDIR"; test "$TMPDIR" -nt old && echo new; } >found; `
+	const old = `touch -d @1000 old; `
+	p := preparePack(t, 1, nil,
+		old+look+`mkdir "$TMPDIR/d"; echo secret >"$TMPDIR/d/x"; chown 1:1 "$TMPDIR/d"; chmod 0 "$TMPDIR/d"; touch -d @1 "$TMPDIR"`,
+		old+look+`chown 1:1 "$TMPDIR"; chmod 700 "$TMPDIR"`,
+		old+look)
+	p.start()
+	p.end(0)
+	for i, m := range p.members {
+		if e := p.exit(i); e.ExitCode == nil || m.file("found") != "1777 0 0\nnew\n" {
+			t.Errorf("member %d found %q: %+v", i, m.file("found"), e)
+		}
+	}
+	if p.members[0].file("inode") != p.members[1].file("inode") {
+		t.Error("the second member has another directory")
 	}
 }
 
@@ -288,10 +318,46 @@ func TestPackIsRefusedBeforeItBegins(t *testing.T) {
 		p := preparePack(t, 1, nil, "true")
 		change(p)
 		p.start()
-		p.end(exitSpec)
+		p.end(onnode.ExitSpec)
 		if !strings.Contains(p.log.String(), want) {
 			t.Errorf("it said %q, want %q", p.log.String(), want)
 		}
 		p.wantStart(0, false, false)
 	}
+}
+
+func TestMemberJoinsAPackThatRuns(t *testing.T) {
+	t.Parallel()
+	p := preparePack(t, 2, nil, waits, "echo joined", "true")
+	disk, u := spool.Disk{Layout: p.layout, Bridge: "b1"}, testenv.Researcher(t)
+	list := spool.Members{Submission: "b1.7", Attempts: []spool.Member{{Bundle: p.members[0].spec.Bundle, Name: "1-b1"}}}
+	must(t, disk.WriteMembers(list))
+	path := p.layout.MembersPath(list.Name())
+	must(t, os.Chown(path, u.UID, u.GID))
+	p.cmd.Args[3] = "--members=" + path
+	p.start()
+	p.awaitMembers(0)
+	slot := spool.Slot{Submission: "b1.7", Attempts: []spool.Member{{Bundle: p.members[1].spec.Bundle, Name: "1-b1"}}}
+	joined, err := disk.Join(t.Context(), list.Name(), 1, slot)
+	must(t, err)
+	if !joined {
+		t.Fatal("the list is closed")
+	}
+	for _, name := range []string{".1.json", ".slots"} { // until then the worker cannot read them
+		must(t, os.Chown(strings.TrimSuffix(path, ".json")+name, u.UID, u.GID))
+	}
+	p.await("the member that has joined has ended", func() bool { _, err := p.members[1].attempt.ReadExit(); return err == nil })
+	p.wantStart(0, true, false)
+	must(t, os.WriteFile(filepath.Join(p.members[0].spec.RunDir, "go"), nil, 0o644))
+	p.end(0)
+	for i, want := range []string{"", "joined\n"} {
+		if e := p.exit(i); e.Cause != spool.CauseSucceeded || p.members[i].file("stdout") != want {
+			t.Errorf("member %d: %+v, it wrote %q", i, e, p.members[i].file("stdout"))
+		}
+	}
+	slot.Attempts[0].Bundle = p.members[2].spec.Bundle
+	if joined, err := disk.Join(t.Context(), list.Name(), 2, slot); joined || err != nil {
+		t.Errorf("a member has joined a pack that has ended: %v, %v", joined, err)
+	}
+	p.wantStart(2, false, false)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/runtimes"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/onnode"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/spool"
@@ -168,7 +169,7 @@ func TestNodeWithoutWhatTheQueueAsksForSaysSo(t *testing.T) {
 	x := prepareRuntime(t, runtimes.Singularity, 0, "true")
 	x.cmd.Env = append(x.cmd.Env, "SLURMD_NODENAME=n1")
 	code, exit := x.start().wait()
-	if code != exitNoStatus || exit.Cause != spool.CausePlatform || exit.Failure != "Node n1: singularity was asked for: this node lacks the program singularity: its package singularity-ce has to be installed." {
+	if code != onnode.ExitNoStatus || exit.Cause != spool.CausePlatform || exit.Failure != "Node n1: singularity was asked for: this node lacks the program singularity: its package singularity-ce has to be installed." {
 		t.Errorf("exit code %d, %+v", code, exit)
 	}
 }

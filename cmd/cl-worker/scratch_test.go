@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/cl-slurm/cl-slurm/cmd/internal/onnode"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -51,7 +52,7 @@ func TestScratchThatCannotBeUsedIsTheNodesFault(t *testing.T) {
 			code := x.start().end()
 			exit, err := x.attempt.ReadExit()
 			must(t, err)
-			if code != exitNoStatus || exit.Cause != spool.CausePlatform || !exit.NotStarted || !exit.NodeAtFault || exit.SharedDiskFull {
+			if code != onnode.ExitNoStatus || exit.Cause != spool.CausePlatform || !exit.NotStarted || !exit.NodeAtFault || exit.SharedDiskFull {
 				t.Errorf("exit code %d, %+v", code, exit)
 			}
 			if said := exit.Failure; !strings.HasPrefix(said, "Node gpu7: make a private directory: ") || !strings.HasSuffix(said, test.want) || strings.Contains(said, "\n") {
@@ -94,7 +95,7 @@ func TestFullSharedDiskIsNotTheNodesFault(t *testing.T) {
 	x := prepare(t, "true", nil)
 	testenv.SmallDisk(t, x.spec.RunDir, "mode=0777,nr_inodes=1")
 	code, exit := x.start().wait()
-	if code != exitNoStatus || !exit.NotStarted || !exit.SharedDiskFull || !strings.Contains(exit.Failure, "no space left on device") {
+	if code != onnode.ExitNoStatus || !exit.NotStarted || !exit.SharedDiskFull || !strings.Contains(exit.Failure, "no space left on device") {
 		t.Errorf("exit code %d, %+v", code, exit)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge"
 	"github.com/cl-slurm/cl-slurm/bridge/config"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/assembly"
+	"github.com/cl-slurm/cl-slurm/cmd/internal/onnode"
 	"github.com/cl-slurm/cl-slurm/cmd/internal/program"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/sbatch"
@@ -177,7 +178,7 @@ func (w *standalone) adjust(made assembly.Parts, giveBack <-chan struct{}) {
 		b.DoorbellEvery = 100 * time.Millisecond
 		b.ReadEvery = time.Second
 		b.Owners = nil // Slurm shows nobody its jobs
-		b.Ports = ports{runner: runner.Runner{Env: engineEnv(w.Process)}, pods: w.pods}
+		b.Ports = ports{runner: runner.Runner{Env: onnode.EngineEnv(w.Process)}, pods: w.pods}
 	}
 	if w.pods != nil {
 		made.Stager.Images = nodeimages.Images{}

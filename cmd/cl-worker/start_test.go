@@ -19,10 +19,10 @@ import (
 
 // On a virtual machine, the number of processes determines the cost of a start. `make bench ONLY=main`
 // counts system calls, too.
-func TestStartTakesFiveProcesses(t *testing.T) {
+func TestStartTakesFourProcesses(t *testing.T) {
 	t.Parallel()
 	// With no_new_privs, a container has one id.
-	startTakes(t, 5, []string{"exe", "squashfuse_ll", "bwrap", "sh"}, func(u testenv.User, strace []string) []string {
+	startTakes(t, 4, []string{"exe", "squashfuse_ll", "sh"}, func(u testenv.User, strace []string) []string {
 		return append([]string{"/usr/bin/setpriv", "--no-new-privs", fmt.Sprintf("--reuid=%d", u.UID), fmt.Sprintf("--regid=%d", u.GID), "--clear-groups"}, strace...)
 	})
 }
@@ -31,7 +31,7 @@ func TestStartWithSubordinateIDsTakesTwoMore(t *testing.T) {
 	t.Parallel()
 	testenv.SubordinateIDs(t)
 	// Only root can trace a program with privileges.
-	startTakes(t, 7, []string{"exe", "newgidmap", "newuidmap", "squashfuse_ll", "bwrap", "sh"}, func(u testenv.User, strace []string) []string {
+	startTakes(t, 6, []string{"exe", "newgidmap", "newuidmap", "squashfuse_ll", "sh"}, func(u testenv.User, strace []string) []string {
 		return append([]string{strace[0], "-u", u.Name}, strace[1:]...)
 	})
 }
@@ -61,7 +61,7 @@ func startTakes(t *testing.T, count int, want []string, as func(u testenv.User, 
 	if diff := gocmp.Diff(append([]string{filepath.Base(x.program)}, want...), programs); diff != "" {
 		t.Errorf("programs (-want +got):\n%s", diff)
 	}
-	if processes != count { // the init, squashfuse, bubblewrap, its first process inside, and the command
+	if processes != count { // the init, squashfuse, the first process, and the command
 		t.Errorf("cl-worker and its children start %d processes until the command begins, want %d; the trace has\n%s", processes, count, text)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
 	"github.com/cl-slurm/cl-slurm/internal/background"
 	"github.com/cl-slurm/cl-slurm/internal/command"
+	"github.com/cl-slurm/cl-slurm/internal/lazyregexp"
 )
 
 // GPUs is the way of NVIDIA's GPUs of a node to a container: device files, kernel module, libraries, and the GPUs of
@@ -117,7 +117,7 @@ func (g *GPUs) devices() []string {
 func needed() []string { return []string{"nvidiactl", "nvidia-uvm"} }
 
 // device matches a device file of one GPU.
-var device = regexp.MustCompile(`^nvidia(\d{1,4})$`)
+var device = lazyregexp.New(`^nvidia(\d{1,4})$`)
 
 // lookAtDevices lists the device files in dev.
 func (g *GPUs) lookAtDevices(dev string) {
@@ -126,7 +126,7 @@ func (g *GPUs) lookAtDevices(dev string) {
 		return
 	}
 	for _, e := range entries {
-		m := device.FindStringSubmatch(e.Name())
+		m := device().FindStringSubmatch(e.Name())
 		if m == nil {
 			continue
 		}

@@ -51,7 +51,7 @@ type spec struct {
 
 // Run is [container.Runtime]'s, with the differences in docs/containers.md.
 func (r Runtime) Run(ctx context.Context, c container.Container) (container.Exit, error) {
-	return initproc.WithSIF(ctx, c, func(sif *initproc.SIFConfig) (i initproc.Init, err error) {
+	return initproc.WithSIF(ctx, c, nil, func(sif *initproc.SIFConfig) (i initproc.Init, err error) {
 		helper, err := enter.HelperPath(r.Helper)
 		if err != nil {
 			return i, err
@@ -74,7 +74,7 @@ func (r Runtime) Run(ctx context.Context, c container.Container) (container.Exit
 		if s.Driver, err = driverBinds(c.GPUVendor, &s.Command); err != nil {
 			return i, err
 		}
-		if i, err = initproc.For(c, r.Helper, runWork, s); err != nil {
+		if i, err = initproc.For(c, r.Helper, runWork, s, nil); err != nil {
 			return i, err
 		}
 		i.Spec.Plain = r.Plain

@@ -48,7 +48,7 @@ func (c *containerInit) prepare(report string) ([]string, error) {
 		binds, err := c.binds(report, true)
 		return c.args(c.root.SIF, writable, binds), err
 	}
-	if err := initproc.MakeDirs(); err != nil {
+	if err := c.process.MakeDirs(); err != nil {
 		return nil, err
 	}
 	sif := c.root.SIF
@@ -139,7 +139,7 @@ func (c *containerInit) binds(report string, bindHosts bool) (binds []container.
 	}
 	binds = append(binds, container.Bind{Source: filepath.Join(c.process.PrivateDir, scriptsDir), Target: "/.singularity.d/env", ReadOnly: true})
 	if !c.Plain {
-		if err := c.root.MountShm(); err != nil {
+		if err := c.root.MountShm(initproc.ShmDir); err != nil {
 			return nil, err
 		}
 		binds = append(binds, container.Bind{Source: filepath.Join(c.process.PrivateDir, initproc.ShmDir), Target: "/dev/shm"})

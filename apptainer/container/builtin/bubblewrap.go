@@ -219,7 +219,7 @@ func (c *containerInit) supervise(b *bubblewrap) (code int, err error) {
 		switch {
 		case outer.Exited() && !status.began:
 			return explainFailure(c.process.StderrHead())
-		case outer.Exited() && (!stopping || pid1Dead || isGone(status.pid1)): // bubblewrap may have reaped it
+		case outer.Exited() && (!stopping || pid1Dead || initproc.IsGone(status.pid1)): // bubblewrap may have reaped it
 			return outer.ExitStatus(), nil
 		case outer.Signaled() && status.pid1 == 0:
 			return 0, container.NotBegun(fmt.Errorf("bubblewrap was ended by a signal: %v", outer.Signal()))
@@ -230,9 +230,6 @@ func (c *containerInit) supervise(b *bubblewrap) (code int, err error) {
 		}
 	}
 }
-
-// isGone reports whether there is no such process, not even a zombie.
-func isGone(pid int) bool { return errors.Is(syscall.Kill(pid, 0), unix.ESRCH) }
 
 // explainFailure returns the reason in bubblewrap's message why it did not begin the command. If the
 // program could not be executed, it returns an exit status of the command, as a shell would.

@@ -10,7 +10,6 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/initproc"
 	"github.com/cl-slurm/cl-slurm/apptainer/gpudriver"
-	"github.com/cl-slurm/cl-slurm/internal/subids"
 	"github.com/cl-slurm/cl-slurm/internal/subpath"
 )
 
@@ -45,7 +44,7 @@ type spec struct {
 
 // Run is [container.Runtime]'s.
 func (r Runtime) Run(ctx context.Context, c container.Container) (container.Exit, error) {
-	return initproc.WithSIF(ctx, c, func(sif *initproc.SIFConfig) (i initproc.Init, err error) {
+	return initproc.WithSIF(ctx, c, r.Kept, func(sif *initproc.SIFConfig) (i initproc.Init, err error) {
 		s := &spec{
 			Root:         sif.RootSpec(c),
 			Args:         c.Args,
@@ -60,14 +59,17 @@ func (r Runtime) Run(ctx context.Context, c container.Container) (container.Exit
 		if s.Root.Bubblewrap, err = initproc.FindBubblewrap(); err != nil {
 			return i, err
 		}
-		if i, err = initproc.For(c, r.Helper, runWork, s); err != nil {
+		var base *initproc.Base
+		if r.Kept != nil && c.KeptDir != "" && s.Root.Unpack == "" {
+			root := s.Root
+			root.Binds, root.ShmBytes = nil, 0
+			base = &initproc.Base{Kept: r.Kept, Root: root, Dir: c.KeptDir}
+		}
+		if i, err = initproc.For(c, r.Helper, runWork, s, base); err != nil {
 			return i, err
 		}
-		if i.IDs, err = subids.Find(); err == nil { // otherwise the choice's reason tells it
+		if i.IDs, err = r.Kept.FindIDs(); err == nil { // otherwise the choice's reason tells it
 			i.Spec.Written = initproc.WrittenBy(c)
-		}
-		if r.Kept != nil && c.KeptDir != "" && s.Root.Unpack == "" && c.Network != container.PrivateNetwork {
-			i.Base = &initproc.Base{Kept: r.Kept, Root: sif.RootSpec(container.Container{SIF: c.SIF}), Dir: c.KeptDir}
 		}
 		return i, nil
 	})
@@ -92,39 +94,54 @@ func runContainer(p *initproc.Process) (code int, err error) {
 	}
 	c.root = &initproc.Root{RootSpec: c.Root, Process: p}
 	// MountProc: bubblewrap and terminate look processes up in /proc.
-	for _, step := range []func() error{p.EnterPrivateDir, initproc.MakeDirs, p.MountProc, c.root.Make, c.root.MountShm, c.showDriver, c.root.EnterNetwork, c.root.WriteNetworkFiles} {
+	for _, step := range []func() error{p.EnterPrivateDir, p.MakeDirs, p.MountProc, c.root.Make, c.showDriver, c.root.EnterNetwork, c.root.WriteFiles, c.root.MakeFrame} {
 		if err := step(); err != nil {
 			return 0, err
 		}
 	}
-	initproc.SetAptUser()
-	args, err := c.bubblewrapArgs()
-	if err != nil {
-		return 0, err
+	if p.Frame() != nil {
+		code, err = c.runDirect()
+	} else {
+		code, err = c.runByBubblewrap()
 	}
-	p.Begin() // bubblewrap does not report the command's begin
-	b, err := c.startBubblewrap(args)
-	if err != nil {
-		return 0, container.NotBegun(err)
-	}
-	code, err = c.supervise(b)
 	if err == nil && code != 0 && initproc.IsMountLost() {
 		return 0, c.root.AwaitLoss()
 	}
 	return code, err
 }
 
-// bubblewrapArgs returns the options that set the container up, and its command. It resolves links
-// in targets first, because bubblewrap would follow them while it can still reach the host's files.
-func (c *containerInit) bubblewrapArgs() (args bubblewrapArgs, err error) {
-	args.command = c.Args
-	if len(c.Args) == 0 {
-		sh, err := findShell()
-		if err != nil {
-			return args, err
-		}
-		args.command = []string{sh, "-c", c.ShellCommand}
+// runByBubblewrap runs the container.
+func (c *containerInit) runByBubblewrap() (code int, err error) {
+	if err := c.root.MountShm(initproc.ShmDir); err != nil {
+		return 0, err
 	}
+	args, err := c.bubblewrapArgs()
+	if err != nil {
+		return 0, err
+	}
+	c.process.Begin() // bubblewrap does not report the command's begin
+	b, err := c.startBubblewrap(args)
+	if err != nil {
+		return 0, container.NotBegun(err)
+	}
+	return c.supervise(b)
+}
+
+// command returns the arguments of the command, with its program.
+func (c *containerInit) command() ([]string, error) {
+	if len(c.Args) > 0 {
+		return c.Args, nil
+	}
+	sh, err := findShell()
+	if err != nil {
+		return nil, err
+	}
+	return []string{sh, "-c", c.ShellCommand}, nil
+}
+
+// prepareBinds makes the mount points and the working directory, and returns the binds with resolved targets: a link in the image must
+// lead no mount to the host's files.
+func (c *containerInit) prepareBinds() ([]container.Bind, error) {
 	binds, err := c.root.SecureBinds()
 	if err == nil {
 		binds, err = initproc.MakeTargets(binds, len(binds))
@@ -132,15 +149,24 @@ func (c *containerInit) bubblewrapArgs() (args bubblewrapArgs, err error) {
 	if err == nil {
 		err = c.makeWorkingDir()
 	}
+	return binds, err
+}
+
+// bubblewrapArgs returns the options that set the container up, and its command.
+func (c *containerInit) bubblewrapArgs() (args bubblewrapArgs, err error) {
+	if args.command, err = c.command(); err != nil {
+		return args, err
+	}
+	binds, err := c.prepareBinds()
 	if err != nil {
 		return args, err
 	}
-	args.add("--bind", filepath.Join(c.process.PrivateDir, initproc.RootDir), "/")
+	args.add("--bind", filepath.Join(c.process.Dir(), initproc.RootDir), "/")
 	args.add("--dev", "/dev", "--proc", "/proc", "--ro-bind", "/sys", "/sys")
 	if err := args.hideKernel(); err != nil {
 		return args, err
 	}
-	args.add("--bind", filepath.Join(c.process.PrivateDir, initproc.ShmDir), "/dev/shm")
+	args.add("--bind", filepath.Join(c.process.Dir(), initproc.ShmDir), "/dev/shm")
 	for _, device := range c.Devices {
 		args.add("--dev-bind", device, device)
 	}

@@ -177,7 +177,7 @@ func tryOverlay(p *initproc.Process) (code int, err error) {
 	if code, err := p.CheckOwners(); err != nil {
 		return code, err
 	}
-	for _, step := range []func() error{p.MountProc, p.EnterPrivateDir, initproc.MakeDirs} {
+	for _, step := range []func() error{p.MountProc, p.EnterPrivateDir, p.MakeDirs} {
 		if err := step(); err != nil {
 			return 1, err
 		}

@@ -51,7 +51,14 @@ type Runner struct {
 	// Helper is the Helper of every runtime.
 	Helper string
 
-	kept *initproc.Kept
+	kept *kept // nil unless this is the Runner of a Place
+}
+
+// kept is what a Place keeps.
+type kept struct {
+	init *initproc.Kept
+	// choices are those that the host has not refused, by the wish.
+	choices map[runtimes.Name]container.Choice
 }
 
 // Place is a Runner for containers that one thread runs one after another. It keeps what the next one of the same image needs
@@ -60,14 +67,20 @@ type Place struct {
 	Runner
 }
 
-// NewPlace returns a Place. The caller closes it after the last container, in the thread that has run them.
-func NewPlace(r Runner) Place {
-	r.kept = &initproc.Kept{}
+// Images has images mounted for several Places, each image once while one of them uses it. Its zero value is usable.
+type Images struct {
+	mounted initproc.Images
+}
+
+// NewPlace returns a Place with images, which several may share. The caller closes it after the last container, in the thread that has
+// run them.
+func NewPlace(r Runner, images *Images) Place {
+	r.kept = &kept{&initproc.Kept{Images: &images.mounted}, map[runtimes.Name]container.Choice{}}
 	return Place{r}
 }
 
 // Close ends what is kept.
-func (p Place) Close() { p.kept.Close() }
+func (p Place) Close() { p.kept.init.Close() }
 
 var _ container.Runtime = Runner{}
 
@@ -75,7 +88,7 @@ var _ container.Runtime = Runner{}
 // container starts without delay. If the host then refuses the runtime before the command begins,
 // Run probes the host and tries another runtime.
 func (r Runner) Run(ctx context.Context, c container.Container) (container.Exit, error) {
-	choice, err := choose(c.Runtime)
+	choice, err := r.choose(c.Runtime)
 	if err != nil {
 		return container.Exit{}, err
 	}
@@ -84,11 +97,30 @@ func (r Runner) Run(ctx context.Context, c container.Container) (container.Exit,
 	if !errors.As(err, &refusal) || refusal.AnyRuntime || ctx.Err() != nil {
 		return exit, err
 	}
+	if r.kept != nil {
+		delete(r.kept.choices, c.Runtime)
+	}
 	other, ok := r.chooseAgain(ctx, c, choice, refusal)
 	if !ok {
 		return exit, err
 	}
 	return r.runBy(ctx, other, c)
+}
+
+// choose chooses a runtime by Look. A Place looks once for all its containers, until the host refuses the runtime.
+func (r Runner) choose(want runtimes.Name) (container.Choice, error) {
+	if r.kept == nil {
+		return choose(want)
+	}
+	choice, ok := r.kept.choices[want]
+	if ok {
+		return choice, nil
+	}
+	choice, err := choose(want)
+	if err == nil {
+		r.kept.choices[want] = choice
+	}
+	return choice, err
 }
 
 // chooseAgain chooses after the host has refused a runtime. It returns false if there is no other.
@@ -111,7 +143,11 @@ func (r Runner) runBy(ctx context.Context, choice container.Choice, c container.
 	if c.OnChoice != nil {
 		c.OnChoice(choice)
 	}
-	var chosen container.Runtime = builtin.Runtime{Helper: r.Helper, Kept: r.kept}
+	own := builtin.Runtime{Helper: r.Helper}
+	if r.kept != nil {
+		own.Kept = r.kept.init
+	}
+	var chosen container.Runtime = own
 	switch choice.Runtime {
 	case runtimes.Apptainer, runtimes.Singularity:
 		chosen = apptainerexec.Runtime{Program: choice.Program, Plain: choice.Plain, Helper: r.Helper}

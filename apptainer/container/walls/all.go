@@ -174,12 +174,12 @@ func privileges() []Wall {
 		},
 		{
 			Name: "capabilities", Keeps: "use another capability than a container of Docker",
-			Made:   "the permitted set, from which bubblewrap takes the others; no new privileges",
+			Made:   "the permitted set, from which the first process, or bubblewrap, takes the others; no new privileges",
 			Others: map[Way]string{Apptainer: boundingSet, Setuid: boundingSet, Docker: "the engine", Podman: "the engine", Kubernetes: ofNode},
 		},
 		{
 			Name: "new privileges", Keeps: "gain a privilege by a setuid program",
-			Made:   "`no_new_privs`, which bubblewrap sets",
+			Made:   "`no_new_privs`, which the init sets",
 			Others: map[Way]string{Apptainer: noNewPrivs, Setuid: noNewPrivs, Docker: noNewPrivs, Podman: noNewPrivs, Kubernetes: noNewPrivs},
 		},
 		{

@@ -16,9 +16,9 @@ const (
 	aptSetting   = "// This container has only one user id.\nAPT::Sandbox::User \"root\";\n"
 )
 
-// SetAptUser makes the image's apt usable if the command's root is emulated. If that fails, apt gives
+// setAptUser makes the image's apt usable if the command's root is emulated. If that fails, apt gives
 // the reason itself.
-func SetAptUser() {
+func setAptUser() {
 	if !isDir(filepath.Join(RootDir, aptConfigDir)) || seccomp.OnlyRoot() != seccomp.Root { // the first is quicker than ResolveInRoot
 		return
 	}
@@ -27,7 +27,7 @@ func SetAptUser() {
 	}
 }
 
-// SetAptUserInside is SetAptUser for the root of this process, with emulated root.
+// SetAptUserInside is setAptUser for the root of this process, with emulated root.
 func SetAptUserInside() {
 	if isDir(aptConfigDir) {
 		_ = os.WriteFile(filepath.Join(aptConfigDir, aptConfig), []byte(aptSetting), 0o644) //nolint:gosec // as the image's other files there

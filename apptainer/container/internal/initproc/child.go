@@ -60,3 +60,6 @@ func usageOf(r *syscall.Rusage) container.Usage {
 		MemoryPeak: r.Maxrss * 1024, // getrusage(2): kilobytes
 	}
 }
+
+// IsGone reports whether there is no such process, not even a zombie.
+func IsGone(pid int) bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }

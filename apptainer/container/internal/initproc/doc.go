@@ -34,6 +34,13 @@
 //	secure/ mounts of the SIF and of exact binds: another user cannot replace these
 //	network the private network's namespace, mounted
 //
+// A keeper's containers have one overlay as their root, as long as they do not change it (keptRoot). It is at root/, too, and has three
+// layers:
+//
+//	lower/          the image
+//	upper/          the keeper's changes to it, the same for all its containers, such as /etc/hosts
+//	written/upper/  the changes of the present container, with written/work/ of overlayfs; between two containers, empty mount points
+//
 // If a node does not let ordinary users mount the image, or an overlay over it, unsquashfs unpacks
 // the image to root/ for one run. That takes seconds and room on the disk.
 package initproc

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"sync"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/firstproc"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/keyring"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/seccomp"
 	"github.com/cl-slurm/cl-slurm/internal/background"
@@ -28,23 +28,37 @@ const keeperWork = "keeper"
 // ordersFD is the descriptor on which a keeper gets its orders.
 const ordersFD = 5
 
-// keeper is an init that runs containers of one image, one after another. It mounts the image once. Each container gets:
+// keeper is an init that runs containers of one image, one after another. It mounts the image once, or gets it from its caller
+// (Images). Each container gets:
 //
 //	a thread of this process     with a new mount namespace and a new keyring, which end with the thread
-//	an overlay over the image    in the container's own private directory
-//	bubblewrap                   with PID, IPC and network namespaces, as in an init of one container
+//	an overlay over the image    that no container has changed; see keptRoot
+//	a first process              with PID, IPC and mount namespaces, and one without a network, as bubblewrap makes them in an init of one
+//	                             container. On Linux before 5.12 bubblewrap makes these, too
 //
+// A private network is that of all its containers, as the start of a forwarder takes longer than a small command runs.
 // All processes of a container are killed and waited for before its end is reported.
 type keeper struct {
 	*Process // its Deaths has those of all containers
 
 	root   *Root
+	kept   keptRoot
 	works  map[string]Work
-	lower  string // the mounted image
+	frame  *Frame // nil if bubblewrap sets its containers up
 	orders chan order
+	// child has an element if a child was started since reap found none, and ended is closed at the end.
+	child chan struct{}
+	ended chan struct{}
+	// slack is the timer slack of the containers.
+	slack int
+	// owned are the directories of which files can be given to other ids.
+	owned map[ownedDir]bool
 
 	mu   sync.Mutex
 	used container.Usage // of the processes that have ended since the last order
+	// first is the first process of the container that runs, and firstPeak its largest memory, with that of its children.
+	first     int
+	firstPeak int64
 	// running is the number of the container that runs, and stop is closed to end it; 0 and nil if there is none.
 	running uint64
 	stop    chan struct{}
@@ -60,7 +74,11 @@ type order struct {
 
 // keep is the program of a keeper.
 func (p *Process) keep(works map[string]Work) (code int, err error) {
-	k := &keeper{Process: p, works: works, root: &Root{Process: p}, orders: make(chan order)}
+	k := &keeper{
+		Process: p, works: works, root: &Root{Process: p}, orders: make(chan order), owned: map[ownedDir]bool{},
+		child: make(chan struct{}, 1), ended: make(chan struct{}),
+	}
+	defer close(k.ended)
 	p.reapOne = k.reap
 	if err := p.ReadDetails(&k.root.RootSpec); err != nil {
 		return 0, err
@@ -72,12 +90,19 @@ func (p *Process) keep(works map[string]Work) (code int, err error) {
 	if code, err := p.CheckOwners(); err != nil {
 		return code, err
 	}
-	for _, step := range []func() error{p.EnterPrivateDir, MakeDirs, p.MountProc, k.root.SecureSIF, k.root.mountSIF} {
+	for _, step := range []func() error{p.EnterPrivateDir, p.MakeDirs, p.MountProc, k.mountImage, k.root.makeNetwork, k.makeLayer} {
 		if err := step(); err != nil {
 			return 0, err
 		}
 	}
-	k.lower = filepath.Join(p.PrivateDir, LowerDir)
+	if p.NoNetwork != "" { // an init of its own tells the user
+		return 0, errors.New(p.NoNetwork)
+	}
+	if err := k.makeFrame(); err != nil {
+		return 0, err
+	}
+	k.slack = slackenTimers() // after the start of the servers, which inherit it
+	p.startReaping()          // there are no children if others serve the image, and the containers have no network
 	p.Begin()
 	background.Detach(k.receive) // ends with this process
 	for {
@@ -92,19 +117,72 @@ func (p *Process) keep(works map[string]Work) (code int, err error) {
 				return 0, err
 			}
 		}
-		if isGone(k.root.squashfuse) {
-			return 0, errors.New("squashfuse has ended")
+		if slices.ContainsFunc(k.servers(), IsGone) {
+			return 0, errors.New("a server of its containers has ended")
 		}
 	}
 }
 
-// isGone reports whether there is no such process, not even a zombie.
-func isGone(pid int) bool { return errors.Is(syscall.Kill(pid, 0), unix.ESRCH) }
+// mountImage mounts the image, unless the caller has done so.
+func (k *keeper) mountImage() error {
+	if k.Image != nil && k.root.attachImage() {
+		return k.root.addOthers()
+	}
+	k.Image = nil
+	if err := k.root.SecureSIF(); err != nil {
+		return err
+	}
+	return k.root.mountSIF()
+}
 
-// reap waits for a child and adds its use. A child is there until its use is added: killRest and run lean on that.
+func (k *keeper) makeFrame() (err error) {
+	var limit unix.Rlimit
+	if k.Image != nil {
+		limit = k.Image.OpenFiles
+	} else if limit, err = openFilesOf(k.root.squashfuse); err != nil {
+		return err
+	}
+	if firstproc.Supported() == nil {
+		k.frame, err = makeFrame(limit)
+	}
+	return err
+}
+
+// servers are the programs that serve all containers.
+func (k *keeper) servers() (pids []int) {
+	if k.Image == nil {
+		pids = append(pids, k.root.squashfuse)
+	}
+	if k.root.private != nil {
+		pids = append(pids, k.root.private.forwarder)
+	}
+	return pids
+}
+
+// noteChild tells reap that there is another child.
+func (k *keeper) noteChild() {
+	select {
+	case k.child <- struct{}{}:
+	default:
+	}
+}
+
+// reap waits for a child and adds its use. A child is there until its use is added: killRest and run lean on that. It returns ECHILD
+// after the keeper's end only.
 func (k *keeper) reap(status *syscall.WaitStatus) (pid int, err error) {
-	if err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
-		return 0, err
+	for {
+		err = unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, unix.ECHILD) {
+			return 0, err
+		}
+		select {
+		case <-k.child:
+		case <-k.ended:
+			return 0, err
+		}
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -119,7 +197,11 @@ func (k *keeper) reap(status *syscall.WaitStatus) (pid int, err error) {
 	u := usageOf(&used)
 	k.used.User += u.User
 	k.used.System += u.System
-	k.used.MemoryPeak = max(k.used.MemoryPeak, u.MemoryPeak)
+	if pid == k.first { // it has a copy of this process's memory
+		k.firstPeak = u.MemoryPeak
+	} else {
+		k.used.MemoryPeak = max(k.used.MemoryPeak, u.MemoryPeak)
+	}
 	return pid, nil
 }
 
@@ -141,7 +223,7 @@ func (k *keeper) receive() {
 		}
 		o.stop = make(chan struct{})
 		k.mu.Lock()
-		k.running, k.stop, k.used = o.number, o.stop, container.Usage{}
+		k.running, k.stop, k.used, k.first, k.firstPeak = o.number, o.stop, container.Usage{}, 0, 0
 		k.mu.Unlock()
 		k.orders <- o
 	}
@@ -179,7 +261,12 @@ func (k *keeper) run(o order) {
 	m := &Process{Spec: o.Spec, Stop: o.stop, Deaths: k.Deaths, reports: k.reports, keeper: k}
 	var last report
 	onOwnThread(func() { last = m.do(k.works[o.Work], o.stdout, o.stderr) })
+	k.leaveRoot(m)
 	k.mu.Lock()
+	if m.first != nil {
+		k.used.MemoryPeak = max(k.used.MemoryPeak, m.first.Peak(k.firstPeak))
+		m.first.Close()
+	}
 	last.Usage = k.used
 	k.running, k.stop = 0, nil
 	k.mu.Unlock()
@@ -204,15 +291,24 @@ func onOwnThread(f func()) {
 	})
 }
 
-// enter makes a new mount namespace for the calling thread.
+// enter makes a new mount namespace for the calling thread, with the root of the next container.
 func (k *keeper) enter() error {
+	restoreTimers(k.slack)
+	if err := k.readyRoot(); err != nil {
+		return err
+	}
+	if k.frame != nil {
+		if err := k.frame.keepBack(); err != nil {
+			return err
+		}
+	}
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("make its mount namespace: %w", err)
 	}
 	return nil
 }
 
-// mountFor mounts the image, and an overlay over it, for a container in whose private directory this thread works.
+// mountFor completes the root of a container, which enter has mounted.
 func (k *keeper) mountFor(r *Root) error {
 	select {
 	case <-r.Process.Stop:
@@ -221,25 +317,24 @@ func (k *keeper) mountFor(r *Root) error {
 	}
 	r.SIF, r.squashfuse, r.serverLog = k.root.SIF, k.root.squashfuse, k.root.serverLog
 	var served unix.Statfs_t
-	err := unix.Statfs(k.lower, &served) // FUSE asks squashfuse, which may have ended since the last container
-	if err == nil {
-		err = unix.Mount(k.lower, LowerDir, "", unix.MS_BIND, "")
-	}
-	if err != nil {
+	if err := unix.Statfs(LowerDir, &served); err != nil { // FUSE asks squashfuse, which may have ended since the last container
 		return fmt.Errorf("mount the image: %w", err)
 	}
-	if err := r.addOthers(); err != nil {
-		return err
-	}
-	return r.MountOverlay()
+	k.kept.reached = container.ReachesOthers(r.Network, r.Binds)
+	return k.kept.makeMountPoints(r.Binds)
 }
 
-// killRest kills the processes of the last container, and waits for their end.
-func (k *keeper) killRest() {
+// killRest kills the processes of the last container, and waits for their end. The end of its first process, if it had one, was that of
+// all.
+func (k *keeper) killRest(first *firstproc.First) {
 	const pause = time.Millisecond
+	if first != nil && IsGone(first.PID) {
+		return
+	}
+	servers := k.servers()
 	for {
 		pids, err := procstat.List("/proc")
-		pids = slices.DeleteFunc(pids, func(pid int) bool { return pid == os.Getpid() || pid == k.root.squashfuse })
+		pids = slices.DeleteFunc(pids, func(pid int) bool { return pid == os.Getpid() || slices.Contains(servers, pid) })
 		if err != nil || len(pids) == 0 {
 			return
 		}

@@ -1,6 +1,7 @@
 package initproc
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/internal/smallfile"
 )
 
 // From Linux 5.14 on, RLIMIT_NPROC counts the processes and threads of a user in one user namespace and in those
@@ -73,9 +75,27 @@ const (
 // user namespace's processes of all users in the namespace above, for the user who made it (Linux
 // kernel/user_namespace.c: create_user_ns). So a command cannot get further processes as another user, and cannot raise
 // its limit. Before Linux 5.16 each user of the container has a limit of their own.
+//
+// It is not for a process with a Frame.
 func (p *Process) StartBounded(args []string, attr *syscall.ProcAttr, nested bool) (pid int, err error) {
+	if p.Frame() != nil { // the kept back heap would be missing in a new user namespace: firstproc.KeepBack
+		return 0, fmt.Errorf("start %s: this process starts programs by StartFirst", args[0])
+	}
+	return p.bounded(nested, func(uids, gids []syscall.SysProcIDMap) (int, error) {
+		if len(uids) == 0 {
+			return p.Start(args, attr)
+		}
+		inside := *attr
+		inside.Sys = nestedNamespace(attr.Sys, uids, gids)
+		return p.Start(args, &inside)
+	})
+}
+
+// bounded makes start bound the processes of a program; see StartBounded. The ids are those of a user namespace in which start has
+// to start it; none means no such namespace.
+func (p *Process) bounded(nested bool, start func(uids, gids []syscall.SysProcIDMap) (int, error)) (pid int, err error) {
 	if p.MaxProcesses <= 0 || p.Plain || !countsApart() {
-		return p.Start(args, attr)
+		return start(nil, nil)
 	}
 	raise, err := lowerLimit(p.MaxProcesses + ProcessesAround)
 	if err != nil {
@@ -83,16 +103,17 @@ func (p *Process) StartBounded(args []string, attr *syscall.ProcAttr, nested boo
 	}
 	defer raise()
 	if nested {
-		inside := *attr
-		if inside.Sys, err = nestedNamespace(attr.Sys); err == nil {
-			if pid, err = p.Start(args, &inside); err == nil {
+		uids, errUIDs := sameIDs("uid_map")
+		gids, errGIDs := sameIDs("gid_map")
+		if errors.Join(errUIDs, errGIDs) == nil {
+			if pid, err = start(uids, gids); err == nil {
 				return pid, nil
 			}
 		}
 		// Otherwise the site bounds user namespaces (user_namespaces(7): max_user_namespaces): each id is counted
 		// apart.
 	}
-	return p.Start(args, attr)
+	return start(nil, nil)
 }
 
 // raiseOwnLimit gives this process all the processes that its user may have. They bound the user's containers
@@ -121,28 +142,22 @@ func lowerLimit(most int64) (raise func(), err error) {
 	}, nil
 }
 
-// nestedNamespace adds a user namespace with the ids of this one to the attributes of a child.
-func nestedNamespace(given *syscall.SysProcAttr) (*syscall.SysProcAttr, error) {
+// nestedNamespace adds a user namespace with these ids to the attributes of a child.
+func nestedNamespace(given *syscall.SysProcAttr, uids, gids []syscall.SysProcIDMap) *syscall.SysProcAttr {
 	sys := &syscall.SysProcAttr{}
 	if given != nil {
 		*sys = *given
 	}
 	sys.Cloneflags |= syscall.CLONE_NEWUSER
-	var err error
-	if sys.UidMappings, err = sameIDs("uid_map"); err != nil {
-		return nil, err
-	}
-	if sys.GidMappings, err = sameIDs("gid_map"); err != nil {
-		return nil, err
-	}
+	sys.UidMappings, sys.GidMappings = uids, gids
 	groups, err := os.ReadFile("/proc/self/setgroups")
 	sys.GidMappingsEnableSetgroups = err == nil && strings.TrimSpace(string(groups)) == "allow"
-	return sys, nil
+	return sys
 }
 
 // sameIDs returns a map of all ids of this namespace to themselves (user_namespaces(7)).
 func sameIDs(file string) (same []syscall.SysProcIDMap, err error) {
-	text, err := os.ReadFile("/proc/self/" + file)
+	text, err := smallfile.Read("/proc/self/" + file)
 	if err != nil {
 		return nil, fmt.Errorf("read the ids of its namespace: %w", err)
 	}

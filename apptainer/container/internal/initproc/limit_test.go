@@ -38,3 +38,12 @@ func TestHostThatCannotBoundProcessesIsNamed(t *testing.T) {
 		}
 	}
 }
+
+// Its copy in a new user namespace, which the standard library makes by fork(2), would crash.
+func TestProcessThatKeepsItsHeapBackStartsNoSuchCopy(t *testing.T) {
+	t.Parallel()
+	p := &Process{keeper: &keeper{frame: &Frame{}}}
+	if pid, err := p.StartBounded([]string{"/no/such"}, nil, false); err == nil || !strings.Contains(err.Error(), "starts programs by StartFirst") {
+		t.Errorf("process %d, %v", pid, err)
+	}
+}

@@ -15,7 +15,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 )
 
-// Directories in the private directory, which is the init's working directory.
+// Directories in the private directory, which is the init's working directory. Containers of a keeper use those of the keeper as mount
+// points, each in its own mount namespace; see also keptRoot.
 const (
 	LowerDir  = "lower"
 	UpperDir  = "upper"
@@ -40,9 +41,12 @@ type Root struct {
 }
 
 // MakeDirs makes the directories of the private directory.
-func MakeDirs() error {
+func (p *Process) MakeDirs() error {
+	if p.keeper != nil {
+		return nil
+	}
 	for _, dir := range []string{LowerDir, UpperDir, workDir, RootDir, ShmDir} {
-		if err := os.Mkdir(dir, 0o755); err != nil {
+		if err := os.Mkdir(filepath.Join(p.PrivateDir, dir), 0o755); err != nil {
 			return fmt.Errorf("make its private directory: %w", err)
 		}
 	}
@@ -119,9 +123,9 @@ func (p *Process) startServer(args []string) (pid int, log *tail, err error) {
 	}
 	log = readTail(read)
 	defer func() { _ = write.Close() }() // the program has its own; the log ends with that
-	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	null, err := openNull()
 	if err != nil {
-		return 0, nil, fmt.Errorf("start %s: open %s: %w", args[0], os.DevNull, err)
+		return 0, nil, fmt.Errorf("start %s: %w", args[0], err)
 	}
 	defer func() { _ = unix.Close(null) }()
 	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
@@ -175,8 +179,14 @@ func (r *Root) MountOverlay() error {
 	if err := checkAttributes(); err != nil {
 		return err
 	}
+	return r.mountOverlay(LowerDir, ".")
+}
+
+// mountOverlay mounts an overlay over layers, which has its UpperDir and workDir in a directory. The names have no characters that an
+// option may not have.
+func (r *Root) mountOverlay(layers, in string) error {
 	// upper/ does not outlive the container, so the overlay need not flush it.
-	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,userxattr", LowerDir, UpperDir, workDir)
+	options := fmt.Sprintf("lowerdir=%s,upperdir=%s/%s,workdir=%s/%s,userxattr", layers, in, UpperDir, in, workDir)
 	err := unix.Mount("overlay", RootDir, "overlay", unix.MS_NODEV, options+",volatile")
 	if errors.Is(err, unix.EINVAL) { // before Linux 5.10
 		err = unix.Mount("overlay", RootDir, "overlay", unix.MS_NODEV, options)
@@ -184,15 +194,14 @@ func (r *Root) MountOverlay() error {
 	if err != nil {
 		return overlayError(r.Process.PrivateDir, err)
 	}
-	openWorkDir()
+	openWorkDir(filepath.Join(in, workDir))
 	return nil
 }
 
 // openWorkDir opens the directories that the kernel has made in workDir, with mode 0 (fs/overlayfs/super.c:
 // ovl_create_volatile_dirty). Otherwise the caller would need a program with this namespace's rights to measure and to remove them,
 // which takes longer than the start of a container.
-func openWorkDir() {
-	dir := workDir
+func openWorkDir(dir string) {
 	for _, name := range []string{"work", "incompat", "volatile", "dirty"} {
 		dir = filepath.Join(dir, name)
 		if os.Chmod(dir, 0o700) != nil {

@@ -36,6 +36,10 @@ func (r *Root) startNetwork() {
 	if r.Network != container.PrivateNetwork || r.private != nil {
 		return
 	}
+	if k := r.Process.keeper; k != nil {
+		r.private = k.root.private
+		return
+	}
 	if err := r.startForwarder(); err != nil {
 		r.refuseNetwork(err)
 	}
@@ -108,20 +112,31 @@ func (r *Root) refuseNetwork(reason error) {
 // it, with the processes that the thread starts afterwards. If there is no such network, the process notes the
 // reason. It returns an error only if the container cannot run at all.
 func (r *Root) EnterNetwork() error {
+	if err := r.makeNetwork(); err != nil || r.Network != container.PrivateNetwork {
+		return err
+	}
+	if r.Process.keeper != nil { // the forwarder may have ended since the last container
+		return errors.Join(r.private.namespace.Forwarded(), r.private.namespace.Enter())
+	}
+	if err := r.private.namespace.Enter(); err != nil {
+		r.refuseNetwork(err)
+	}
+	return nil
+}
+
+// makeNetwork waits for the private network, if the container requests one. If there is none, the process notes the reason. A container
+// of a keeper has the keeper's.
+func (r *Root) makeNetwork() error {
 	r.startNetwork() // unless Mount has done so
-	if r.Network != container.PrivateNetwork {
+	if r.Network != container.PrivateNetwork || r.Process.keeper != nil {
 		return nil
 	}
 	refusal, err := r.awaitForwarder()
 	if err != nil {
 		return err
 	}
-	n := r.private
 	if refusal == nil {
-		refusal = n.namespace.Configure(n.subnet)
-	}
-	if refusal == nil {
-		refusal = n.namespace.Enter()
+		refusal = r.private.namespace.Configure(r.private.subnet)
 	}
 	if refusal != nil {
 		r.refuseNetwork(refusal)
@@ -130,10 +145,11 @@ func (r *Root) EnterNetwork() error {
 }
 
 // awaitForwarder waits until the forwarder has made the interface and the interface has its filter. A refusal is the reason
-// why that is not possible.
+// why that is not possible. To look into a forwarder all the time would take as much processor time as all else that an init does.
 func (r *Root) awaitForwarder() (refusal, err error) {
 	n := r.private
-	tick := time.NewTicker(200 * time.Microsecond)
+	changed := n.namespace.Changed()
+	tick := time.NewTicker(forwarderWithin) // until there is an interface
 	defer tick.Stop()
 	late := time.NewTimer(forwarderWithin)
 	defer late.Stop()
@@ -150,6 +166,9 @@ func (r *Root) awaitForwarder() (refusal, err error) {
 			return nil, errStopped
 		case <-late.C:
 			return fmt.Errorf("%s made no network within %s", filepath.Base(r.Forwarder), forwarderWithin), nil
+		case <-changed: // slirp4netns makes the interface in a child, from which it gets the descriptor soon
+			changed = nil
+			tick.Reset(200 * time.Microsecond)
 		case <-tick.C:
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -36,7 +37,7 @@ func (r *Root) addOthers() error {
 		return err
 	}
 	defer func() { _ = f.Close() }() // it was only read
-	upper, err := os.OpenRoot(UpperDir)
+	upper, err := os.OpenRoot(filepath.Join(r.Process.PrivateDir, UpperDir))
 	if err == nil {
 		err = extractOthers(upper, bufio.NewReader(io.NewSectionReader(f, r.Others.Offset, min(r.Others.Size, maxOthersBytes))))
 		err = errors.Join(err, upper.Close())

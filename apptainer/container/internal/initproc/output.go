@@ -17,6 +17,9 @@ import (
 // pipeBytes is the usual size of a pipe (pipe(7)).
 const pipeBytes = 64 << 10
 
+// firstBytes is the length of the first reads of a stream. Most commands write little, and a kept init has many streams.
+const firstBytes = 4 << 10
+
 // headBytes limits the output that a stream keeps in memory.
 const headBytes = 4096
 
@@ -45,7 +48,7 @@ func newStream(to int, masked []string) (*stream, error) {
 	if err := unix.SetNonblock(ends[0], true); err != nil {
 		return nil, fmt.Errorf("make a pipe for its output: %w", err)
 	}
-	s := &stream{in: ends[1], out: ends[0], to: to, mask: mask.New(masked), buf: make([]byte, pipeBytes)}
+	s := &stream{in: ends[1], out: ends[0], to: to, mask: mask.New(masked), buf: make([]byte, firstBytes)}
 	background.Detach(s.copy) // ends with this process, or after close
 	return s, nil
 }
@@ -91,6 +94,9 @@ func (s *stream) flush() (copied int, over bool) {
 		default:
 			s.write(s.mask.Next(s.buf[:n]))
 			copied += n
+			if n == len(s.buf) && n < pipeBytes {
+				s.buf = make([]byte, pipeBytes)
+			}
 		}
 	}
 	return copied, true

@@ -29,12 +29,37 @@ func (p *Process) CheckOwners() (code int, err error) {
 	if !p.Ranged {
 		return 0, nil
 	}
+	tried := map[ownedDir]bool{}
+	if p.keeper != nil {
+		tried = p.keeper.owned
+	}
 	for _, dir := range append([]string{p.PrivateDir}, p.Written...) {
-		if err := tryOwner(dir); err != nil {
+		if err := tryOwnerOnce(dir, tried); err != nil {
 			return CodeOneID, container.HostErrorf("no file in %s can be given to another id: %w", dir, err)
 		}
 	}
 	return 0, nil
+}
+
+// ownedDir are directories that differ in nothing on which CheckOwners depends.
+type ownedDir struct {
+	device     uint64
+	gid, setID uint32
+}
+
+// tryOwnerOnce is tryOwner, once for directories of a kind.
+func tryOwnerOnce(dir string, tried map[ownedDir]bool) error {
+	var st unix.Stat_t
+	if unix.Stat(dir, &st) != nil {
+		return tryOwner(dir)
+	}
+	kind := ownedDir{uint64(st.Dev), st.Gid, uint32(st.Mode) & unix.S_ISGID} //nolint:unconvert // their types depend on the architecture
+	if tried[kind] {
+		return nil
+	}
+	err := tryOwner(dir)
+	tried[kind] = err == nil
+	return err
 }
 
 // tryOwner gives a new file of a directory to another id. The file has no name where the file system

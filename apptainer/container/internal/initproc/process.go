@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
+	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/firstproc"
 	"github.com/cl-slurm/cl-slurm/apptainer/container/internal/seccomp"
 	"github.com/cl-slurm/cl-slurm/internal/background"
 )
@@ -29,7 +30,7 @@ func Main(works map[string]Work) int {
 	control := json.NewDecoder(os.NewFile(controlFD, "control"))
 	reports := json.NewEncoder(os.NewFile(reportFD, "report"))
 	var spec Spec
-	if control.Decode(&spec) != nil || works[spec.Work] == nil && spec.Work != keeperWork || (os.Getpid() != 1 && !spec.Plain) {
+	if control.Decode(&spec) != nil || works[spec.Work] == nil && spec.Work != keeperWork && spec.Work != imageWork || (os.Getpid() != 1 && !spec.Plain) {
 		fmt.Fprintln(os.Stderr, Command+" is started with every container, and not by people")
 		return 2
 	}
@@ -37,8 +38,13 @@ func Main(works map[string]Work) int {
 	syscall.Umask(0o022)
 	p := &Process{Spec: spec, Stop: make(chan struct{}), reports: reports}
 	background.Detach(func() { p.listen(control) }) // ends with this process
-	if spec.Work == keeperWork {
-		_, err := p.keep(works)
+	if spec.Work == keeperWork || spec.Work == imageWork {
+		var err error
+		if spec.Work == keeperWork {
+			_, err = p.keep(works)
+		} else {
+			err = p.serveImage()
+		}
 		p.killAll()
 		_ = reports.Encode(report{Failure: container.FailureOf(err)}) // the caller may be gone
 		return 1
@@ -124,8 +130,11 @@ type Process struct {
 	output  output
 	reports *json.Encoder
 	began   bool
-	// keeper is set for a container of a keeper.
+	// keeper is set for a container of a keeper, and first for one of these whose first process has started.
 	keeper *keeper
+	first  *firstproc.First
+	frame  *Frame // of a container of an init of its own
+	made   string // see ownDir
 	// reapOne, if not nil, waits for a child in place of wait4(2).
 	reapOne func(status *syscall.WaitStatus) (pid int, err error)
 }
@@ -170,12 +179,34 @@ func (p *Process) ReadDetails(details any) error {
 	return nil
 }
 
-// EnterPrivateDir makes PrivateDir the working directory.
+// EnterPrivateDir makes PrivateDir the working directory. A container of a keeper works in that of the keeper.
 func (p *Process) EnterPrivateDir() error {
+	if p.keeper != nil {
+		return nil
+	}
 	if err := os.Chdir(p.PrivateDir); err != nil {
 		return fmt.Errorf("enter its private directory: %w", err)
 	}
 	return nil
+}
+
+// ownDir returns a directory for this init or this container alone.
+func (p *Process) ownDir() (dir string, err error) {
+	if p.keeper == nil {
+		return p.PrivateDir, nil
+	}
+	if p.made == "" {
+		p.made, err = makePrivateDir(p.PrivateDir, containerPrefix)
+	}
+	return p.made, err
+}
+
+// Dir returns the working directory.
+func (p *Process) Dir() string {
+	if p.keeper != nil {
+		return p.keeper.PrivateDir
+	}
+	return p.PrivateDir
 }
 
 // MountProc mounts the /proc of the init's own pid namespace.
@@ -199,7 +230,7 @@ func (p *Process) unpacks() {
 func (p *Process) Begin() {
 	if !p.began {
 		p.began = true
-		_ = p.reports.Encode(report{Began: true}) // if the caller is gone, listen ends this process
+		_ = p.reports.Encode(report{Began: true, Shared: p.Image != nil}) // if the caller is gone, listen ends this process
 	}
 }
 
@@ -209,12 +240,20 @@ func (p *Process) Start(args []string, attr *syscall.ProcAttr) (pid int, err err
 	if err != nil {
 		return 0, fmt.Errorf("start %s: %w", args[0], err)
 	}
+	p.startReaping()
+	if p.keeper != nil {
+		p.keeper.noteChild()
+	}
+	return pid, nil
+}
+
+// startReaping makes Deaths.
+func (p *Process) startReaping() {
 	if p.Deaths == nil {
 		deaths := make(chan Death)
 		p.Deaths = deaths
 		background.Detach(func() { p.reap(deaths) }) // returns when there are no children
 	}
-	return pid, nil
 }
 
 // reap waits for children and orphans, which is the duty of the first process of a PID namespace.
@@ -243,7 +282,7 @@ func (p *Process) killAll() {
 	switch {
 	case p.Deaths == nil:
 	case p.keeper != nil:
-		p.keeper.killRest()
+		p.keeper.killRest(p.first)
 	case p.Plain:
 		p.endSession()
 	default:

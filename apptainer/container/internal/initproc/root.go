@@ -17,16 +17,25 @@ import (
 // maxSymlinks is Linux's limit of links in one path.
 const maxSymlinks = 40
 
-// MountShm mounts the tmpfs that becomes /dev/shm.
-func (r *Root) MountShm() error {
+// MountShm mounts the tmpfs that is or becomes /dev/shm.
+func (r *Root) MountShm(at string) error {
 	options := "mode=1777"
 	if r.ShmBytes > 0 {
 		options += fmt.Sprintf(",size=%d", r.ShmBytes)
 	}
-	if err := unix.Mount("tmpfs", ShmDir, "tmpfs", unix.MS_NODEV|unix.MS_NOSUID, options); err != nil {
+	if err := unix.Mount("tmpfs", at, "tmpfs", unix.MS_NODEV|unix.MS_NOSUID, options); err != nil {
 		return fmt.Errorf("mount /dev/shm: %w", err)
 	}
 	return nil
+}
+
+// WriteFiles adds files to those of the image. The layer of a keeper has them for its containers.
+func (r *Root) WriteFiles() error {
+	if r.Process.keeper != nil {
+		return nil
+	}
+	setAptUser()
+	return r.WriteNetworkFiles()
 }
 
 // WriteNetworkFiles gives the container its name resolution. As in Docker, the files are copies, which the

@@ -77,7 +77,11 @@ func (r *Root) secureFile(f *os.File, name string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("bind: %w", err)
 	}
-	at := filepath.Join(r.Process.PrivateDir, secureDir, name)
+	dir, err := r.Process.ownDir()
+	if err != nil {
+		return "", err
+	}
+	at := filepath.Join(dir, secureDir, name)
 	if err := makeMountPoint(at, info.IsDir(), 0o700); err != nil {
 		return "", fmt.Errorf("make a mount point: %w", err)
 	}
@@ -86,6 +90,9 @@ func (r *Root) secureFile(f *os.File, name string) (string, error) {
 	}
 	return at, nil
 }
+
+// MakeMountPoint makes a directory, or an empty file, and the directories above it.
+func MakeMountPoint(at string, directory bool) error { return makeMountPoint(at, directory, 0o755) }
 
 // makeMountPoint makes a directory, or an empty file, and the directories above it.
 func makeMountPoint(at string, directory bool, mode os.FileMode) error {

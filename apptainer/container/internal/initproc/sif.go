@@ -44,10 +44,18 @@ type SIFConfig struct {
 // FileID identifies a file while a process has it open.
 type FileID struct{ Device, Inode uint64 }
 
+// fileState changes with the content of a file.
+type fileState struct {
+	FileID
+
+	size              int64
+	modified, changed unix.Timespec
+}
+
 // WithSIF validates the container, calls prepare with its configuration to get an init, and runs that init.
 // It opens the SIF unless the caller has. An error contains the SIF's path. A failure before the
-// init is the fault of the host or of the request.
-func WithSIF(ctx context.Context, c container.Container, prepare func(*SIFConfig) (Init, error)) (_ container.Exit, err error) {
+// init is the fault of the host or of the request. kept, if not nil, remembers the configuration for the next container of the image.
+func WithSIF(ctx context.Context, c container.Container, kept *Kept, prepare func(*SIFConfig) (Init, error)) (_ container.Exit, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("run container of %s: %w", c.SIF, err)
@@ -63,7 +71,7 @@ func WithSIF(ctx context.Context, c container.Container, prepare func(*SIFConfig
 		}
 		defer func() { _ = f.Close() }() // it was only read
 	}
-	sif, err := readSIF(f)
+	sif, err := kept.readSIF(f)
 	if err == nil {
 		err = c.Validate(sif.Architecture)
 	}
@@ -135,11 +143,16 @@ func openSIF(path string) (*os.File, error) {
 }
 
 func idOf(f *os.File) (FileID, error) {
+	s, err := stateOf(f)
+	return s.FileID, err
+}
+
+func stateOf(f *os.File) (fileState, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return FileID{}, fmt.Errorf("identify %s: %w", f.Name(), err)
+		return fileState{}, fmt.Errorf("identify %s: %w", f.Name(), err)
 	}
-	return FileID{st.Dev, st.Ino}, nil
+	return fileState{FileID{st.Dev, st.Ino}, st.Size, st.Mtim, st.Ctim}, nil
 }
 
 // SecureSIF mounts the SIF in the init's own mount namespace and sets SIF to that mount, so that
@@ -181,6 +194,9 @@ func IsMountLost() bool {
 
 // AwaitLoss waits for squashfuse's death and returns an error that describes it.
 func (r *Root) AwaitLoss() error {
+	if r.squashfuse == 0 { // it is another init's
+		return errImageLost
+	}
 	for d := range r.Process.Deaths {
 		if err := r.Lost(d); err != nil {
 			return err

@@ -44,7 +44,7 @@ type Spec struct {
 	Details json.RawMessage
 	// Plain is set for an init without namespaces.
 	Plain bool
-	// PrivateDir is an empty directory for this init alone.
+	// PrivateDir is an empty directory for this init alone. A keeper's container may make such a directory in it.
 	PrivateDir string
 	KillGrace  time.Duration
 	// MaxProcesses is the container's; see StartBounded.
@@ -56,14 +56,18 @@ type Spec struct {
 	// back to the user.
 	Ranged  bool     `json:",omitempty"`
 	Written []string `json:",omitempty"`
+	// Image is set for a keeper that gets its image as imageFD, and the SIF as openedFD.
+	Image *sharedMount `json:",omitempty"`
 }
 
 // report is an init's message before it unpacks an image, when its command begins, and at the end.
 type report struct {
 	Unpacks bool `json:",omitempty"`
 	Began   bool `json:",omitempty"`
-	Code    int
-	Note    string `json:",omitempty"`
+	// Shared is set if a keeper has begun with the mount of its caller.
+	Shared bool `json:",omitempty"`
+	Code   int
+	Note   string `json:",omitempty"`
 	// NoNetwork becomes the NoNetwork of the Exit.
 	NoNetwork string `json:",omitempty"`
 	// OutputError becomes the OutputError of the Exit.
@@ -97,28 +101,43 @@ type Init struct {
 	// begin.
 	Began func() bool
 
-	// Base, if not nil, lets a kept init run the container.
+	// Base, if not nil, lets a kept init run the container, whose PrivateDir is then that of container.Container.
 	Base *Base
 
-	note   string // of the Exit
-	orders int    // a keeper's descriptor for orders; 0 for other inits
+	note   string     // of the Exit
+	orders int        // a keeper's descriptor for orders, or an image server's; 0 for other inits
+	image  imageFiles // of Spec.Image
 }
 
 // For returns an Init that runs a container by the work of this name, in a new directory of the
-// container's private directory.
-func For(c container.Container, program, work string, details any) (Init, error) {
-	dir, err := os.MkdirTemp(c.PrivateDir, "container-")
-	if err != nil {
-		return Init{}, fmt.Errorf("make its private directory: %w", err)
+// container's private directory. With a base, that directory is made when it is needed.
+func For(c container.Container, program, work string, details any, base *Base) (i Init, err error) {
+	dir := c.PrivateDir
+	if base == nil {
+		if dir, err = makePrivateDir(dir, containerPrefix); err != nil {
+			return Init{}, err
+		}
 	}
 	var onStart func(pid int)
 	if c.OnStart != nil {
 		onStart = func(pid int) { c.OnStart(c.RunningAs(pid, "")) }
 	}
 	return Init{
-		Program: program, Details: details, Stdout: c.Stdout, Stderr: c.Stderr, OnUnpack: c.OnUnpack, OnStart: onStart, KilledFirst: c.KilledFirst,
+		Base: base, Program: program, Details: details, Stdout: c.Stdout, Stderr: c.Stderr, OnUnpack: c.OnUnpack, OnStart: onStart, KilledFirst: c.KilledFirst,
 		Spec: Spec{Work: work, PrivateDir: dir, KillGrace: c.KillGraceOrDefault(), MaxProcesses: c.MaxProcesses, Masked: c.Masked},
 	}, nil
+}
+
+// containerPrefix begins the names of containers' directories.
+const containerPrefix = "container-"
+
+// makePrivateDir makes a directory for the files of one init.
+func makePrivateDir(in, prefix string) (string, error) {
+	dir, err := os.MkdirTemp(in, prefix)
+	if err != nil {
+		return "", fmt.Errorf("make its private directory: %w", err)
+	}
+	return dir, nil
 }
 
 // runningInit is an init as its caller sees it.
@@ -126,7 +145,6 @@ type runningInit struct {
 	child   child
 	control *os.File
 	report  *os.File
-	grace   time.Duration
 }
 
 // Run starts the init and waits for its end. When ctx ends it tells the init to stop.
@@ -187,7 +205,7 @@ func (i *Init) start() (_ *runningInit, err error) {
 		return nil, errors.Join(err, unix.Close(control))
 	}
 	defer func() { _ = unix.Close(reportOut) }()
-	p := &runningInit{control: os.NewFile(uintptr(control), "control"), report: os.NewFile(uintptr(report), "report"), grace: i.Spec.KillGrace}
+	p := &runningInit{control: os.NewFile(uintptr(control), "control"), report: os.NewFile(uintptr(report), "report")}
 	if i.Spec.MaxProcesses > 0 && !i.Spec.Plain && countsApart() {
 		raiseOwnLimit()
 	}
@@ -220,14 +238,17 @@ func (i *Init) forkRanged(control, report int) (child, error) {
 
 // fork starts the init with its ends of both pipes.
 func (i *Init) fork(control, report int) (child, error) {
-	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	null, err := openNull()
 	if err != nil {
-		return 0, &os.PathError{Op: "open", Path: os.DevNull, Err: err}
+		return 0, err
 	}
 	defer func() { _ = unix.Close(null) }()
 	files := []uintptr{uintptr(null), fdOr(i.Stdout, null), fdOr(i.Stderr, null), uintptr(control), uintptr(report)}
 	if i.orders > 0 {
 		files = append(files, uintptr(i.orders))
+	}
+	if i.Spec.Image != nil {
+		files = append(files, uintptr(i.image.mount), uintptr(i.image.sif))
 	}
 	attributes := &syscall.SysProcAttr{Setsid: true}
 	if !i.Spec.Plain {
@@ -273,6 +294,14 @@ func pipe() (r, w int, err error) {
 	return ends[0], ends[1], nil
 }
 
+func openNull() (int, error) {
+	fd, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, &os.PathError{Op: "open", Path: os.DevNull, Err: err}
+	}
+	return fd, nil
+}
+
 func fdOr(f *os.File, other int) uintptr {
 	if f == nil {
 		return uintptr(other)
@@ -289,35 +318,30 @@ func WriterOrNil(f *os.File) io.Writer {
 }
 
 // wait sends the init its order and waits for its end. The Exit has the init's use, also with an error.
-func (p *runningInit) wait(ctx context.Context, i Init) (exit container.Exit, err error) {
-	var used container.Usage
-	var waitErr error
-	defer func() { exit.Usage = used }()
-	done := make(chan struct{})
-	var stopping sync.WaitGroup
-	stopping.Go(func() { p.stopWith(ctx, done) })
-	sendErr := json.NewEncoder(p.control).Encode(i.Spec)
+func (p *runningInit) wait(ctx context.Context, i Init) (container.Exit, error) {
+	var report report
+	var began bool
+	var sendErr, readErr error
 	reports := json.NewDecoder(p.report)
-	report, began, readErr := readReports(reports, i.OnUnpack, func() {
-		if i.OnStart != nil {
-			i.OnStart(int(p.child))
-		}
+	p.heed(ctx, i.Spec.KillGrace, p.stop, func() {
+		sendErr = json.NewEncoder(p.control).Encode(i.Spec)
+		report, began, readErr = i.readReports(reports, p.child)
 	})
-	close(done)
-	stopping.Wait()
 	if readErr == nil {
 		report.Note = joinNotes(report.Note, i.awaitFiles(reports))
 	}
 	_ = p.control.Close() // the init ends now at the latest
 	_ = p.report.Close()
-	used, waitErr = p.child.wait()
+	used, waitErr := p.child.wait()
 	if readErr != nil {
 		readErr = errors.Join(waitErr, sendErr)
 		if readErr == nil {
 			readErr = errors.New("exit status 0")
 		}
 	}
-	return i.outcome(ctx, report, began, readErr)
+	exit, err := i.outcome(ctx, report, began, readErr)
+	exit.Usage = used
+	return exit, err
 }
 
 // outcome returns the end of a container by the last report about it. lost is the reason why there is none.
@@ -364,7 +388,8 @@ func (i *Init) awaitFiles(reports *json.Decoder) string {
 	return last.Note
 }
 
-func readReports(reports *json.Decoder, onUnpack, onStart func()) (last report, began bool, err error) {
+// readReports reads the reports about a container to the last one, and calls OnUnpack and OnStart.
+func (i *Init) readReports(reports *json.Decoder, init child) (last report, began bool, err error) {
 	for {
 		last = report{}
 		if err := reports.Decode(&last); err != nil {
@@ -373,30 +398,41 @@ func readReports(reports *json.Decoder, onUnpack, onStart func()) (last report, 
 		switch {
 		case last.Began:
 			began = true
-			onStart()
+			if i.OnStart != nil {
+				i.OnStart(int(init))
+			}
 		case !last.Unpacks:
 			return last, began, nil
-		case onUnpack != nil:
-			onUnpack()
+		case i.OnUnpack != nil:
+			i.OnUnpack()
 		}
 	}
 }
 
-// stopWith tells the init to stop when ctx ends, and kills it if it does not answer. It returns
-// when done is closed.
-func (p *runningInit) stopWith(ctx context.Context, done <-chan struct{}) {
-	select {
-	case <-done:
-		return
-	case <-ctx.Done():
-	}
-	_, _ = p.control.WriteString("{}\n") // fails if the init has ended
-	kill := time.NewTimer(p.grace + KillDelay)
-	defer kill.Stop()
-	select {
-	case <-done:
-	case <-kill.C:
-		_ = p.child.kill()
-		<-done
-	}
+// heed calls f, which waits for the init. If ctx ends meanwhile, it calls stop, which tells the init to stop, and kills the
+// init if f does not return soon after grace.
+func (p *runningInit) heed(ctx context.Context, grace time.Duration, stop, f func()) {
+	done := make(chan struct{})
+	var stopping sync.WaitGroup
+	stopping.Go(func() {
+		select {
+		case <-done:
+			return
+		case <-ctx.Done():
+		}
+		stop()
+		kill := time.NewTimer(grace + KillDelay)
+		defer kill.Stop()
+		select {
+		case <-done:
+		case <-kill.C:
+			_ = p.child.kill()
+		}
+	})
+	f()
+	close(done)
+	stopping.Wait()
 }
+
+// stop tells the init to stop.
+func (p *runningInit) stop() { _, _ = p.control.WriteString("{}\n") } // fails if the init has ended

@@ -24,7 +24,8 @@ type Namespace struct {
 	// Path is a file that stands for the namespace.
 	Path string
 
-	socket int // in the namespace, to configure it
+	socket int      // in the namespace, to configure it
+	links  *os.File // a socket of rtnetlink in the namespace, for messages about its interfaces
 }
 
 // New makes a namespace, with a loopback interface. It mounts the namespace at path, a new file, so the caller
@@ -61,6 +62,9 @@ func (n *Namespace) make(servers []netip.AddrPort) error {
 	if err := n.up("lo"); err != nil {
 		return err
 	}
+	if n.links, err = openLinks(); err != nil {
+		return err
+	}
 	allowOrdinaryUsers()
 	for i, server := range servers {
 		r, err := listen(Relay(i), server)
@@ -70,6 +74,26 @@ func (n *Namespace) make(servers []netip.AddrPort) error {
 		r.serve()
 	}
 	return nil
+}
+
+// openLinks opens a socket that gets a message for each later change of an interface (rtnetlink(7)).
+func openLinks() (*os.File, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: unix.RTMGRP_LINK}); err != nil {
+		return nil, errors.Join(os.NewSyscallError("bind", err), unix.Close(fd))
+	}
+	return os.NewFile(uintptr(fd), "interfaces"), nil
+}
+
+// Changed returns a channel that is closed when an interface has changed since New, which is called first. It is called once.
+func (n *Namespace) Changed() <-chan struct{} {
+	return background.Go(func() {
+		_, _ = n.links.Read(make([]byte, 1)) // the rest of the message is dropped
+		_ = n.links.Close()
+	})
 }
 
 // allowOrdinaryUsers lets all users of the calling thread's network listen on any port and use ping, as in Docker
@@ -154,6 +178,15 @@ func (n *Namespace) addDefaultRoute(gateway netip.Addr) error {
 		return os.NewSyscallError("add a route", errno)
 	}
 	return nil
+}
+
+// Forwarded returns an error if there is no forwarder any more: the interface is its file.
+func (n *Namespace) Forwarded() error {
+	flags, err := unix.NewIfreq(Device)
+	if err == nil {
+		err = unix.IoctlIfreq(n.socket, unix.SIOCGIFFLAGS, flags)
+	}
+	return os.NewSyscallError("find the interface of the private network", err)
 }
 
 // Enter moves the calling thread into the namespace, with the processes that it starts afterwards.

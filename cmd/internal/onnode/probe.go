@@ -1,4 +1,4 @@
-package main
+package onnode
 
 import (
 	"cmp"
@@ -37,7 +37,8 @@ with --meet, and waits for the report in that directory. Exit codes:
   0  containers can be run
   1  they cannot, or a check failed; the last line names what the site must allow`
 
-func probeCommand(p program.Process) *cobra.Command {
+// ProbeCommand returns the command probe.
+func ProbeCommand(p program.Process) *cobra.Command {
 	var x probing
 	cmd := &cobra.Command{
 		Use:   "probe",
@@ -89,7 +90,7 @@ func (x probing) tryNode(ctx context.Context, p program.Process) error {
 		return fmt.Errorf("find this program: %w", err)
 	}
 	r, err := probe.Examiner{
-		Containers: runner.Runner{Env: engineEnv(p)}, Want: runtimes.Name(x.runtime), Scratch: x.scratch, Shared: cmp.Or(x.meet, x.shared),
+		Containers: runner.Runner{Env: EngineEnv(p)}, Want: runtimes.Name(x.runtime), Scratch: x.scratch, Shared: cmp.Or(x.meet, x.shared),
 		Program: self, Getenv: p.Getenv, Now: time.Now,
 	}.Examine(ctx)
 	if err == nil {
