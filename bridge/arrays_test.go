@@ -31,6 +31,7 @@ type arrays struct {
 	jobs      []sbatch.Job // of Slurm
 	submitted []plan.Effect
 	cancelled []sbatch.JobID
+	asked     int // the questions about the queue
 	// stopped has the bundles that workers of packs were told to end.
 	stopped []string
 	// answer answers an sbatch of so many tasks, 0 for a single job; nil for jobs with ids from 100 on.
@@ -111,20 +112,65 @@ func several(owner string, first, n int) []plan.Row {
 // pass lets time pass in steps of a second, with a snapshot before each.
 func (a *arrays) pass(d time.Duration) {
 	a.t.Helper()
+	a.passWith(d, a.do)
+}
+
+// passWith is pass with another Slurm or disk.
+func (a *arrays) passWith(d time.Duration, do func(plan.Effect)) {
+	a.t.Helper()
 	for end := a.now.Add(d); !a.now.After(end); a.now = a.now.Add(time.Second) {
 		a.observe()
-		a.step()
+		a.stepWith(do)
 	}
 }
 
 // step makes steps until nothing is wanted any more.
 func (a *arrays) step() {
 	a.t.Helper()
+	a.stepWith(a.do)
+}
+
+func (a *arrays) stepWith(do func(plan.Effect)) {
+	a.t.Helper()
 	for effects := a.wanted(); len(effects) > 0; effects = a.wanted() {
 		for _, e := range effects {
-			a.do(e)
+			do(e)
 		}
 	}
+}
+
+// passWithACrash is pass with a crash of the bridge in a step, counted from 1; an sbatch of the step before runs, and its answer is lost.
+func (a *arrays) passWithACrash(d time.Duration, crashAt int) {
+	a.t.Helper()
+	steps := 0
+	for end := a.now.Add(d); a.now.Before(end); a.now = a.now.Add(time.Second) {
+		a.observe()
+		for {
+			effects := a.wanted()
+			if steps++; steps == crashAt {
+				a.start() // the effects of this step are lost
+				continue
+			}
+			if len(effects) == 0 {
+				break
+			}
+			for _, e := range effects {
+				if steps+1 == crashAt && e.Kind == plan.Submit {
+					a.sbatch(e)
+					continue
+				}
+				a.do(e)
+			}
+		}
+	}
+}
+
+// setQueue changes the queue of the bridge that runs.
+func (a *arrays) setQueue(change func(*plan.Queue)) {
+	p := &a.b.decider.rules.Policy
+	q := p.Queues["cpu"]
+	change(&q)
+	p.Queues = map[string]plan.Queue{"cpu": q}
 }
 
 // wanted makes a step, and returns its effects.
@@ -164,6 +210,7 @@ func (a *arrays) do(e plan.Effect) {
 		}
 		tell(func(n *plan.News) { n.Cancelled = &plan.Outcome{} })
 	case plan.AskQueue:
+		a.asked++
 		tell(func(n *plan.News) { n.Canary = &plan.Canary{} })
 	case plan.StopMember:
 		a.stopped = append(a.stopped, e.Row.Bundle)
@@ -244,6 +291,8 @@ func all(n int, p plan.Phase) []plan.Phase { return slices.Repeat([]plan.Phase{p
 
 func unclear(int) plan.SbatchAnswer { return plan.SbatchAnswer{Words: "Socket timed out"} }
 
+// slowPrepare holds the outcome of Prepare of some bundles back, as a slow disk does; the effect then writes the specification
+// of the row for which it was begun.
 type slowPrepare struct {
 	*arrays
 	hold    func(e plan.Effect) bool
@@ -252,33 +301,20 @@ type slowPrepare struct {
 }
 
 func (s *slowPrepare) pass(d time.Duration) {
-	for end := s.now.Add(d); !s.now.After(end); s.now = s.now.Add(time.Second) {
-		s.observe()
-		for {
-			effects, _, err := s.b.Step(s.t.Context(), s.now)
-			if err != nil {
-				s.t.Fatal(err)
-			}
-			if len(effects) == 0 {
-				break
-			}
-			for _, e := range effects {
-				switch {
-				case e.Kind == plan.Prepare && s.hold(e):
-					s.held = append(s.held, e)
-				case e.Kind == plan.Prepare:
-					s.write(e)
-				default:
-					s.do(e)
-				}
-			}
+	s.t.Helper()
+	s.passWith(d, func(e plan.Effect) {
+		switch {
+		case e.Kind == plan.Prepare && s.hold(e):
+			s.held = append(s.held, e)
+		case e.Kind == plan.Prepare:
+			s.write(e)
+		default:
+			s.do(e)
 		}
-	}
+	})
 }
 
 func (s *slowPrepare) write(e plan.Effect) {
 	s.written[e.Row.Bundle] = e.Row.Generation
 	s.do(e)
 }
-
-// A member that was left behind, because its specification came late, must not go to Slurm with the specification of the

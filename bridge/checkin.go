@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -21,6 +22,10 @@ const (
 	// report several; otherPause is the pause before other news is.
 	urgentPause = 20 * time.Millisecond
 	otherPause  = 2 * time.Second
+	// pausePerRun is a pause for each run of a check-in with new states, from that one to the next one, up to mostPause: while hundreds of
+	// short runs begin and end, a report then passes over states of a run that are over.
+	pausePerRun = 5 * time.Millisecond
+	mostPause   = 250 * time.Millisecond
 	// mostUnanswered bounds the check-ins of one queue that wait for an answer: CodaLab's own
 	// server has 50 threads in all, and each held check-in takes one for 5 s. Four are enough
 	// for one that waits for messages and one for each of the three states of a short run.
@@ -60,6 +65,8 @@ type checkIns struct {
 	answers    chan answer
 	unanswered int
 	newest     int64
+	// quietUntil is the time until which new states wait for others (pausePerRun).
+	quietUntil time.Time
 	// proving is set while proofs are asked for; proved receives when that has ended.
 	proving bool
 	proved  chan struct{}
@@ -98,7 +105,7 @@ func (c *checkIns) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-urgentNow:
-			c.checkInWithin(urgentPause)
+			c.checkInWithin(max(urgentPause, c.busyPause()))
 		case <-otherNow:
 			c.checkInWithin(otherPause)
 		case <-c.proved:
@@ -143,10 +150,22 @@ func (c *checkIns) checkInIfDue(ctx context.Context) {
 	// This holds after a failure too: the newest check-in may hang for longer than a report
 	// stays good.
 	if c.newest == 0 || c.answered && c.unanswered < unansweredBelow(pending) {
-		c.send(ctx)
+		c.pauseFor(pending, c.send(ctx))
 		return
 	}
 	c.checkInWithin(agePause) // nothing else notices a report that becomes old
+}
+
+// pauseFor sets the pause after a check-in with these reports, for which they were as urgent as that. If it had no room for all new states,
+// the next one follows at once.
+func (c *checkIns) pauseFor(pending report.Urgency, reports int) {
+	c.quietUntil = time.Time{}
+	if pending != report.Urgent || reports == 0 {
+		return
+	}
+	if left, _ := c.queueWorkers.board.reports.pending(c.queue.Name, c.now()); left < report.Urgent {
+		c.quietUntil = c.now().Add(min(time.Duration(reports)*pausePerRun, mostPause))
+	}
 }
 
 // unansweredBelow returns below how many unanswered check-ins another one is sent for something to report.
@@ -163,8 +182,8 @@ func unansweredBelow(how report.Urgency) int {
 	return 0
 }
 
-// send checks in, in the background.
-func (c *checkIns) send(ctx context.Context) {
+// send checks in, in the background, and returns the number of runs that it reports.
+func (c *checkIns) send(ctx context.Context) int {
 	in, number := c.queueWorkers.checkIn(c.inForce())
 	c.unanswered++
 	c.newest = number
@@ -179,6 +198,7 @@ func (c *checkIns) send(ctx context.Context) {
 		}
 		return nil
 	})
+	return len(in.Reports)
 }
 
 // inForce returns the queue as it is in force now.
@@ -244,13 +264,20 @@ func (c *checkIns) handleAnswer(ctx context.Context, a answer) error {
 		c.checkInWithin(c.answerPause)
 	case newest && len(a.messages) == 0 && a.took < idlePause:
 		c.checkInWithin(idlePause)
-	case newest:
+	case newest && slices.ContainsFunc(a.messages, isRun): // the server may have more
 		c.checkInWithin(0)
+	case newest:
+		c.checkInWithin(c.busyPause())
 	default: // reports that waited for this answer can go out
-		c.checkInWithin(urgentPause)
+		c.checkInWithin(max(urgentPause, c.busyPause()))
 	}
 	return nil
 }
+
+func isRun(m codalab.Message) bool { return m.Type == codalab.MessageRun }
+
+// busyPause returns what is left of the pause after the last check-in.
+func (c *checkIns) busyPause() time.Duration { return max(c.quietUntil.Sub(c.now()), 0) }
 
 // failed handles a check-in without an answer. Its error ends the bridge.
 func (c *checkIns) failed(ctx context.Context, err error) error {

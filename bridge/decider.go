@@ -45,6 +45,7 @@ type decider struct {
 	gathered   time.Time // the time at which rows that wait for others of their lane go without them; zero for none
 	rested     bool      // the rows that were done when Slurm was first seen rest
 	diskLow    *string   // plan.LowWater.Lack; nil while it is not known
+	decided    int       // the rows that the last step decided
 }
 
 func newDecider(c *Config, f *inForce, in *inbox, shown *board, reach *contact, stray *strayArrays, l *life, state *condition) decider {
@@ -105,7 +106,7 @@ func (d *decider) step(ctx context.Context, now time.Time) ([]plan.Effect, time.
 	d.followLow(ctx, &in)
 	d.makeRows(ctx, now, &in)
 	for _, n := range in.news {
-		if err := d.decideIfThere(ctx, s, n.bundle, n.News); err != nil {
+		if err := d.decideIfThere(ctx, s, n.bundle, &n.News); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -120,6 +121,7 @@ func (d *decider) step(ctx context.Context, now time.Time) ([]plan.Effect, time.
 	if err := d.save(ctx, s); err != nil {
 		return nil, 0, err
 	}
+	d.decided = len(s.rows)
 	d.board.reports.settle(in.news)
 	effects, err := d.admit(ctx, s)
 	d.restEnded(s)
@@ -231,32 +233,33 @@ func (d *decider) makeRows(ctx context.Context, now time.Time, in *arrivals) {
 	}
 }
 
-// decide decides a row.
-func (d *decider) decide(ctx context.Context, s *step, r plan.Row, n plan.News) {
+// decide decides a row, which is not changed. It adds to the news.
+func (d *decider) decide(ctx context.Context, s *step, r *plan.Row, n *plan.News) {
 	before := d.rows.get(r.Bundle)
 	if d.isLow() || r.DiskLow != "" {
 		n.DiskLow = d.diskLow
 	}
-	d.health.examine(s.now, r, &n)
-	d.limits.examine(&d.rules.Policy, r, &n)
-	d.shared.tell(&r, &n)
-	next, effects := d.rules.Next(s.now, r, n)
-	d.shared.noteTask(d.rules.Policy, &r, &next)
-	d.life.countClaim(&r, &next)
-	d.health.learn(s.now, r, next)
-	if d.trace != nil {
-		d.trace(plan.Decision{Now: s.now, Row: r, News: n, Next: next, Effects: plan.KindsOf(effects)})
-	}
-	if d.count != nil {
-		d.count(&r, &next, &n)
-	}
-	after := before
+	d.health.examine(s.now, r, n)
+	d.limits.examine(&d.rules.Policy, r, n)
+	d.shared.tell(r, n)
+	next, effects := d.rules.Next(s.now, *r, *n)
+	after, changed := before, before.Version == 0
 	if *before != next {
-		after = &plan.Row{}
+		after = &plan.Row{} // apart from next, so that a decision without a change allocates no row
 		*after = next
+		changed = changed || !before.Same(next)
 		d.rows.put(after)
 	}
-	s.add(after, before.Version == 0 || !before.Same(next))
+	d.shared.noteJob(s, &d.rules.Policy, r, after, n)
+	d.life.countClaim(r, after)
+	d.health.learn(s.now, r, after)
+	if d.trace != nil {
+		d.trace(plan.Decision{Now: s.now, Row: *r, News: *n, Next: next, Effects: plan.KindsOf(effects)})
+	}
+	if d.count != nil {
+		d.count(r, after, n)
+	}
+	s.add(after, changed)
 	s.effects = append(s.effects, effects...)
 	if (before.Phase != next.Phase || before.Reason != next.Reason) && d.log.Enabled(ctx, slog.LevelInfo) {
 		d.log.InfoContext(ctx, "decided", slog.String("bundle", next.Bundle), slog.String("phase", string(next.Phase)),
@@ -272,25 +275,28 @@ func (d *decider) batch(ctx context.Context, s *step) {
 		return
 	}
 	d.gathered = time.Time{}
+	joining := d.join(ctx, s)
 	left := budget(d.pace.submits, s.now) - d.rows.upcoming - count(s.effects, plan.Submit) - d.starter.heldOf(plan.Submit) - d.shared.upcoming()
 	w := plan.Waiting{MaySubmit: map[string]int{}, Budget: left, Rooms: d.rooms()}
 	for name := range d.rows.staged {
 		h := d.health.of(name)
 		if w.MaySubmit[name] = h.MaySubmit(s.now, d.rules.Queues[name].MaySubmit(d.rows.inFlight[name], w.Budget)); w.MaySubmit[name] > 0 {
-			w.Rows = append(w.Rows, d.gather(s.now, h.Candidates(d.rows.waiting(name, s.now)))...)
+			waiting := slices.DeleteFunc(d.rows.waiting(name, s.now), func(r *plan.Row) bool { return joining[r.Bundle] })
+			w.Rows = append(w.Rows, d.gather(s.now, h.Candidates(waiting))...)
 		}
 	}
 	var chosen []plan.Row
 	chosen, d.turns = d.rules.Batch(s.now, w, d.turns, d.generation)
 	d.tellFull(ctx, w.Rooms)
-	for i, r := range chosen {
+	for i := range chosen {
+		r := &chosen[i]
 		if r.Shared && (i == 0 || chosen[i-1].SubmissionName != r.SubmissionName) {
 			d.shared.add(s.now, chosen[i:i+1])
 		}
 		d.generation = max(d.generation, r.Generation)
 		d.health.of(r.Queue).Submitted(s.now)
-		r.Exclude = d.health.nodes.Exclude(s.now, r)
-		d.decide(ctx, s, r, plan.News{})
+		r.Exclude = d.health.nodes.Exclude(s.now, *r)
+		d.decide(ctx, s, r, &plan.News{})
 	}
 }
 
@@ -327,7 +333,7 @@ func (d *decider) noteSnapshot(ctx context.Context, s *step, snapshot sbatch.Sna
 	}
 	for _, bundle := range slices.Sorted(maps.Keys(found)) {
 		delete(orphans, found[bundle].Job.ID)
-		d.decide(ctx, s, *d.rows.get(bundle), plan.News{Found: found[bundle]})
+		d.decide(ctx, s, d.rows.get(bundle), &plan.News{Found: found[bundle]})
 	}
 	for _, id := range slices.Sorted(maps.Keys(orphans)) {
 		if s.now.Sub(orphans[id]) >= d.rules.OrphanGrace {
@@ -364,15 +370,13 @@ func (d *decider) save(ctx context.Context, s *step) error {
 	}
 	d.contact.generation.Store(d.generation)
 	saved := 0
-	for i := range s.rows {
+	for i, r := range s.rows {
 		if s.changed[i] {
-			kept := changed[saved] // with its new version; apart from the others, which may go before it
-			s.rows[i] = &kept
+			r.Version = changed[saved].Version // this step has made the row, and nobody else has it yet
 			saved++
-			d.rows.put(s.rows[i])
 		}
-		d.starter.active.cancelOutdated(s.rows[i])
-		d.board.publish(s.now, s.rows[i])
+		d.starter.active.cancelOutdated(r)
+		d.board.publish(s.now, r)
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ type doer struct {
 func (d *doer) do(ctx context.Context, e plan.Effect) (tell func()) {
 	outcomes := d.outcomesOf(ctx, e)
 	d.log.DebugContext(ctx, "effect ended", slog.String("kind", string(e.Kind)), slog.String("bundle", e.Row.Bundle), slog.Int("rows", len(e.Rows())))
-	if ctx.Err() != nil && e.Kind != plan.Submit {
+	if ctx.Err() != nil && e.Kind != plan.Submit && e.Kind != plan.JoinPack {
 		outcomes = none
 	}
 	return func() { d.inbox.putEnded(e, outcomes) }
@@ -67,10 +67,13 @@ func (d *doer) outcomesOf(ctx context.Context, e plan.Effect) outcomes {
 	case plan.Cancel:
 		o := d.cancel(ctx, e.Rows())
 		return func(*plan.Row) func(*plan.News) { return func(n *plan.News) { n.Cancelled = &o } }
+	case plan.AskQueue:
+		c := d.trials.askAbout(ctx, *e.Row)
+		return func(*plan.Row) func(*plan.News) { return func(n *plan.News) { n.Canary = &c } }
 	default: // the others are of one row
 	}
 	if e.Submission != nil {
-		answer := d.submitShared(ctx, e.Submission, *e.Row)
+		answer := d.ask(ctx, e.Submission, *e.Row)
 		return func(*plan.Row) func(*plan.News) { return func(n *plan.News) { n.Submitted = &answer } }
 	}
 	outcome := d.doForRow(ctx, e)
@@ -100,9 +103,6 @@ func (d *doer) doForRow(ctx context.Context, e plan.Effect) func(*plan.News) {
 				n.Submitted = &s
 			}
 		}
-	case plan.AskQueue:
-		c := d.trials.askAbout(ctx, r)
-		return func(n *plan.News) { n.Canary = &c }
 	case plan.ReadRecords:
 		return d.records.read(r)
 	case plan.Fence:
@@ -127,7 +127,7 @@ func (d *doer) doForRow(ctx context.Context, e plan.Effect) func(*plan.News) {
 	case plan.Release:
 		o := outcome(d.release(r))
 		return func(n *plan.News) { n.Released = &o }
-	case plan.QueryAccounting, plan.Cancel: // of many rows
+	case plan.QueryAccounting, plan.Cancel, plan.AskQueue, plan.JoinPack: // of many rows
 	case plan.Forget: // Step does it
 	}
 	return nothing
@@ -256,7 +256,7 @@ func (d *doer) queryAccounting(ctx context.Context, rows []*plan.Row) outcomes {
 	asked := d.now()
 	since := rows[0].SubmittedAt
 	var which sbatch.Which
-	named := map[plan.SubmissionName]bool{} // rows of an array share its name
+	named := map[plan.SubmissionName]bool{} // members of a submission share its name
 	for _, r := range rows {
 		if r.SubmittedAt.Before(since) {
 			since = r.SubmittedAt

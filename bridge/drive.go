@@ -51,11 +51,11 @@ func (b *Bridge) Measure(ctx context.Context, now time.Time) error { return b.di
 // WithdrawSecrets removes the files with values of secrets that no job needs any more.
 func (b *Bridge) WithdrawSecrets() error { return b.secrets.withdraw() }
 
-// FindMembers reads the lists of members of arrays in Slurm with tasks that no row has.
+// FindMembers reads the lists of members of arrays and packs in Slurm that rows may take up.
 func (b *Bridge) FindMembers() error { return b.members.find() }
 
-// RemoveMembers removes the lists of members of arrays that no row in flight has any more.
-func (b *Bridge) RemoveMembers() error { return b.members.remove() }
+// RemoveMembers removes the lists of members of submissions that no row in flight has any more.
+func (b *Bridge) RemoveMembers(now time.Time) error { return b.members.remove(now) }
 
 // Changes returns two channels of a queue. The first receives when a run has entered
 // another state of CodaLab's, the second when something else is worth a check-in.

@@ -52,17 +52,17 @@ func (h *health) of(queue string) *plan.Health {
 }
 
 // examine adds to a row's news what the health of its queue says about it.
-func (h *health) examine(now time.Time, r plan.Row, n *plan.News) {
+func (h *health) examine(now time.Time, r *plan.Row, n *plan.News) {
 	of := h.of(r.Queue)
-	of.Judge(now, r, n)
+	of.Judge(now, *r, n)
 	if held := of.Held(h.configured[r.Queue]); held != r.Held && r.Phase != plan.Done {
 		n.Held = &held
 	}
 }
 
 // learn learns from a decision.
-func (h *health) learn(now time.Time, before, after plan.Row) {
-	h.of(before.Queue).Learn(now, before, after, h.nodes)
+func (h *health) learn(now time.Time, before, after *plan.Row) {
+	h.of(before.Queue).Learn(now, *before, *after, h.nodes)
 }
 
 // changed returns the queues that are held up for another reason than their rows were told, or no longer,

@@ -170,6 +170,36 @@ func TestVerdictDoesNotWaitForThousandsOfOldReports(t *testing.T) {
 	})
 }
 
+// After a check-in with many new states others wait for a quarter of a second. A state that comes later does not.
+func TestStateAfterManyWaitsForNoLongerThanTheyTook(t *testing.T) {
+	t.Parallel()
+	atLimited(t, 0, 8<<20, 0, func(b *Bridge, s *limited) {
+		time.Sleep(20 * time.Second)
+		end := func(n int) string {
+			ended := runningRow(n)
+			ended.Phase, ended.ReportCount = plan.Finalizing, 1
+			show(b, ended)
+			return ended.Bundle
+		}
+		for n := range 100 {
+			end(n)
+		}
+		begun := time.Now()
+		time.Sleep(30 * time.Millisecond)
+		soon := end(100)
+		time.Sleep(4 * time.Second)
+		shown := time.Now()
+		late := end(101)
+		time.Sleep(time.Second)
+		if took := s.verdictOf(soon).Sub(begun); took < 200*time.Millisecond || took > 300*time.Millisecond {
+			t.Errorf("a state that comes right after a hundred others is reported %s after them", took)
+		}
+		if took := s.verdictOf(late).Sub(shown); took < 0 || took > 30*time.Millisecond {
+			t.Errorf("a state that comes seconds later is reported after %s", took)
+		}
+	})
+}
+
 // A restarted bridge reports all of its runs at once.
 func TestCheckInThatIsTooLargeIsSentInParts(t *testing.T) {
 	t.Parallel()

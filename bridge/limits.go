@@ -212,12 +212,12 @@ type limits struct {
 }
 
 // examine adds to a row's news for which limit it waits to be submitted.
-func (l *limits) examine(p *plan.Policy, r plan.Row, n *plan.News) {
+func (l *limits) examine(p *plan.Policy, r *plan.Row, n *plan.News) {
 	l.examineAnswer(n.Submitted)
 	if r.Phase != plan.Staging || len(l.full) == 0 && r.AtLimit == "" {
 		return
 	}
-	if at := l.full[p.JobKind(&r)]; at != r.AtLimit {
+	if at := l.full[p.JobKind(r)]; at != r.AtLimit {
 		n.AtLimit = &at
 	}
 }

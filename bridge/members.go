@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,17 +16,17 @@ import (
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
-// strayArrays are the arrays in Slurm with tasks that no row has. The list of members of such an array tells the bundles of its
-// tasks: a row may take its task up. They are safe for concurrent use.
+// strayArrays are the arrays in Slurm with tasks that no row has, and the packs without rows. The list of members tells their bundles: a
+// row may take its task, or the pack, up. They are safe for concurrent use.
 type strayArrays struct {
 	mu sync.Mutex
 	// noted is set once a snapshot was compared with the rows.
 	noted bool
-	// lists are the lists of each array, by generation; nil until they are read.
+	// lists are the lists of each array or pack, by generation; nil until they are read.
 	lists map[int64][]spool.Members
 }
 
-// note notes the arrays of a snapshot's orphan jobs.
+// note notes the arrays and packs of a snapshot's orphan jobs.
 func (a *strayArrays) note(jobs []sbatch.Job, orphans plan.OrphanJobs) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -41,7 +42,7 @@ func (a *strayArrays) note(jobs []sbatch.Job, orphans plan.OrphanJobs) {
 	}
 }
 
-// generations returns the arrays; ok is false before the first snapshot.
+// generations returns the generations of the arrays and packs; ok is false before the first snapshot.
 func (a *strayArrays) generations() (generations map[int64]bool, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -52,7 +53,7 @@ func (a *strayArrays) generations() (generations map[int64]bool, ok bool) {
 	return generations, a.noted
 }
 
-// read notes the lists of the arrays that were read.
+// read notes the lists that were read.
 func (a *strayArrays) read(lists map[int64][]spool.Members) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -63,7 +64,7 @@ func (a *strayArrays) read(lists map[int64][]spool.Members) {
 	}
 }
 
-// isUnread reports whether a job is a task of an array whose lists were not read yet.
+// isUnread reports whether a job is of an array or a pack whose lists were not read yet.
 func (a *strayArrays) isUnread(j sbatch.Job) bool {
 	stamp, ok := plan.SharedStampOf(j)
 	a.mu.Lock()
@@ -92,7 +93,7 @@ func (a *strayArrays) found(j sbatch.Job) []plan.Found {
 	return nil
 }
 
-// membersOf returns the members of a stray array; nil if they are not known for certain.
+// membersOf returns the members of a stray array or pack; nil if they are not known for certain.
 func (a *strayArrays) membersOf(stamp plan.SharedStamp) []spool.Member {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -104,13 +105,14 @@ func (a *strayArrays) membersOf(stamp plan.SharedStamp) []spool.Member {
 		if members != nil {
 			return nil
 		}
-		members = list.Attempts
+		members = slices.Concat(list.Attempts, list.Joined)
 	}
 	return members
 }
 
-// memberWatch reads the lists of members of stray arrays, and removes the lists of submissions that no row in flight and no stray
-// array has any more.
+// memberWatch reads the lists of members of stray arrays and packs, and removes the lists of submissions that no row in flight and none
+// of those has any more. The output of such a submission stays for as long after its last line as the files of a bundle after its end:
+// it tells why a pack has left its members.
 type memberWatch struct {
 	spool   Spool
 	inForce *inForce
@@ -126,8 +128,8 @@ const membersEvery = time.Minute
 
 // run looks every membersEvery until ctx ends.
 func (w *memberWatch) run(ctx context.Context) error {
-	return tryEvery(ctx, membersEvery, w.now, func(time.Time) error { return errors.Join(w.find(), w.remove()) }, func(err error) {
-		w.log.WarnContext(ctx, "cannot read the lists of members of arrays, or remove those that no job needs", errorAttr(err))
+	return tryEvery(ctx, membersEvery, w.now, func(now time.Time) error { return errors.Join(w.find(), w.remove(now)) }, func(err error) {
+		w.log.WarnContext(ctx, "cannot read lists of members, or remove those that no job needs", errorAttr(err))
 	})
 }
 
@@ -165,8 +167,8 @@ func generationOf(submission, bridge string) (generation int64, ok bool) {
 }
 
 // remove implements Bridge.RemoveMembers. It lists the files before it looks at the rows: a row is saved before the list of its
-// submission is written. Until Slurm was seen, the ledger may be older than an array.
-func (w *memberWatch) remove() error {
+// submission is written. Until Slurm was seen, the ledger may be older than its jobs.
+func (w *memberWatch) remove(now time.Time) error {
 	needed, ok := w.stray.generations()
 	if !ok {
 		return nil
@@ -181,9 +183,12 @@ func (w *memberWatch) remove() error {
 		}
 	}
 	var errs []error
-	bridge := w.inForce.now().Bridge
+	policy := w.inForce.now()
 	for _, f := range found {
-		if generation, ok := generationOf(f.Submission, bridge); ok && generation <= w.contact.generation.Load() && !needed[generation] {
+		if now.Sub(f.Written) < policy.KeepAfterAck {
+			continue
+		}
+		if generation, ok := generationOf(f.Submission, policy.Bridge); ok && generation <= w.contact.generation.Load() && !needed[generation] {
 			errs = append(errs, w.spool.RemoveMembers(f))
 		}
 	}

@@ -42,7 +42,7 @@ func strayArray(t *testing.T, tasks int) (a *arrays, disk spool.Disk, list spool
 func (a *arrays) look(minutes int) {
 	a.t.Helper()
 	for range minutes {
-		if err := a.b.RemoveMembers(); err != nil {
+		if err := a.b.RemoveMembers(a.now); err != nil {
 			a.t.Error(err)
 		}
 		passWithRecords(a.t, a, time.Minute)
@@ -122,5 +122,39 @@ func TestTaskOfAnUnknownBundleIsCancelled(t *testing.T) {
 		slices.Sort(a.cancelled)
 		a.want(name+": cancelled", len(slices.Compact(a.cancelled)), c.cancelled)
 		a.want(name+": phases", a.phases(0, 2), all(2, plan.Staging))
+	}
+}
+
+// The output of a pack tells why it has left its members, which may have gone to another one by then.
+func TestOutputOfAPackStaysForAWhile(t *testing.T) {
+	t.Parallel()
+	a, disk, list := strayArray(t, 2)
+	if err := disk.WriteMembers(list); err != nil {
+		t.Fatal(err)
+	}
+	output := disk.Layout.ArrayOutputPath(list.Name())
+	if err := os.WriteFile(output, []byte("the node is at fault\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(output, a.now, a.now); err != nil {
+		t.Fatal(err)
+	}
+	policy := *a.b.inForce.now()
+	policy.KeepAfterAck = 10 * time.Minute
+	a.b.inForce.set(&policy)
+	a.jobs = nil
+	for i := range 2 {
+		a.kill(i)
+	}
+	a.look(9)
+	if _, err := os.Stat(disk.Layout.MembersPath(list.Name())); err == nil {
+		t.Error("the list stays when nobody needs it")
+	}
+	if _, err := os.Stat(output); err != nil {
+		t.Errorf("after 9 minutes: %v", err)
+	}
+	a.look(3)
+	if _, err := os.Stat(output); err == nil {
+		t.Error("it stays for longer than the files of a bundle")
 	}
 }

@@ -68,9 +68,10 @@ type LedgerReader interface {
 	Submissions(ctx context.Context) ([]plan.Submission, error)
 }
 
-// MemberLists has the lists of members that the workers of arrays read. spool.Disk is one, and documents the methods.
+// MemberLists has the lists of members that the workers of arrays and packs read. spool.Disk is one, and documents the methods.
 type MemberLists interface {
 	WriteMembers(m spool.Members) error
+	Join(ctx context.Context, list string, n int, s spool.Slot) (joined bool, err error)
 	Members(of func(submission string) bool) ([]spool.Members, error)
 	MembersFiles() ([]spool.MembersFile, error)
 	RemoveMembers(f spool.MembersFile) error

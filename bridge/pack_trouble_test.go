@@ -25,28 +25,34 @@ func (p packs) readAll(n int) {
 	}
 }
 
-// Slurm puts a pack back and holds it: the worker is gone, and no row cancels the pack.
+// Slurm puts a pack back and holds it: the worker is gone after ten minutes at most, and no row cancels the pack. The time of the
+// submission may not show the requeue.
 func TestKilledMemberOfAHeldPackEnds(t *testing.T) {
 	t.Parallel()
-	p := newPacks(t, several("1", 0, 2)...)
-	p.submitOne()
-	p.change(sbatch.StateRunning)
-	p.pass(time.Second)
-	p.begin(0)
-	p.pass(2 * time.Second)
-	p.jobs[0].State, p.jobs[0].Reason, p.jobs[0].Nodes = sbatch.StatePending, "job requeued in held state", ""
-	p.jobs[0].Submitted = p.now.Add(2 * time.Minute).Truncate(time.Second)
-	p.pass(5 * time.Second)
-	p.kill(0)
-	for range 15 {
-		p.readAll(2)
-		p.pass(2 * time.Minute)
+	for _, shown := range []bool{true, false} {
+		p := newPacks(t, several("1", 0, 2)...)
+		p.startOne(0)
+		p.pass(2 * time.Second)
+		p.kill(0)
+		p.pass(time.Second)
+		p.jobs[0].State, p.jobs[0].Reason, p.jobs[0].Nodes = sbatch.StatePending, "job requeued in held state", ""
+		if shown {
+			p.jobs[0].Submitted = p.now.Add(2 * time.Minute).Truncate(time.Second)
+		}
+		p.passReading(9, 2)
+		p.want("its worker may still write its record", p.row(0).Phase, plan.Stopping)
+		p.pass(3 * time.Minute)
+		p.want("until the disk is read once more", p.row(0).Phase, plan.Stopping)
+		for range 15 {
+			p.readAll(2)
+			p.pass(2 * time.Minute)
+		}
+		if r := p.row(0); r.InFlight() || r.Verdict == nil || r.Verdict.Failure != "Kill requested" {
+			t.Errorf("requeue shown %v: it is %s, %+v (%s)", shown, r.Phase, r.Verdict, r.Reason)
+		}
+		p.want("the other one", p.row(1).Phase, plan.Queued)
+		p.want("cancelled", p.cancelled, []sbatch.JobID(nil))
 	}
-	if r := p.row(0); r.InFlight() || r.Verdict == nil || r.Verdict.Failure != "Kill requested" {
-		t.Errorf("it is %s, %+v (%s)", r.Phase, r.Verdict, r.Reason)
-	}
-	p.want("the other one", p.row(1).Phase, plan.Queued)
-	p.want("cancelled", p.cancelled, []sbatch.JobID(nil))
 }
 
 // A preemption, or a deadline of the site, is no failure of a run that waited for its turn.
@@ -186,10 +192,7 @@ func TestEndOfAPackIsNoMembersEnd(t *testing.T) {
 	t.Parallel()
 	for exit, state := range map[string]sbatch.State{"0:0": sbatch.StateCompleted, "3:0": sbatch.StateFailed} {
 		p := newPacks(t, several("1", 0, 8)...)
-		p.submitOne()
-		p.change(sbatch.StateRunning)
-		p.pass(time.Second)
-		p.begin(0)
+		p.startOne(0)
 		p.change(state)
 		p.jobs[0].Exit = exit
 		p.settle()

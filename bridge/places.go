@@ -26,7 +26,7 @@ func AtOnce(k plan.Kind) int {
 		return 8
 	case plan.Claim:
 		return 2 * codalab.MostStarts
-	case plan.Prepare, plan.ReadRecords, plan.Fence, plan.TellTimeLimit, plan.StopMember, plan.Confirm, plan.Release, plan.Forget:
+	case plan.Prepare, plan.ReadRecords, plan.Fence, plan.TellTimeLimit, plan.StopMember, plan.JoinPack, plan.Confirm, plan.Release, plan.Forget:
 	}
 	return 16
 }

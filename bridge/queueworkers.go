@@ -39,6 +39,7 @@ func (w *queueWorkers) checkIn(q plan.Queue) (codalab.CheckIn, int64) {
 	if !w.life.local() {
 		in.Nodes = q.Requestable(w.board.capacity.nodeSizes(q.Name))
 		in.Queue = w.describe(q, now)
+		in.Together = q.Together()
 	}
 	if group := q.Group; group != "" { // a copy: the whole queue would be copied for the pointer
 		in.GroupName = &group

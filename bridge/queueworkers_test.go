@@ -58,6 +58,23 @@ func (r *teller) checkIn(want ...string) int64 {
 	return number
 }
 
+// A queue whose runs share submissions asks for as many runs at once as one submission may have.
+func TestQueueTellsHowManyRunsItSubmitsTogether(t *testing.T) {
+	t.Parallel()
+	r := newTeller(t)
+	for _, test := range []struct {
+		queue plan.Queue
+		want  int64
+	}{
+		{plan.Queue{}, 0}, {plan.Queue{ArrayTasks: 1}, 0}, {plan.Queue{ArrayTasks: 200}, 200}, {plan.Queue{ArrayTasks: 200, PackRuns: 300}, 300},
+	} {
+		test.queue.Name = r.queue.Name
+		if in, _ := r.CheckIn(test.queue); in.Together != test.want {
+			t.Errorf("%+v: %d, want %d", test.queue, in.Together, test.want)
+		}
+	}
+}
+
 // signals returns which channels had a token.
 func (r *teller) signals() (urgent, other bool) {
 	u, o := r.Changes(r.queue)

@@ -64,9 +64,10 @@ func withoutNews(t *testing.T, n int, phase plan.Phase, state sbatch.State) (ans
 			Spool: disk, Scheduler: slurm, Now: time.Now,
 			ObserveEvery: 6 * time.Second, DoorbellEvery: 350 * time.Millisecond, ReadEvery: 5 * time.Second,
 		}, rows)
-		turns := b.board.view.reading.turns
-		for i := range turns {
-			turns[i].resumed = false // as when they were all read once
+		for _, order := range [][]turn{b.board.view.reading.begun, b.board.view.reading.turns} {
+			for i := range order {
+				order[i].resumed = false // as when they were all read once
+			}
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		g, ctx := errgroup.WithContext(ctx)

@@ -41,7 +41,7 @@ func (d *decider) restIfEnded(r *plan.Row) {
 }
 
 // decideIfThere decides a bundle's row, if it has one. It reads the row if it rests.
-func (d *decider) decideIfThere(ctx context.Context, s *step, bundle string, n plan.News) error {
+func (d *decider) decideIfThere(ctx context.Context, s *step, bundle string, n *plan.News) error {
 	r := d.rows.get(bundle)
 	if r == nil && d.rows.has(bundle) {
 		read, err := d.ledger.Row(ctx, bundle)
@@ -56,7 +56,7 @@ func (d *decider) decideIfThere(ctx context.Context, s *step, bundle string, n p
 		d.board.resume(r)
 	}
 	if r != nil {
-		d.decide(ctx, s, *r, n)
+		d.decide(ctx, s, r, n)
 	}
 	return nil
 }
@@ -76,7 +76,7 @@ func (d *decider) decideDue(ctx context.Context, s *step) error {
 				continue
 			}
 		}
-		if err := d.decideIfThere(ctx, s, bundle, plan.News{}); err != nil {
+		if err := d.decideIfThere(ctx, s, bundle, &plan.News{}); err != nil {
 			return err
 		}
 	}

@@ -23,8 +23,8 @@ type rows struct {
 	retrying map[plan.Lane]int                         // rows that Slurm or the disk refused at the last try to submit them
 	staged   map[string]map[string]*entry              // rows that may wait for a place, by queue and bundle
 	shared   map[plan.SubmissionName]map[string]*entry // rows in flight that share a submission, by it and by bundle
-	tasks    map[taskKey]*entry                        // rows in flight that share a submission and know their task
-	packs    map[int64]int                             // rows in flight of packs, by the generation
+	tasks    map[taskKey]*entry                        // rows in flight of arrays that know their task
+	packs    map[int64]map[string]*entry               // rows in flight of packs, by the generation and by bundle
 
 	preparing map[plan.SubmissionName]int // rows whose specification for a shared submission is being written
 	due       dueHeap
@@ -51,7 +51,7 @@ func newRows() *rows {
 	return &rows{
 		byBundle: map[string]*entry{},
 		inFlight: map[string]int{}, jobs: map[sbatch.JobID]int{}, coming: map[plan.Lane]int{}, retrying: map[plan.Lane]int{}, staged: map[string]map[string]*entry{},
-		shared: map[plan.SubmissionName]map[string]*entry{}, tasks: map[taskKey]*entry{}, preparing: map[plan.SubmissionName]int{}, packs: map[int64]int{},
+		shared: map[plan.SubmissionName]map[string]*entry{}, tasks: map[taskKey]*entry{}, preparing: map[plan.SubmissionName]int{}, packs: map[int64]map[string]*entry{},
 	}
 }
 
@@ -162,7 +162,7 @@ func (t *rows) countUnsubmitted(r *plan.Row, n int) {
 	}
 }
 
-// retrying reports whether the last try to submit a row failed. The members of an array are one request.
+// retrying reports whether the last try to submit a row failed. The members of a shared submission are one request.
 func retrying(r *plan.Row) bool {
 	return (r.Phase == plan.Staging || r.Phase == plan.Submitting && !r.Shared) && r.Staged != nil && !r.NeedsDisk() && r.FailedTries > 0
 }
@@ -180,21 +180,36 @@ func (t *rows) unlist(e *entry) {
 	delete(t.staged[e.row.Queue], e.row.Bundle)
 }
 
+// lanesOfPacks returns the lanes that have rows in packs.
+func (t *rows) lanesOfPacks() map[plan.Lane]bool {
+	lanes := map[plan.Lane]bool{}
+	for _, members := range t.packs {
+		for _, e := range members { // all have one lane
+			lanes[e.row.Lane()] = true
+			break
+		}
+	}
+	return lanes
+}
+
 // listShared adds a row in flight to those that share its submission.
 func (t *rows) listShared(e *entry) {
 	r := e.row
 	if !r.Shared {
 		return
 	}
-	if t.shared[r.SubmissionName] == nil {
-		t.shared[r.SubmissionName] = map[string]*entry{}
+	if t.shared[r.SharedName()] == nil {
+		t.shared[r.SharedName()] = map[string]*entry{}
 	}
-	t.shared[r.SubmissionName][r.Bundle] = e
+	t.shared[r.SharedName()][r.Bundle] = e
 	if r.PreparesShared() {
-		t.preparing[r.SubmissionName]++
+		t.preparing[r.SharedName()]++
 	}
 	if r.Pack {
-		t.packs[r.Generation]++
+		if t.packs[r.Generation] == nil {
+			t.packs[r.Generation] = map[string]*entry{}
+		}
+		t.packs[r.Generation][r.Bundle] = e
 		return
 	}
 	if !r.SubmittedAt.IsZero() {
@@ -207,17 +222,17 @@ func (t *rows) unlistShared(r *plan.Row) {
 	if !r.Shared {
 		return
 	}
-	sharing := t.shared[r.SubmissionName]
+	sharing := t.shared[r.SharedName()]
 	if delete(sharing, r.Bundle); len(sharing) == 0 {
-		delete(t.shared, r.SubmissionName)
+		delete(t.shared, r.SharedName())
 	}
 	if r.PreparesShared() {
-		if t.preparing[r.SubmissionName]--; t.preparing[r.SubmissionName] == 0 {
-			delete(t.preparing, r.SubmissionName)
+		if t.preparing[r.SharedName()]--; t.preparing[r.SharedName()] == 0 {
+			delete(t.preparing, r.SharedName())
 		}
 	}
 	if r.Pack {
-		if t.packs[r.Generation]--; t.packs[r.Generation] == 0 {
+		if delete(t.packs[r.Generation], r.Bundle); len(t.packs[r.Generation]) == 0 {
 			delete(t.packs, r.Generation)
 		}
 		return
@@ -243,7 +258,7 @@ func (t *rows) sharing(name plan.SubmissionName) []*plan.Row {
 // hasJob reports whether a row in flight has a task of an array, or a pack, of this generation, or knows its job by this id.
 func (t *rows) hasJob(generation int64, id sbatch.JobID) bool {
 	_, index, ok := id.ArrayTask()
-	return ok && t.tasks[taskKey{generation, index}] != nil || !ok && t.packs[generation] > 0 || t.jobs[id] > 0
+	return ok && t.tasks[taskKey{generation, index}] != nil || !ok && len(t.packs[generation]) > 0 || t.jobs[id] > 0
 }
 
 // otherHasJob reports whether a row of another bundle has the job of the same id.

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/internal/pause"
 )
 
 // Run works until ctx ends, or until its pass has ended (Once), which is no error. Jobs in Slurm go on then, and the next Run
@@ -88,6 +89,12 @@ func (b *Bridge) checkIns(g *errgroup.Group, q plan.Queue) *checkIns {
 	return c
 }
 
+// busyStepPause is the pause after a step that decided manyRows.
+const (
+	manyRows      = 8
+	busyStepPause = 10 * time.Millisecond
+)
+
 // loop steps whenever there is news or a row is due.
 func (b *Bridge) loop(ctx context.Context, r *runner) error {
 	for {
@@ -97,6 +104,9 @@ func (b *Bridge) loop(ctx context.Context, r *runner) error {
 		}
 		for _, e := range effects {
 			r.start(e) //nolint:contextcheck // the runner has the context
+		}
+		if b.decider.decided >= manyRows { // so that the next step has as many, and not a write to the ledger for each few
+			_ = pause.For(ctx, busyStepPause) // below it ends with ctx
 		}
 		timer := time.NewTimer(wait)
 		select {

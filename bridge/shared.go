@@ -48,17 +48,20 @@ func (all submissions) add(now time.Time, rows []plan.Row) {
 
 // tell adds to a row's news its place in its submission, and to the submission's what the row's news shows of it.
 func (all submissions) tell(r *plan.Row, n *plan.News) {
-	if !undecided(r) {
+	s, undecided := all[r.SharedName()], undecided(r)
+	switch {
+	case !undecided && s != nil && r.Pack:
+		n.Submission = all.placeOf(r, s)
+		return
+	case !undecided:
 		return
 	}
-	s := all[r.SubmissionName]
 	if s == nil { // the ledger has lost it
 		s = &submission{unsaved: true}
-		s.set(plan.Submission{Name: r.SubmissionName, Generation: r.Generation, Queue: r.Queue, Pack: r.Pack, State: plan.Doubtful})
+		s.set(plan.Submission{Name: r.SharedName(), Generation: r.Generation, Queue: r.Queue, Pack: r.Pack, State: plan.Doubtful})
 		all[s.Name] = s
 	}
-	place := s.PlaceOf(r, s.index)
-	n.Submission = &place
+	n.Submission = all.placeOf(r, s)
 	s.touched = true
 	s.news.Queue, s.news.Accounting = later(s.news.Queue, n.Observation), later(s.news.Accounting, n.Accounting)
 	if n.AccountingFailure != "" {
@@ -66,14 +69,40 @@ func (all submissions) tell(r *plan.Row, n *plan.News) {
 	}
 }
 
-// noteTask notes the array of a row that has got its task, and which may leave its submission with that.
-func (all submissions) noteTask(p plan.Policy, before, after *plan.Row) {
-	s := all[before.SubmissionName]
-	if !undecided(before) || s == nil {
+// placeOf returns the place of a row in its submission. That of a row which joins a pack has the pack's members, too.
+func (all submissions) placeOf(r *plan.Row, s *submission) *plan.Place {
+	place := s.PlaceOf(r, s.index)
+	if pack := all[r.SubmissionName]; r.Slot > 0 && pack != nil {
+		place.Begun, place.Members = pack.Begun, len(pack.Members)+pack.Joined
+	}
+	return &place
+}
+
+// noteJob notes the array or the pack of a row that has got its job, and which may leave its submission with that; and that a pack's
+// job has begun a member.
+func (all submissions) noteJob(st *step, p *plan.Policy, before, after *plan.Row, n *plan.News) {
+	s, pack := all[before.SharedName()], all[before.SubmissionName]
+	if s == nil {
 		return
 	}
-	if array, ok := p.ArrayOf(after); ok {
+	array, ok := p.ArrayOf(after)
+	begun := ok && after.Begun != nil
+	if !ok {
+		array, ok = p.ArrayBegunBy(before, n)
+		begun = ok
+	}
+	if before.Slot > 0 && !begun { // the job of a pack shows nothing of its slots
+		return
+	}
+	if ok && undecided(before) {
 		s.news.Array, s.touched = array, true
+	}
+	if !begun || pack == nil || !pack.Pack || pack.Begun {
+		return
+	}
+	if pack.Array == 0 || pack.Array == array { // an earlier sbatch may have made another job
+		pack.Begun = true
+		st.noteShared(pack.Submission)
 	}
 }
 
@@ -88,14 +117,14 @@ func later(a, b *plan.Observation) *plan.Observation {
 // upcoming counts the submissions that will be submitted soon.
 func (all submissions) upcoming() (n int) {
 	for _, s := range all {
-		if s.State == plan.Gathering {
+		if s.State == plan.Gathering && s.Joining == nil {
 			n++
 		}
 	}
 	return n
 }
 
-// due returns the submissions to be decided now, in the order of their generations.
+// due returns the submissions to be decided now, in their order.
 func (all submissions) due(now time.Time) []*submission {
 	var due []*submission
 	for _, s := range all {
@@ -103,7 +132,7 @@ func (all submissions) due(now time.Time) []*submission {
 			due = append(due, s)
 		}
 	}
-	slices.SortFunc(due, func(a, b *submission) int { return int(a.Generation - b.Generation) })
+	slices.SortFunc(due, func(a, b *submission) int { return a.Compare(b.Submission) })
 	return due
 }
 
@@ -136,9 +165,9 @@ func (d *decider) openShared(ctx context.Context) error {
 const gatherFor = 2 * time.Second
 
 // gather returns the rows that may go now. Those of a lane that may share a submission wait for others of the lane that are coming,
-// unless they are as many as an array may have.
+// unless they are as many as may share one, or enough for the lane's first pack.
 func (d *decider) gather(now time.Time, waiting []*plan.Row) []*plan.Row {
-	oldest, most := map[plan.Lane]time.Time{}, map[plan.Lane]int{}
+	oldest, most, packing := map[plan.Lane]time.Time{}, map[plan.Lane]int{}, d.rows.lanesOfPacks()
 	for _, r := range waiting {
 		at := r.Lane()
 		if d.rows.coming[at] == 0 || !d.rules.MayShare(r) {
@@ -149,10 +178,16 @@ func (d *decider) gather(now time.Time, waiting []*plan.Row) []*plan.Row {
 		}
 		most[at]++
 	}
+	enough := func(r *plan.Row) int {
+		if d.rules.Packs(r) && !packing[r.Lane()] {
+			return d.rules.EnoughForFirstPack(r)
+		}
+		return d.rules.MostTogether(r)
+	}
 	return slices.DeleteFunc(waiting, func(r *plan.Row) bool {
 		at := r.Lane()
 		since, ok := oldest[at]
-		if !ok || !d.rules.MayShare(r) || most[at] >= d.rules.MostTogether(r) || since.After(now) || now.Sub(since) >= gatherFor {
+		if !ok || !d.rules.MayShare(r) || most[at] >= enough(r) || since.After(now) || now.Sub(since) >= gatherFor {
 			return false
 		}
 		if until := since.Add(gatherFor); d.gathered.IsZero() || until.Before(d.gathered) {
@@ -166,6 +201,10 @@ func (d *decider) gather(now time.Time, waiting []*plan.Row) []*plan.Row {
 func (d *decider) takeAnswers(s *step, answers map[plan.SubmissionName]plan.SbatchAnswer) {
 	for _, name := range slices.Sorted(maps.Keys(answers)) {
 		answer := answers[name]
+		if sub := d.shared[name]; sub != nil && sub.Joining != nil {
+			sub.news.Answer, sub.touched = &answer, true
+			continue
+		}
 		d.limits.examineAnswer(&answer)
 		if sub := d.shared[name]; sub != nil {
 			sub.news.Answer, sub.touched = &answer, true
@@ -182,7 +221,7 @@ func (d *decider) learnAnswer(s *step, name plan.SubmissionName, answer plan.Sba
 	}
 	answer.Attempt = rows[0].Attempt.Number
 	n := plan.News{Submitted: &answer}
-	d.health.examine(s.now, *rows[0], &n)
+	d.health.examine(s.now, rows[0], &n)
 	if d.count != nil {
 		d.count(rows[0], rows[0], &n)
 	}
@@ -204,10 +243,11 @@ func (d *decider) decideShared(ctx context.Context, s *step) {
 			s.noteShared(sub.Submission)
 			sub.unsaved = false
 		}
+		d.shared.followSlot(s, &before, &next)
 		paused := next.State == plan.Asked && !before.DueAt.Equal(next.DueAt)
 		if changed := before.State != next.State || !before.SubmittedAt.Equal(next.SubmittedAt) || before.LastFailure != next.LastFailure; changed || paused {
 			for _, r := range members {
-				d.decide(ctx, s, *r, plan.News{})
+				d.decide(ctx, s, r, &plan.News{})
 			}
 			sub.touched = false // the rows have nothing new for it
 		}
@@ -234,7 +274,7 @@ func (d *decider) wantShared(s *step, sub *submission, kinds []plan.Kind) {
 	}
 	for _, k := range kinds {
 		e := plan.Effect{Kind: k, Row: leader}
-		if k == plan.Submit {
+		if k == plan.Submit || k == plan.JoinPack {
 			submitted := sub.Submission
 			e.Submission = &submitted
 		}
@@ -245,11 +285,13 @@ func (d *decider) wantShared(s *step, sub *submission, kinds []plan.Kind) {
 // removeOver removes the submissions that no row in flight shares any more.
 func (all submissions) removeOver(s *step, rows *rows) {
 	for name, sub := range all {
-		if len(rows.shared[name]) == 0 {
+		isJoined := sub.Pack && sub.Joining == nil && len(rows.packs[sub.Generation]) > 0 // by rows of its slots
+		if len(rows.shared[name]) == 0 && !isJoined {
 			over := sub.Submission
 			over.State = plan.Over
 			s.noteShared(over)
 			delete(all, name)
+			all.followSlot(s, &sub.Submission, &over)
 		}
 	}
 }
@@ -265,7 +307,7 @@ func (s *step) noteShared(sub plan.Submission) {
 // changedShared returns the submissions to be saved.
 func (s *step) changedShared() []plan.Submission {
 	changed := slices.Collect(maps.Values(s.shared))
-	slices.SortFunc(changed, func(a, b plan.Submission) int { return int(a.Generation - b.Generation) })
+	slices.SortFunc(changed, plan.Submission.Compare)
 	return changed
 }
 

@@ -33,16 +33,7 @@ func TestWaitingTaskThatSomebodyCancelsIsCancelled(t *testing.T) {
 	for _, accounting := range []bool{false, true} {
 		a := newArrays(t, several("1", 0, 4)...)
 		a.b.decider.rules.Accounting = accounting
-		pass := func(d time.Duration) {
-			for end := a.now.Add(d); !a.now.After(end); a.now = a.now.Add(time.Second) {
-				a.observe()
-				for effects := a.wanted(); len(effects) > 0; effects = a.wanted() {
-					for _, e := range effects {
-						a.lookAround(e)
-					}
-				}
-			}
-		}
+		pass := func(d time.Duration) { a.passWith(d, a.lookAround) }
 		pass(2 * time.Second)
 		a.show(a.submitted[0], 100)
 		pass(2 * time.Minute)

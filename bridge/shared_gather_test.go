@@ -13,9 +13,7 @@ func TestSpecificationsOfAnArrayAreCountedOneByOne(t *testing.T) {
 	const n = 200
 	rows := several("1", 0, n)
 	a := newArrays(t, rows...)
-	q := a.b.decider.rules.Policy.Queues["cpu"]
-	q.ArrayTasks = n
-	a.b.decider.rules.Policy.Queues = map[string]plan.Queue{"cpu": q}
+	a.setQueue(func(q *plan.Queue) { q.ArrayTasks = n })
 	prepares := a.wanted()
 	a.want("specifications to be written", len(prepares), n)
 	name := a.row(0).SubmissionName

@@ -101,11 +101,7 @@ func setPace(a *arrays, perSecond float64, burst int) {
 func TestPaceBoundsNoTasks(t *testing.T) {
 	t.Parallel()
 	a := newArrays(t, several("1", 0, 200)...)
-	p := a.b.decider.rules.Policy
-	q := p.Queues["cpu"]
-	q.ArrayTasks = 200
-	p.Queues = map[string]plan.Queue{"cpu": q}
-	a.b.decider.rules.Policy = p
+	a.setQueue(func(q *plan.Queue) { q.ArrayTasks = 200 })
 	setPace(a, 2, 20)
 	a.pass(20 * time.Second)
 	if len(a.submitted) != 1 {
@@ -167,11 +163,7 @@ func TestPlacesOfAQueueAreShared(t *testing.T) {
 	t.Parallel()
 	for _, tasks := range []int{0, 8} {
 		a := newArrays(t, append(several("1", 0, 8), several("2", 20, 8)...)...)
-		p := a.b.decider.rules.Policy
-		q := p.Queues["cpu"]
-		q.ArrayTasks, q.MaxInFlight = tasks, 8
-		p.Queues = map[string]plan.Queue{"cpu": q}
-		a.b.decider.rules.Policy = p
+		a.setQueue(func(q *plan.Queue) { q.ArrayTasks, q.MaxInFlight = tasks, 8 })
 		a.pass(5 * time.Second)
 		n := map[string]int{}
 		for i, owner := range map[int]string{0: "1", 20: "2"} {
@@ -212,5 +204,3 @@ func TestHeldSbatchOfNobodyIsNotRun(t *testing.T) {
 		t.Errorf("sbatch ran for %d killed bundles", len(a.submitted[0].Submission.Members))
 	}
 }
-
-// While every member fails to be prepared for longer than gatherWithin, the first one that is ready goes alone.

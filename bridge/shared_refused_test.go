@@ -103,19 +103,11 @@ func TestOutageMakesNoArraySmaller(t *testing.T) {
 	}
 }
 
-// slowPrepare holds the outcome of Prepare of some bundles back, as a slow disk does; the effect then writes the specification
-
-// of the row for which it was begun.
-
 // A final refusal that is the queue's fault holds the queue up.
 func TestI10RefusedArrayHoldsItsQueueUp(t *testing.T) {
 	t.Parallel()
 	a := newArrays(t, several("1", 0, 64)...)
-	p := a.b.decider.rules.Policy
-	q := p.Queues["cpu"]
-	q.ArrayTasks = 64
-	p.Queues = map[string]plan.Queue{"cpu": q}
-	a.b.decider.rules.Policy = p
+	a.setQueue(func(q *plan.Queue) { q.ArrayTasks = 64 })
 	a.answer = func(int) plan.SbatchAnswer {
 		return plan.SbatchAnswer{Refused: true, OfSite: true, OfQueue: true, Words: "Invalid account or account/partition combination specified"}
 	}
@@ -124,12 +116,6 @@ func TestI10RefusedArrayHoldsItsQueueUp(t *testing.T) {
 		t.Errorf("%d sbatch before the queue is held up: %v", len(a.submitted), a.sizes())
 	}
 }
-
-// sacct's answer for all rows of an array.
-
-// A waiting task that somebody cancels leaves squeue at once (sbatch.Client.Observe), and sacct shows the shared record PENDING or nothing.
-
-// A single job is CANCELLED there, and its bundle ends with "was cancelled outside CodaLab".
 
 // The row says why it waits while the answer of sbatch is unclear, as a row of its own submission does.
 func TestRowTellsWhyItsArrayWaits(t *testing.T) {
@@ -188,7 +174,3 @@ func TestArrayRefusedForExcludedNodesMayRunOnAny(t *testing.T) {
 		t.Errorf("%d sbatch: %v", len(a.submitted), a.sizes())
 	}
 }
-
-// An unclear array (a site's wrapper whose words nobody knows) of which some members are killed: nothing waits for ever.
-
-// 10,000 waiting rows that all ask for something else: what a step's Batch of 20 costs without and with arrays.

@@ -19,36 +19,14 @@ func TestArraySurvivesACrashBetweenAnyTwoLines(t *testing.T) {
 	t.Parallel()
 	for crashAt := range 12 {
 		a := newArrays(t, several("1", 0, 4)...)
-		steps, made := 0, map[sbatch.JobID]bool{}
+		made := map[sbatch.JobID]bool{}
 		a.answer = func(int) plan.SbatchAnswer {
 			id := sbatch.JobID(50 + len(a.submitted))
 			made[id] = true
 			a.show(a.submitted[len(a.submitted)-1], id)
 			return plan.SbatchAnswer{Job: id}
 		}
-		for end := a.now.Add(4 * time.Minute); a.now.Before(end); a.now = a.now.Add(time.Second) {
-			a.observe()
-			for {
-				effects, _, err := a.b.Step(t.Context(), a.now)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if steps++; steps == crashAt {
-					a.start() // the effects of this step are lost
-					continue
-				}
-				if len(effects) == 0 {
-					break
-				}
-				for _, e := range effects {
-					if steps+1 == crashAt && e.Kind == plan.Submit { // its answer is lost
-						a.sbatch(e)
-						continue
-					}
-					a.do(e)
-				}
-			}
-		}
+		a.passWithACrash(4*time.Minute, crashAt)
 		for i := range 4 {
 			if r := a.row(i); r.Phase != plan.Queued || r.Attempt.Number != 1 || r.Job.ID.String() != fmt.Sprintf("%d_%d", 50+len(a.submitted), i) {
 				t.Errorf("crash at %d: row %d is %s with job %s, attempt %d (%s)", crashAt, i, r.Phase, r.Job.ID, r.Attempt.Number, r.Reason)
@@ -134,44 +112,29 @@ func TestSubmissionOfSleepingMembersIsKept(t *testing.T) {
 	}
 }
 
-// passWithRecords is pass with a disk that is read: records has the started records that stand.
+// passWithRecords is pass with a disk that is read.
 func passWithRecords(t *testing.T, a *arrays, d time.Duration) {
 	t.Helper()
-	for end := a.now.Add(d); !a.now.After(end); a.now = a.now.Add(time.Second) {
-		a.observe()
-		for {
-			effects, _, err := a.b.Step(t.Context(), a.now)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if len(effects) == 0 {
-				break
-			}
-			for _, e := range effects {
-				if e.Kind != plan.ReadRecords {
-					a.do(e)
-					continue
-				}
-				rec := plan.Records{Attempt: e.Row.Attempt.Number, Read: a.now}
-				if s, ok := a.begun[e.Row.Bundle]; ok {
-					rec.Started = &s
-				}
-				a.b.inbox.putEnded(e, func(*plan.Row) func(*plan.News) { return func(n *plan.News) { n.AddRecords(rec) } })
-			}
+	a.passWith(d, func(e plan.Effect) {
+		if e.Kind != plan.ReadRecords {
+			a.do(e)
+			return
 		}
-	}
+		rec := plan.Records{Attempt: e.Row.Attempt.Number, Read: a.now}
+		if s, ok := a.begun[e.Row.Bundle]; ok {
+			rec.Started = &s
+		}
+		a.b.inbox.putEnded(e, func(*plan.Row) func(*plan.News) { return func(n *plan.News) { n.AddRecords(rec) } })
+	})
 }
 
 // The ledger was restored from an older copy (recover): a member's attempt directory has the start of an earlier job of the bundle, which runs.
-
 // The row follows that job (followJob), and must not take it for foreign because its index is another one, or because it is a single job.
 func TestI4RowFollowsTheTaskThatBeganIt(t *testing.T) {
 	t.Parallel()
 	for _, old := range []sbatch.JobID{sbatch.JobID(55).Task(0), sbatch.JobID(55).Task(3), 55} /* the first one is the control */ {
 		a := newArrays(t, append(several("1", 0, 4), waiting("0", 9))...)
-		q := a.b.decider.rules.Policy.Queues["cpu"]
-		q.RetryBegun = plan.RetryOnPlatform
-		a.b.decider.rules.Policy.Queues = map[string]plan.Queue{"cpu": q}
+		a.setQueue(func(q *plan.Queue) { q.RetryBegun = plan.RetryOnPlatform })
 		passWithRecords(t, a, 2*time.Second)
 		r := a.row(0)
 		s := spool.Started{Token: "w", Node: "n1", Job: old.String(), Submission: "b1b2b3.1", At: a.now}
@@ -225,7 +188,7 @@ func TestListsOfLaterArraysAreKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := memberWatch{contact: &a.b.contact, stray: &a.b.stray, spool: membersDisk{disk: disk}, inForce: &a.b.inForce, view: &a.b.board.view, now: time.Now}
-	if err := w.remove(); err != nil { // memberWatch.run does it at once, before the first snapshot
+	if err := w.remove(a.now); err != nil { // memberWatch.run does it at once, before the first snapshot
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(disk.Layout.MembersPath(m.Name())); err != nil {

@@ -216,6 +216,33 @@ func TestEndedMemberShowsTheArray(t *testing.T) {
 	}
 }
 
+// A member whose worker could not start its command is sent back in the decision that learns of its start: its job shows that the array,
+// or the pack, exists.
+func TestMemberThatIsSentBackShowsTheArray(t *testing.T) {
+	t.Parallel()
+	for job, a := range map[string]*arrays{"7_1": newArrays(t, several("1", 0, 3)...), "7": newPacks(t, several("1", 0, 3)...).arrays} {
+		a.answer = unclear
+		a.pass(2 * time.Second)
+		started := spool.Started{Token: "w", Node: "n1", Job: job, Submission: a.policy.Submission(*a.row(1)), At: a.now}
+		exit := spool.Exit{Token: "w", Cause: spool.CausePlatform, NotStarted: true, Failure: "No user namespaces on this node.", At: a.now}
+		a.b.inbox.put(a.row(1).Bundle, func(n *plan.News) {
+			n.AddRecords(plan.Records{Attempt: 1, Read: a.now, Records: spool.Records{Started: &started, Exit: &exit}})
+		})
+		a.step()
+		a.want("row 1", a.row(1).Phase, plan.Staging)
+		want := "7_0"
+		if job == "7" {
+			want = "7"
+		}
+		if got := a.row(0).Job.ID.String(); got != want {
+			t.Errorf("row 0 has job %s, though row 1 began in %s of the same submission", got, job)
+		}
+		if saved, err := a.book.Submissions(t.Context()); err != nil || len(saved) != 1 || saved[0].Begun != saved[0].Pack {
+			t.Errorf("the ledger has %+v, %v; want that the pack has begun a member", saved, err)
+		}
+	}
+}
+
 // A bridge with an older copy of its ledger submits an attempt again that a task of another array has begun. That task shows nothing
 // of the new array, whose other members have tasks of their own.
 func TestMemberThatAnotherArrayBeganShowsNothingOfThisOne(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge"
@@ -185,13 +186,15 @@ func (s *site) rows() map[string]plan.Row {
 // within waits, in the bubble's time, until something holds.
 func (s *site) within(limit time.Duration, what string, holds func() bool) {
 	s.Helper()
-	for end := time.Now().Add(limit); !holds(); time.Sleep(50 * time.Millisecond) {
+	end := time.Now().Add(limit)
+	for synctest.Wait(); !holds(); synctest.Wait() { // no part of the bridge is in the midst of a pass
 		if time.Now().After(end) {
 			for _, r := range s.rows() {
 				s.Logf("%s: %s: %s (due %s)", r.Bundle, r.Phase, r.Reason, r.DueAt)
 			}
 			s.Fatalf("not within %s: %s", limit, what)
 		}
+		time.Sleep(50 * time.Millisecond)
 	}
 }
 

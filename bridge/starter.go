@@ -52,7 +52,7 @@ func (s *starter) wants(e plan.Effect) (row *plan.Row, ok bool) {
 // isAwaited reports whether a row still waits for a submission that rows share.
 func (s *starter) isAwaited(name plan.SubmissionName) bool {
 	for _, e := range s.rows.shared[name] {
-		if e.row.Phase == plan.Submitting && e.row.StopVerdict == nil {
+		if e.row.WantsShared() {
 			return true
 		}
 	}
@@ -60,15 +60,22 @@ func (s *starter) isAwaited(name plan.SubmissionName) bool {
 }
 
 // startNow returns the effects that may be started now, and holds the others. Effects that one
-// command of Slurm can do for many rows become one effect.
+// command of Slurm can do for many rows become one effect, and so do the questions of the members of a pack about it.
 func (s *starter) startNow(now time.Time, wanted []plan.Effect) []plan.Effect {
 	s.held = nil
 	var started []plan.Effect
 	calls := map[plan.Kind]int{} // by kind, the place in started of its command
 	cancelled := cancels{}
+	asked := map[plan.SubmissionName]int{} // by pack, the place in started of its question
 	for _, e := range wanted {
 		at, begun := calls[e.Kind]
-		switch {
+		question, isAsked := asked[e.Row.SubmissionName]
+		switch ofPack := e.Kind == plan.AskQueue && e.Row.Pack; {
+		case ofPack && isAsked:
+			started[question].More = append(started[question].More, e.Row)
+		case ofPack:
+			asked[e.Row.SubmissionName] = len(started)
+			started = append(started, e)
 		case e.Kind == plan.Cancel && s.jobs.mayBeAnothers(e.Row, s.rows, s.rules.SubmitGrace): // the row hears of the snapshot, and may want it again
 			s.active.end(e)
 		case e.Kind == plan.Cancel && !s.jobs.has(e.Row.Job.ID): // the next snapshot does, or proves that it is gone
@@ -178,7 +185,7 @@ func count(effects []plan.Effect, k plan.Kind) int {
 // that the ledger is not older than Slurm's jobs.
 func irrevocable(k plan.Kind) bool {
 	switch k {
-	case plan.Carry, plan.Submit, plan.Cancel, plan.Release:
+	case plan.Carry, plan.Submit, plan.JoinPack, plan.Cancel, plan.Release:
 		return true
 	case plan.Claim, plan.Stage, plan.Prepare, plan.AskQueue, plan.QueryAccounting, plan.ReadRecords, plan.Fence, plan.TellTimeLimit, plan.StopMember, plan.Collect, plan.Confirm, plan.Forget:
 	}

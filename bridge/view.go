@@ -27,7 +27,7 @@ func (v *view) init() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.rows, v.resting = map[string]*plan.Row{}, map[string]string{}
-	v.flying, v.reading = map[string]struct{}{}, readingOrder{working: map[string]int{}}
+	v.flying, v.reading = map[string]struct{}{}, readingOrder{working: map[string]entered{}}
 }
 
 // open reports whether the view has rows to show.
@@ -50,7 +50,7 @@ func (v *view) put(now time.Time, r *plan.Row) (old *plan.Row) {
 		delete(v.flying, r.Bundle)
 	}
 	if r.MayHaveWorker() {
-		v.reading.enter(r.Bundle, now.IsZero())
+		v.reading.enter(r.Bundle, r.Begun != nil, now.IsZero())
 	} else {
 		v.reading.leave(r.Bundle, now)
 	}
@@ -244,12 +244,13 @@ func (v *view) mayRing(now time.Time, known bool) bool {
 type readingOrder struct {
 	// working has these bundles, each with the number of its entry. quietSince is the time at which the last
 	// one left.
-	working    map[string]int
+	working    map[string]entered
 	entries    int
 	quietSince time.Time
-	// turns are the bundles in working in the order of reading. A bundle that has left working stays in it
-	// until its turn.
-	turns []turn
+	// begun are the bundles in working whose attempts have begun, and turns the others, each in the order of reading: a thousand members
+	// that wait in their pack must not delay what the records of those that run show. A bundle that has left working, or has begun
+	// since, stays in its place until its turn.
+	begun, turns []turn
 	// again has those of a reading that has failed, and for which the reports of the bundle wait.
 	again []turn
 }
@@ -264,14 +265,24 @@ type turn struct {
 	resumed bool
 }
 
+// entered is the number of a bundle's entry, and whether its attempt had begun then.
+type entered struct {
+	entry int
+	begun bool
+}
+
 // enter adds a bundle unless it is there.
-func (o *readingOrder) enter(bundle string, resumed bool) {
-	if _, working := o.working[bundle]; working {
+func (o *readingOrder) enter(bundle string, begun, resumed bool) {
+	if is, working := o.working[bundle]; working && is.begun == begun {
 		return
 	}
 	o.entries++
-	o.working[bundle] = o.entries
-	o.turns = append(o.turns, turn{bundle: bundle, entry: o.entries, resumed: resumed})
+	o.working[bundle] = entered{o.entries, begun}
+	order := &o.turns
+	if begun {
+		order = &o.begun
+	}
+	*order = append(*order, turn{bundle: bundle, entry: o.entries, resumed: resumed})
 }
 
 // leave takes a bundle out, if it is there.
@@ -283,7 +294,7 @@ func (o *readingOrder) leave(bundle string, now time.Time) {
 }
 
 // readAtOnce bounds the records that are read in one turn, so that its cost does not grow with
-// the number of rows.
+// the number of rows. The attempts that have not begun have what the others leave, and one in any case.
 const readAtOnce = 2
 
 // resumedAtOnce is that bound for rows of an earlier life of the bridge: soon after a start, the records
@@ -296,9 +307,9 @@ const againPause = 5 * time.Second
 
 // readAgain gives a bundle another turn soon.
 func (o *readingOrder) readAgain(bundle string, now time.Time) {
-	entry, working := o.working[bundle]
+	is, working := o.working[bundle]
 	if working && !slices.ContainsFunc(o.again, func(t turn) bool { return t.bundle == bundle }) {
-		o.again = append(o.again, turn{bundle: bundle, entry: entry, read: now})
+		o.again = append(o.again, turn{bundle: bundle, entry: is.entry, read: now})
 	}
 }
 
@@ -311,29 +322,35 @@ func (o *readingOrder) nextAgain(now time.Time) []string {
 			break
 		}
 		o.again = o.again[1:]
-		if o.working[first.bundle] == first.entry {
+		if o.working[first.bundle].entry == first.entry {
 			bundles = append(bundles, first.bundle)
 		}
 	}
 	return bundles
 }
 
-// next returns the bundles whose records are to be read now, and moves them to the end.
+// next returns the bundles whose records are to be read now, and moves them to the end of their order.
 func (o *readingOrder) next(now time.Time, pause time.Duration) []string {
+	bundles := o.nextOf(&o.begun, readAtOnce, now, pause)
+	return append(bundles, o.nextOf(&o.turns, max(readAtOnce-len(bundles), 1), now, pause)...)
+}
+
+// nextOf is next for one of the two orders.
+func (o *readingOrder) nextOf(order *[]turn, atOnce int, now time.Time, pause time.Duration) []string {
 	var bundles []string
-	for range len(o.turns) { // each once
-		first := o.turns[0]
-		if o.working[first.bundle] != first.entry {
-			o.turns = o.turns[1:]
+	for range len(*order) { // each once
+		first := (*order)[0]
+		if o.working[first.bundle].entry != first.entry {
+			*order = (*order)[1:]
 			continue
 		}
-		if len(bundles) >= readAtOnce && !first.resumed || len(bundles) == resumedAtOnce {
+		if len(bundles) >= atOnce && !first.resumed || len(bundles) == resumedAtOnce {
 			break
 		}
 		if since := now.Sub(first.read); since >= 0 && since < pause { // below 0 the clock was set back
 			break
 		}
-		o.turns = append(o.turns[1:], turn{bundle: first.bundle, entry: first.entry, read: now})
+		*order = append((*order)[1:], turn{bundle: first.bundle, entry: first.entry, read: now})
 		bundles = append(bundles, first.bundle)
 	}
 	return bundles

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 // flying publishes rows in flight.
@@ -68,6 +70,38 @@ func TestRecordsOfAnEarlierLifeAreReadOnceSoon(t *testing.T) {
 		if got := turnOf(b, now.Add(time.Duration(i)*time.Second)); len(got) != want {
 			t.Errorf("after %d s %d are read, want %d", i, len(got), want)
 		}
+	}
+}
+
+// A thousand members wait in their pack, and ten run.
+func TestRecordsOfRunsAreReadBeforeThoseOfMembersThatWait(t *testing.T) {
+	t.Parallel()
+	b := &Bridge{}
+	b.assemble()
+	b.board.init()
+	begun := plan.Attempt{Begun: &spool.Started{Token: "worker"}}
+	for i := range 1000 {
+		waits := plan.Row{Bundle: fmt.Sprintf("waits %d", i), Queue: "cpu", Phase: plan.Queued, Attempt: plan.Attempt{Pack: true}}
+		waits.Job.State = sbatch.StateRunning
+		show(b, waits)
+	}
+	for i := range 10 { // they waited, too
+		show(b, plan.Row{Bundle: fmt.Sprintf("waits %d", i), Queue: "cpu", Phase: plan.Running, Attempt: begun})
+	}
+	now := time.Unix(1_800_000_000, 0)
+	read := map[string]int{}
+	for i := range 60 {
+		for _, bundle := range turnOf(b, now.Add(time.Duration(i)*time.Second)) {
+			read[bundle]++
+		}
+	}
+	for i := range 10 {
+		if n := read[fmt.Sprintf("waits %d", i)]; n != 12 {
+			t.Errorf("the records of run %d were read %d times in a minute, want 12", i, n)
+		}
+	}
+	if n := len(read) - 10; n != 60 {
+		t.Errorf("the records of %d members that wait were read in a minute, want 60", n)
 	}
 }
 

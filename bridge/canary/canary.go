@@ -42,6 +42,13 @@ func Ask(ctx context.Context, slurm Slurm, q plan.Queue) (gpus int64, err error)
 	return 0, err
 }
 
+// AskPack asks Slurm whether it accepts the longest pack of a queue, with small members. gpus is the result of Ask, for each member.
+func AskPack(ctx context.Context, slurm Slurm, q plan.Queue, gpus int64) error {
+	r := q.LargestPack(gpus, memoryMiB<<20)
+	r.Name, r.Dir, r.Output, r.Script = "cl-canary", "/", "/dev/null", "#!/bin/sh\n"
+	return slurm.Try(ctx, r)
+}
+
 func smallJob(q plan.Queue, gpus int64) sbatch.Request {
 	r := q.Request(gpus)
 	r.Name, r.Dir, r.Output, r.Script = "cl-canary", "/", "/dev/null", "#!/bin/sh\n"

@@ -90,7 +90,7 @@ func bridgeKeys() []Key {
 		{Name: "trust", Type: List, Otherwise: none, Meaning: "Users, and groups with an `@` before their names, who may write to `shared`, to the ledger's directory, to the configuration or above them, and so act as the bridge's account ([Whose directories](operators/reference.md#whose-directories)). A number may stand for a name.", Comment: "these may write above the bridge's directories, and so act as this account"},
 		{Name: "server_store", Type: Text, Otherwise: "bundle contents travel over the network", Meaning: "The server's own store, where the server, this host and the nodes share its disk ([A disk shared with the server](operators/reference.md#a-disk-shared-with-the-server))."},
 		{Name: "ledger", Type: Text, Otherwise: "`$XDG_STATE_HOME/cl-bridge/ledger.db`", Meaning: "The ledger: an SQLite file on a disk of this host, or `postgres://…`. The bridge refuses a file on a network file system. The flag `--ledger` overrides it ([The ledger](operators/reference.md#the-ledger)).", Comment: "on a disk of this host, because your home is on other hosts too"},
-		{Name: "worker", Type: Text, Otherwise: "in the directory of `cl-bridge`", Meaning: "The program `cl-worker` that the bridge copies to the shared directory."},
+		{Name: "worker", Type: Text, Otherwise: "in the directory of `cl-bridge`", Meaning: "The program that the bridge copies to the shared directory as `cl-worker`: a `cl-worker-node`, or a `cl-worker`, which starts later."},
 		{Name: "metrics_listen", Type: Text, Otherwise: "not served", Meaning: "The address, such as `127.0.0.1:9463`, on which the bridge serves `/metrics` for Prometheus to everybody who reaches it ([Monitoring](operators/monitoring.md)). The flag `--metrics-listen` overrides it."},
 		{Name: "metrics_file", Type: Text, Otherwise: "not written", Meaning: "A file whose name ends in `.prom`, in the directory of node_exporter's textfile collector, where no port is wanted. The bridge writes its metrics there every 15 seconds, and removes the file when it ends."},
 		{Name: "disk_settle", Type: Time, Default: `"10s"`, Meaning: "How long the shared disk may take to show the bridge a node's writes. It has to be above the attribute cache of the disk's mount (`acregmax`, `acdirmax`)."},
@@ -136,7 +136,7 @@ func imageKeys() []Key {
 		{Name: "image.processors", Type: Count, Default: "2", Meaning: "The processors of one conversion."},
 		{Name: "image.memory", Type: Bytes, Default: `"128m"`, Meaning: "The buffers of one conversion."},
 		{Name: "image.nice", Type: Count, Default: "0", Meaning: "The number that is added to the nice value of a conversion, up to 19."},
-		{Name: "workers.ARCH", Type: Text, Otherwise: none, Meaning: "A `cl-worker` built for the nodes of a queue of this architecture."},
+		{Name: "workers.ARCH", Type: Text, Otherwise: none, Meaning: "A `cl-worker-node` built for the nodes of a queue of this architecture."},
 	}
 }
 
@@ -182,11 +182,11 @@ func queueKeys() []Key {
 		{Name: "queue.NAME.signal", Type: Time, Otherwise: "at the limit", Meaning: "How long before its time limit a command gets TERM, to save its state; KILL follows at the limit. A run with less than twice that time gets it after half of its time ([Long runs](operators/reference.md#long-runs))."},
 		{Name: "queue.NAME.memory_overhead", Type: Bytes, Default: `"64m"`, Meaning: "The memory that is added to `request_memory` for `--mem`."},
 		{Name: "queue.NAME.max_processes", Type: Count, Default: strconv.Itoa(DefaultMaxProcesses), Meaning: "How many processes and threads a bundle may have at a time; `64` or more, and `0` for no limit ([Processes](security.md#processes))."},
-		{Name: "queue.NAME.max_in_flight", Type: Count, Otherwise: noBound, Meaning: "How many jobs of the queue may be in Slurm at a time."},
-		{Name: "queue.NAME.array_tasks", Type: Count, Otherwise: "no arrays", Meaning: "How many waiting bundles of one owner that ask for the same may go to Slurm as one job array, with one `sbatch` ([Arrays](operators/reference.md#arrays))."},
-		{Name: "queue.NAME.pack_runs", Type: Count, Otherwise: "no packs", Meaning: "How many waiting bundles of one owner that ask for the same may share one job, each with its own container, limits, output and end ([Packs](operators/reference.md#packs))."},
+		{Name: "queue.NAME.max_in_flight", Type: Count, Otherwise: noBound, Meaning: "How many bundles of the queue may be in Slurm at a time. Those of an array or a pack count one by one."},
+		{Name: "queue.NAME.array_tasks", Type: Count, Otherwise: "no arrays", Meaning: "How many waiting bundles of one owner that ask for the same may go to Slurm as one job array, with one `sbatch` ([Arrays](operators/many-runs.md#arrays))."},
+		{Name: "queue.NAME.pack_runs", Type: Count, Otherwise: "no packs", Meaning: "How many waiting bundles of one owner that ask for the same may share one job, each with its own container, limits, output and end ([Packs](operators/many-runs.md#packs)). With those that join it while it runs, a pack has at most so many."},
 		{Name: "queue.NAME.pack_side_by_side", Type: Count, Otherwise: "needed for `pack_runs`", Meaning: "How many runs of a pack run at a time. Its job asks for the resources of so many, on one node."},
-		{Name: "queue.NAME.pack_time", Type: Time, Otherwise: "needed for `pack_runs`", Meaning: "The time limit of a pack's job. Only bundles whose own time limit is shorter go in packs."},
+		{Name: "queue.NAME.pack_time", Type: Time, Otherwise: "needed for `pack_runs`", Meaning: "The longest time limit of a pack's job; a pack of few bundles asks for less. Only bundles whose own time limit is shorter go in packs."},
 		{Name: "queue.NAME.retry_begun", Type: Text, Default: `"never"`, Meaning: "`never` or `on_platform`: whether a bundle that has begun may begin again after its node or a disk failed, or after a preemption, with an empty directory. It does not count for bundles that ask [to be resumed](operators/reference.md#long-runs)."},
 		{Name: "queue.NAME.path", Type: List, Otherwise: none, Meaning: "Directories on the nodes where jobs look for programs first, such as `[\"/opt/apptainer/bin\"]` ([The environment of jobs](operators/reference.md#the-environment-of-jobs))."},
 		{Name: "queue.NAME.environment.VARIABLE", Type: Text, Otherwise: none, Meaning: "A variable for the commands of the queue's bundles, such as `HF_HOME` ([Variables and directories of the site](operators/owners.md#variables-and-directories-of-the-site)). It must hold no secret."},

@@ -21,6 +21,9 @@ func (e *AmbiguousError) Error() string { return e.text }
 // mostFound bounds the bundles that a search reads; the error for several names one fewer.
 const mostFound = 4
 
+// mostOfJob bounds the bundles of one job that are named, and is more than a pack has members.
+const mostOfJob = 10_000
+
 // FindBundle returns the bundle that a word names: by its UUID or the beginning of it, by the id of a job that it has
 // or had, or by its name. name is that of the ledger, for errors. It returns an *AmbiguousError for a word that no one
 // could resolve.
@@ -33,8 +36,11 @@ func FindBundle(ctx context.Context, r *ledger.Reader, name, word string) (strin
 		bundles, err := r.Bundles(ctx, word, mostFound)
 		return single(bundles, err, fmt.Sprintf("no bundle whose UUID begins with %s in the ledger %s", word, name), word+" is the beginning of several bundles")
 	case notJob == nil:
-		bundles, err := r.BundlesOfJob(ctx, job, mostFound)
-		return single(bundles, err, fmt.Sprintf("no bundle of job %s in the ledger %s", word, name), "job "+word+" is of several bundles, which share it, or Slurm has used its id again")
+		bundles, err := r.BundlesOfJob(ctx, job, mostOfJob)
+		if len(bundles) > 1 {
+			return "", &AmbiguousError{fmt.Sprintf("job %s is of %d bundles, which share it, or Slurm has used its id again: %s", word, len(bundles), strings.Join(bundles, ", "))}
+		}
+		return single(bundles, err, fmt.Sprintf("no bundle of job %s in the ledger %s", word, name), "")
 	case codalab.IsName(word):
 		return findNamed(ctx, r, name, word)
 	}

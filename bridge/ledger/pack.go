@@ -2,13 +2,18 @@ package ledger
 
 import (
 	"bytes"
-	"compress/flate"
 	_ "embed"
 	"encoding/base64"
 	"fmt"
 	"io"
 	"sync"
+
+	"github.com/klauspost/compress/flate"
 )
+
+// level takes half the time of level 6. It packs a row of three kilobytes into 474 bytes, where level 6 needs 429: the
+// dictionary, not the level, makes rows small. A row is packed nine times in its life.
+const level = 1
 
 // dictionary is a history and a row of a usual bundle. With it, a row of three kilobytes compresses to half
 // a kilobyte. Packed data can be unpacked with the same dictionary only, so it never changes.
@@ -36,7 +41,7 @@ func (p *packer) pack(data []byte) (string, error) {
 	if ok {
 		w.Reset(&packed)
 	} else {
-		w, err = flate.NewWriterDict(&packed, flate.DefaultCompression, dictionary)
+		w, err = flate.NewWriterDict(&packed, level, dictionary)
 	}
 	if err == nil {
 		_, err = w.Write(data)

@@ -11,10 +11,10 @@ import (
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 )
 
-// Submissions returns the submissions that rows share, in the order of their generations.
+// Submissions returns the submissions that rows share, in their order.
 func (r *Reader) Submissions(ctx context.Context) ([]plan.Submission, error) {
 	var documents []string
-	if err := r.db.SelectContext(ctx, &documents, `SELECT document FROM submissions ORDER BY generation`); err != nil {
+	if err := r.db.SelectContext(ctx, &documents, `SELECT document FROM submissions`); err != nil {
 		return nil, fmt.Errorf("read submissions: %w", err)
 	}
 	shared := make([]plan.Submission, len(documents))
@@ -27,6 +27,7 @@ func (r *Reader) Submissions(ctx context.Context) ([]plan.Submission, error) {
 			return nil, fmt.Errorf("read submission: %w", err)
 		}
 	}
+	slices.SortFunc(shared, plan.Submission.Compare)
 	return shared, nil
 }
 

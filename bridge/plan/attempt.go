@@ -24,7 +24,7 @@ func (p Policy) NewAttempts(now time.Time, rows []*Row, generation int64) []Row 
 	for i, r := range rows {
 		fresh[i] = p.NewAttempt(now, *r, generation)
 		if len(rows) > 1 {
-			fresh[i].Shared, fresh[i].Pack, fresh[i].SubmissionName = true, p.packs(r), fresh[0].SubmissionName
+			fresh[i].Shared, fresh[i].Pack, fresh[i].SubmissionName = true, p.Packs(r), fresh[0].SubmissionName
 		}
 	}
 	return fresh

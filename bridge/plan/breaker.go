@@ -48,31 +48,40 @@ func (b *breaker) noteFailure(now, since time.Time, words string) {
 	}
 }
 
-// noteFailedStart notes the last failed start of a row. Failed starts on two nodes hold the queue up.
-func (b *breaker) noteFailedStart(now time.Time, r Row) {
+// noteFailedStart notes the last failed start of a row, as in failedStarts.add. Failed starts on two nodes hold the queue up.
+func (b *breaker) noteFailedStart(now time.Time, r Row, pack sbatch.JobID) {
 	b.failedAt, b.words = now, r.LastFailure
-	b.starts.add(r)
+	b.starts.add(r, pack)
 	if b.held() || b.starts.severalNodes && b.starts.noBundles {
 		b.noteFailure(now, now, r.LastFailure)
 	}
 }
 
-// failedStarts are starts of commands that failed.
+// failedStarts are starts of commands that failed. Those in one pack count once: its members fail together on a sick node, and all of
+// them may have one broken image.
 type failedStarts struct {
 	node, bundle string // of the first one
+	packs        map[sbatch.JobID]bool
 	severalNodes bool
-	// noBundles is set if no bundle is at fault: the worker is sure of that, or several bundles failed. A
+	// noBundles is set if no bundle is at fault: the worker is sure of that, or several jobs failed, of several bundles. A
 	// bundle that fails alone, on every node, may have a broken image.
 	noBundles bool
 }
 
-// add notes the last failed start of a row.
-func (f *failedStarts) add(r Row) {
+// add notes the last failed start of a row, and reports whether it counts. pack is the job of a pack, 0 for a job of the row's own.
+func (f *failedStarts) add(r Row, pack sbatch.JobID) (counts bool) {
 	if f.bundle == "" {
 		f.node, f.bundle = r.FailedNode, r.Bundle
 	}
+	if counts = !f.packs[pack]; counts && pack != 0 {
+		if f.packs == nil {
+			f.packs = map[sbatch.JobID]bool{}
+		}
+		f.packs[pack] = true
+	}
 	f.severalNodes = f.severalNodes || r.FailedNode != f.node
-	f.noBundles = f.noBundles || r.FailedSurely || r.Bundle != f.bundle
+	f.noBundles = f.noBundles || r.FailedSurely || counts && r.Bundle != f.bundle
+	return counts
 }
 
 // worked reports whether a success came after a time.
@@ -154,6 +163,9 @@ func (h *Health) NextProbe() time.Time {
 // Held returns the reason for which the queue is held up, as text that may follow "Waiting: "; empty if it
 // is not.
 func (h *Health) Held(q Queue) string {
+	if !h.held() {
+		return ""
+	}
 	var why []string
 	for i, what := range []string{
 		"Slurm takes no job of queue %s since %s (%s)",
@@ -163,9 +175,6 @@ func (h *Health) Held(q Queue) string {
 		if b := h.breakers()[i]; b.held() {
 			why = append(why, fmt.Sprintf(what, q.Tag, b.since.Format(time.TimeOnly), trimDot(b.words)))
 		}
-	}
-	if len(why) == 0 {
-		return ""
 	}
 	return strings.Join(why, ", and ") + "; one bundle is tried again at " + h.NextProbe().Format(time.TimeOnly)
 }
@@ -192,7 +201,7 @@ func (h *Health) Judge(now time.Time, r Row, n *News) {
 		return
 	}
 	for _, j := range n.Observation.Jobs {
-		if j.ID == r.Job.ID && reasonOfQueue(j.Reason, r.asked()) {
+		if j.ID == r.Job.ID && r.reasonOfQueue(j.Reason) {
 			h.reasons.noteFailure(now, since, j.Reason)
 		}
 	}
@@ -208,8 +217,12 @@ func (h *Health) Learn(now time.Time, before, after Row, nodes Nodes) {
 	}
 	switch {
 	case after.FailedStarts > before.FailedStarts:
-		nodes.failed(now, after)
-		h.starts.noteFailedStart(now, after)
+		var pack sbatch.JobID
+		if before.Pack {
+			pack = before.Job.ID
+		}
+		nodes.failed(now, after, pack)
+		h.starts.noteFailedStart(now, after, pack)
 	case after.CommandBegan && !before.CommandBegan:
 		delete(nodes, after.Node())
 		h.starts.noteSuccess(now)
@@ -240,15 +253,16 @@ type SickNode struct {
 // the bridge avoids the node.
 const leastFailures = 2
 
-// failed notes the last failed start of a row.
-func (n Nodes) failed(now time.Time, r Row) {
+// failed notes the last failed start of a row, as in failedStarts.add.
+func (n Nodes) failed(now time.Time, r Row, pack sbatch.JobID) {
 	node := r.FailedNode
 	if !isNodeName(node) { // the name is unknown, or --exclude cannot contain it
 		return
 	}
 	sick := n[node]
-	sick.starts.add(r)
-	sick.Failures, sick.Words = sick.Failures+1, r.LastFailure
+	if sick.Words = r.LastFailure; sick.starts.add(r, pack) {
+		sick.Failures++
+	}
 	if sick.starts.noBundles && sick.Failures >= leastFailures {
 		sick.AvoidedUntil = now.Add(backoff.After(sick.Failures-leastFailures+1, 10*time.Minute, longestAvoided))
 	}

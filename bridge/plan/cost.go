@@ -87,7 +87,20 @@ func (d *decision) noteEndOfJob() {
 	if d.row.Exit != nil {
 		recorded = d.row.Exit.At
 	}
-	d.row.EndedAt = cmp.Or(recorded, d.row.NoJobSince, d.now)
+	d.row.EndedAt = cmp.Or(recorded, d.row.endOfLostRun(), d.row.NoJobSince, d.now)
+}
+
+// endOfLostRun returns the end of a member that the later runs of its pack have left behind: the time of the requeue, as far as Slurm shows
+// it, or that of the worker's last record. It is zero for other rows, and if neither is known.
+func (r Row) endOfLostRun() time.Time {
+	switch {
+	case !r.Pack || !r.Requeued || r.Begun == nil:
+	case r.Job.Submitted.After(r.Begun.At):
+		return r.Job.Submitted
+	case r.Status != nil:
+		return r.Status.At
+	}
+	return time.Time{}
 }
 
 // noteCost adds the cost of an attempt that is given up to that of the earlier ones.

@@ -23,7 +23,8 @@ const (
 	Prepare Kind = "prepare"
 	// Submit runs sbatch. It is the only effect that may not be repeated at will.
 	Submit Kind = "submit"
-	// AskQueue asks Slurm whether it takes the smallest job of the row's queue (package canary).
+	// AskQueue asks Slurm whether it takes the smallest job of the row's queue (package canary). One question is for all members of a
+	// pack.
 	AskQueue Kind = "canary"
 	// QueryAccounting asks the accounting database for the row's submission. One sacct asks for
 	// many rows.
@@ -38,6 +39,8 @@ const (
 	Cancel Kind = "cancel"
 	// StopMember tells the worker of a pack to end the attempt.
 	StopMember Kind = "stop"
+	// JoinPack writes a slot of the list of a pack that runs, so that rows join it. Only a Submission wants it.
+	JoinPack Kind = "join"
 	// Collect sends the results to the server.
 	Collect Kind = "collect"
 	// Confirm asks the server for the bundle's state and worker, and for results and
@@ -51,7 +54,7 @@ const (
 
 // Kinds lists the kinds of effects.
 func Kinds() []Kind {
-	return []Kind{Claim, Stage, Carry, Prepare, Submit, AskQueue, QueryAccounting, ReadRecords, Fence, TellTimeLimit, Cancel, StopMember, Collect, Confirm, Release, Forget}
+	return []Kind{Claim, Stage, Carry, Prepare, Submit, AskQueue, QueryAccounting, ReadRecords, Fence, TellTimeLimit, Cancel, StopMember, JoinPack, Collect, Confirm, Release, Forget}
 }
 
 // Effect is one action outside the ledger, done after Row was saved. At most one effect of a kind runs at
@@ -60,7 +63,7 @@ type Effect struct {
 	Kind Kind
 	// Row is the row as saved with the decision. It must not be changed.
 	Row *Row
-	// Submission is the shared submission that Submit submits, with Row for one of its members; nil for the row's own.
+	// Submission is the shared submission that Submit submits, or whose slot JoinPack writes, with Row for one of its members; nil for the row's own.
 	Submission *Submission
 	// More has the further rows that the same command of Slurm serves. Next sets none.
 	More []*Row

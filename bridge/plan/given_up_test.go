@@ -122,6 +122,46 @@ func TestLaunchThatCameTooLateIsTriedAgain(t *testing.T) {
 	})
 }
 
+// A pack is not in Slurm any more, and nothing shows its end. A member that it did not begin has failed in nothing, if the pack
+// has begun another one: its worker may even run on (SEED=2000270852).
+func TestI3MemberOfAPackThatIsNotShownHasNotFailed(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		begun  bool
+		change func(*plan.Row)
+		want   plan.Phase
+		says   string
+	}{
+		{"its pack has begun another member", true, func(*plan.Row) {}, plan.Staging, "Slurm does not show its pack any more, job 7 (last seen RUNNING), and its turn had not come"},
+		{"it is back in the queue", true, func(r *plan.Row) { r.Job.State = sbatch.StatePending }, plan.Staging, "job 7 (last seen PENDING)"},
+		{"another cluster has it", true, func(r *plan.Row) { r.Job.State, r.RevokedSince = sbatch.StateRevoked, epoch.Add(-time.Hour) }, plan.Staging, "job 7 (last seen REVOKED)"},
+		{"its pack has begun none: its node may not see the disk", false, func(*plan.Row) {}, plan.Finalizing, "left nothing on the shared disk"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := settledRow(sbatch.StateRunning, "n1")
+			r.Shared, r.Pack, r.FailedAttempts = true, true, 2
+			c.change(&r)
+			b := given(t, r).at(20 * time.Second)
+			b.policy.Accounting = false
+			n := fencing(spool.Started{Fenced: true})
+			n.Submission = &plan.Place{State: plan.Made, Closed: true, Begun: c.begun, Members: 6, Job: 7}
+			b.decide(n).is(c.want)
+			why := b.row.LastFailure
+			if b.row.Verdict != nil {
+				why = b.row.Verdict.Failure
+			}
+			if !strings.Contains(why, c.says) {
+				t.Errorf("it says %q, want %q", why, c.says)
+			}
+			if b.row.FailedAttempts != 2 || c.begun && b.row.MostTogether != 3 {
+				t.Errorf("%d failed attempts, at most %d together next", b.row.FailedAttempts, b.row.MostTogether)
+			}
+		})
+	}
+}
+
 // Snapshots do not show the job, and the site has removed its records (SEED=2133334).
 func TestI3KillWithoutRecordsWaitsForSlurmsLastWord(t *testing.T) {
 	t.Parallel()

@@ -125,7 +125,7 @@ type StageEnd struct {
 type SbatchAnswer struct {
 	// Attempt is the number of the submitted attempt.
 	Attempt int
-	// Job is the job's id, or the array's; 0 if the answer had none.
+	// Job is the id of the job or the array; 0 if the answer had none.
 	Job sbatch.JobID
 	// Refused is set if it is certain that no job of the submission will run. Retry is set as well if a
 	// later try may succeed. Words is Slurm's message.

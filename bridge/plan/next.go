@@ -13,7 +13,7 @@ import (
 // that row is saved. The bridge calls it when a row has news, when the row is due, and once for
 // each row after a start.
 func (p Policy) Next(now time.Time, r Row, n News) (Row, []Effect) {
-	d := decision{policy: &p, queue: p.Queues[r.Queue], now: now, from: r.Phase, row: r, news: n}
+	d := decision{policy: p, queue: p.Queues[r.Queue], now: now, from: r.Phase, row: r, news: n}
 	d.clampClock()
 	d.dropForeignJobs()
 	if d.news.Held != nil {
@@ -50,7 +50,7 @@ func (p Policy) Next(now time.Time, r Row, n News) (Row, []Effect) {
 
 // decision is the state of one call of Next.
 type decision struct {
-	policy  *Policy
+	policy  Policy
 	queue   Queue
 	now     time.Time
 	from    Phase // the phase before this decision
@@ -163,12 +163,12 @@ func (d *decision) owns(j sbatch.Job) bool {
 	r := &d.row
 	stamp, stamped := StampOf(j)
 	began := r.Begun != nil && r.Begun.Job == j.ID.String() // maybe for a submission that an older copy of the ledger does not know
-	shared, ofArray := SharedStampOf(j)
+	shared, isShared := SharedStampOf(j)
 	_, index, isTask := j.ID.ArrayTask()
 	switch {
-	case ofArray && began: // after a loss of Slurm's state, the task of another array may have the id
-		return r.Begun.Submission == submissionID(shared.Bridge, shared.Generation)
-	case ofArray:
+	case isShared && began: // after a loss of Slurm's state, the task of another array may have the id
+		return r.Begun.Submission == shared.Submission()
+	case isShared:
 		return shared.Bridge == d.policy.Bridge && r.Shared && shared.Generation == r.Generation && (r.Pack || isTask && index == r.Index)
 	case r.Shared && !r.Pack && !began && (!isTask || index != r.Index):
 		return false
@@ -403,7 +403,9 @@ func (d *decision) applyStarted(s spool.Started) {
 		d.row.Fenced = true
 	case d.row.Begun == nil:
 		d.row.Begun, d.row.SlurmVersion = &s, d.policy.SlurmVersion
-		d.row.Pack = begunByPack(s)
+		if d.row.Pack = begunByPack(s); d.row.Pack {
+			d.row.TimeLimits = TimeLimits{} // an older copy of the ledger may know a job of its own, and the pack's limit is not a member's
+		}
 		d.followJob(s)
 		if j := &d.row.Job; d.row.Shared && j.State == sbatch.StateCancelled && j.Nodes == "" {
 			j.State = sbatch.StatePending // it was only missing beside the other tasks, and was not cancelled while it waited

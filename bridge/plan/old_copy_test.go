@@ -3,6 +3,7 @@ package plan_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/sbatch"
@@ -31,4 +32,29 @@ func TestI7EndOfTheSecondJobIsNotTheAttempts(t *testing.T) {
 	if b.row.Job.State != sbatch.StateCancelled {
 		t.Errorf("job %s is %s, want CANCELLED", b.row.Job.ID, b.row.Job.State)
 	}
+}
+
+// An old copy of the ledger knows an attempt as one with a job of its own, and finds its pack by the name: the number of the submission is
+// given a second time, and an administrator has rewritten the pack's comment. The time limit of the pack is not the member's, so its worker
+// is not told of it.
+func TestOldLedgerTellsNoMemberTheTimeLimitOfItsPack(t *testing.T) {
+	t.Parallel()
+	pack := sbatch.Job{ID: 7, Name: string(submission), State: sbatch.StateRunning, Reason: "None", Nodes: "n1", TimeLimit: 23 * time.Minute}
+	begun := &spool.Started{Token: "worker-1", Node: "n1", Job: "7", Submission: "b1b2b3.1"}
+	r := rowIn(plan.Submitting)
+	r.TimeLimits = plan.TimeLimits{First: 12 * time.Minute, Now: 12 * time.Minute, Told: 12 * time.Minute}
+	b := given(t, r).at(early).decide(seen(early, pack)).is(plan.Queued, plan.ReadRecords)
+	news := read(early, begun, nil)
+	news.Observation = observation(early, pack)
+	b.decide(news).is(plan.Running)
+	b.decide(seen(early, pack)).is(plan.Running)
+	if !b.row.Pack || b.row.TimeLimits != (plan.TimeLimits{}) {
+		t.Errorf("a member of a pack: %t, with the time limits %+v", b.row.Pack, b.row.TimeLimits)
+	}
+
+	alone := given(t, rowIn(plan.Queued), func(r *plan.Row) { // it shows a change of the limit before the record of the start
+		r.Job, r.TimeLimits = pack, plan.TimeLimits{First: 12 * time.Minute, Now: 23 * time.Minute, Told: 12 * time.Minute}
+	})
+	alone.at(early).decide(read(early, begun, nil)).is(plan.Running)
+	alone.decide(seen(early, pack)).is(plan.Running)
 }

@@ -19,25 +19,25 @@ type OrphanJobs map[sbatch.JobID]time.Time
 
 // OrphanJobs finds the bridge's live jobs in a snapshot for which the ledger has no row. It recognizes them
 // by their comments, because they may have been renamed. row returns a bundle's row, nil for none. before
-// is the result of the previous call. task reports whether a row in flight has a task of an array of that generation, or has that
-// job. An orphan is overdue once it has been seen for OrphanGrace; the
+// is the result of the previous call. hasJob reports whether a row in flight has a task of an array of that generation, is in a pack of
+// it, or knows that job. An orphan is overdue once it has been seen for OrphanGrace; the
 // caller cancels it. If CancelOrphans is not set, none is overdue.
 //
-// An orphan that its bundle's row may take up (News.Found) is not overdue. The caller decides this for a task of an array, whose
-// bundle the array's list of members tells.
+// An orphan that its bundle's row may take up (News.Found) is not overdue. The caller decides this for an array and a
+// pack, whose list of members tells the bundles.
 //
 // generation is the ledger's: the highest number of a submission that it has given. A job with a higher
 // number, live or ended, proves that the ledger is old. OrphanJobs then returns an error that wraps
 // ErrOutdated, and the caller must not submit, cancel or remove anything. OrphanJobs does not find jobs
 // whose comment the site has rewritten.
-func (p Policy) OrphanJobs(now time.Time, s sbatch.Snapshot, row func(bundle string) *Row, task func(generation int64, id sbatch.JobID) bool, generation int64, before OrphanJobs) (orphans OrphanJobs, overdue []sbatch.Job, err error) {
+func (p Policy) OrphanJobs(now time.Time, s sbatch.Snapshot, row func(bundle string) *Row, hasJob func(generation int64, id sbatch.JobID) bool, generation int64, before OrphanJobs) (orphans OrphanJobs, overdue []sbatch.Job, err error) {
 	for _, j := range s.Jobs {
 		stamp, ok := StampOf(j)
-		shared, ofArray := SharedStampOf(j)
-		if ofArray {
+		shared, isShared := SharedStampOf(j)
+		if isShared {
 			stamp = Stamp{Bridge: shared.Bridge, Generation: shared.Generation}
 		}
-		if !ok && !ofArray || stamp.Bridge != p.Bridge {
+		if !ok && !isShared || stamp.Bridge != p.Bridge {
 			continue
 		}
 		if stamp.Generation > generation {
@@ -45,10 +45,10 @@ func (p Policy) OrphanJobs(now time.Time, s sbatch.Snapshot, row func(bundle str
 				j.ID, stamp.Generation, cmp.Or(stamp.Bundle, "several bundles"), generation, ErrOutdated)
 		}
 		var r *Row
-		if !ofArray {
+		if !isShared {
 			r = row(stamp.Bundle)
 		}
-		if j.State.Ended() || ofArray && task(stamp.Generation, j.ID) || r != nil && r.InFlight() && r.Stamped(j, stamp) {
+		if j.State.Ended() || isShared && hasJob(stamp.Generation, j.ID) || r != nil && r.InFlight() && r.Stamped(j, stamp) {
 			continue
 		}
 		since, ok := before[j.ID]
@@ -82,14 +82,11 @@ func (r *Row) MayTakeUp(s Stamp) bool {
 // commentValue returns a value from a comment that Request wrote; empty for other comments. What a site's wrapper prints
 // after squeue's answer follows the last comment, in lines of its own.
 func commentValue(comment, key string) string {
-	comment, _, _ = strings.Cut(comment, "\n")
-	rest, ok := strings.CutPrefix(comment, "codalab ")
-	for ok {
-		var field string
-		field, rest, ok = strings.Cut(rest, " ")
-		if name, value, _ := strings.Cut(field, "="); name == key {
-			return value
-		}
+	if !strings.HasPrefix(comment, "codalab ") {
+		return ""
 	}
-	return ""
+	comment, _, _ = strings.Cut(comment, "\n")
+	_, rest, _ := strings.Cut(comment, " "+key+"=")
+	value, _, _ := strings.Cut(rest, " ")
+	return value
 }

@@ -28,11 +28,28 @@ func begunByPack(s spool.Started) bool {
 // long before the pack's.
 const PackMargin = 3 * time.Minute
 
-// packs reports whether the row's bundle may share an allocation: the queue has packs, and the bundle's time fits in one.
-func (p Policy) packs(r *Row) bool {
+// memberMargin is the time that a pack asks for each of its members beside the member's own time limit: to set the container up, and to
+// record the end.
+const memberMargin = 30 * time.Second
+
+// Packs reports whether the row's bundle may share an allocation: the queue has packs, and the bundle's time fits in one.
+func (p Policy) Packs(r *Row) bool {
 	q := p.Queues[r.Queue]
-	limit := q.commandLimit(r.Resources)
-	return q.PackRuns > 1 && !r.Standalone && r.Resumption.From == "" && limit > 0 && limit+max(q.KillGrace, q.signal(r.Resources))+PackMargin <= q.PackTime.Truncate(time.Minute)
+	return q.PackRuns > 1 && !r.Standalone && r.Resumption.From == "" && q.commandLimit(r.Resources) > 0 &&
+		q.longestMember(r.Resources)+PackMargin <= q.PackTime.Truncate(time.Minute)
+}
+
+// longestMember returns the longest time for which a member runs.
+func (q Queue) longestMember(member codalab.Resources) time.Duration {
+	return q.commandLimit(member) + max(q.KillGrace, q.signal(member))
+}
+
+// packTime returns the time limit of a pack's job in whole minutes: enough for all members to use theirs, so that Slurm can start a
+// short pack before others (backfill), and at most the queue's.
+func (q Queue) packTime(member codalab.Resources, members, width int) time.Duration {
+	turns := (members + width - 1) / width
+	needs := time.Duration(turns*int(q.longestMember(member)+memberMargin)) + PackMargin
+	return min(needs+time.Minute-1, q.PackTime).Truncate(time.Minute)
 }
 
 // packWidth returns how many members of a pack run side by side: as many as the queue allows and a node has room for.
@@ -44,10 +61,32 @@ func (q Queue) packWidth(member codalab.Resources, members int) int {
 	return width
 }
 
+// firstTurns is the number of turns in each place that are enough for the first pack of a lane.
+const firstTurns = 16
+
+// EnoughForFirstPack returns the number of rows that need not wait for others of their lane while it has no pack: the bridge claims and prepares
+// those while these run.
+func (p Policy) EnoughForFirstPack(r *Row) int {
+	q := p.Queues[r.Queue]
+	return min(p.MostTogether(r), firstTurns*q.packWidth(r.Resources, q.PackRuns))
+}
+
 // packResources returns the request for so many members side by side.
 func packResources(member codalab.Resources, width int) codalab.Resources {
 	n := int64(width)
 	return codalab.Resources{CPUs: max(member.CPUs, 1) * n, GPUs: member.GPUs * n, Memory: member.Memory * n}
+}
+
+// LargestPack returns the part of a request for the widest and longest pack that all packs of the queue share, as Request does. Its
+// members have one CPU, and so many GPUs and bytes of memory. The queue has packs.
+func (q Queue) LargestPack(gpus, memory int64) sbatch.Request {
+	member := codalab.Resources{CPUs: 1, GPUs: gpus, Memory: memory}
+	width := q.packWidth(member, q.PackRuns)
+	sum := packResources(member, width)
+	r := q.Request(sum.GPUs)
+	r.CPUs, r.Time = sum.CPUs, q.PackTime.Truncate(time.Minute)
+	r.MemoryMiB = inMiB(sum.Memory + int64(width)*q.MemoryOverhead)
+	return r
 }
 
 // packRequest makes a request for one member's job one for a pack.
@@ -61,13 +100,16 @@ func (p Policy) packRequest(req sbatch.Request, leader *Row, s *Submission) sbat
 }
 
 // leftByPack sends a member whose pack did not begin it, and which is fenced, into a smaller pack. It has failed in nothing: the
-// pack's time was over, or the pack could never start.
+// pack's time was over, or the pack could never start, or Slurm does not show it any more.
 func (d *decision) leftByPack() {
 	r := &d.row
 	why := fmt.Sprintf("its pack, job %s, ended (%s) before its turn", r.Job.ID, r.Job.State)
-	if r.NoJobSince.IsZero() {
+	switch {
+	case r.NoJobSince.IsZero():
 		why = fmt.Sprintf("its pack, job %s, can never start (%s)", r.Job.ID, r.Job.Reason)
 		d.boundTogether(1)
+	case !r.Job.State.Ended():
+		why = fmt.Sprintf("Slurm does not show its pack any more, job %s (last seen %s), and its turn had not come", r.Job.ID, r.Job.State)
 	}
 	d.packSmaller()
 	d.nextAttempt(why)
@@ -84,23 +126,24 @@ func (r Row) waitsInPack() bool {
 // into the queue, or is held there, couldStart ago. No row cancels the pack, so the row must not wait for its end.
 func (d *decision) leftByRequeuedPack() bool {
 	r := &d.row
-	held := r.Job.State == sbatch.StatePending && sbatch.Explain(r.Job.Reason).Category == sbatch.WaitsForRelease || r.Job.State == sbatch.StateRequeueHold || r.Job.State == sbatch.StateSpecialExit
-	switch {
-	case !r.Pack, !r.NoJobSince.IsZero(), !r.Requeued && !held:
-		return false
-	case r.ImpossibleSince.IsZero(), r.ImpossibleSince.Before(r.PhaseSince):
-		r.ImpossibleSince = d.now
-	case d.now.Sub(r.ImpossibleSince) < couldStart:
-	case !d.readSince(r.ImpossibleSince.Add(couldStart)):
-		d.wantUnlessFailed(ReadRecords, d.news.RecordsFailure)
-	default:
-		return true
-	}
-	return false
+	isBack := r.Pack && r.NoJobSince.IsZero() && (r.Requeued || isHeld(r.Job))
+	return isBack && d.backForLong() && d.readWhenBack()
 }
 
-// packSmaller halves the row's next pack.
-func (d *decision) packSmaller() { d.boundTogether(d.policy.MostTogether(&d.row) / 2) }
+// packSmaller makes the row's next pack half as large as its last one.
+func (d *decision) packSmaller() {
+	members := d.policy.MostTogether(&d.row)
+	if p := d.news.Submission; p != nil && p.Members > 0 {
+		members = p.Members
+	}
+	d.boundTogether(members / 2)
+}
+
+// packHasBegun reports whether a member of the row's pack is known to have begun.
+func (d *decision) packHasBegun() bool {
+	p := d.news.Submission
+	return d.row.Pack && p != nil && p.Begun
+}
 
 // endOfUnbegun decides a fenced row whose job has ended, or can never start.
 func (d *decision) endOfUnbegun() {
@@ -112,7 +155,13 @@ func (d *decision) endOfUnbegun() {
 	switch state := d.row.Job.State; {
 	case !gone,
 		state == sbatch.StateCompleted, state == sbatch.StateTimeout, state == sbatch.StateOutOfMemory, state == sbatch.StatePreempted, state == sbatch.StateDeadline,
-		state == sbatch.StateFailed && signalOf(d.row.Job.Exit) != 0: // something killed its worker
+		state == sbatch.StateFailed && signalOf(d.row.Job.Exit) != 0, // something killed its worker
+		!state.Ended() && d.packHasBegun():                           // how it ended is not known: its worker may even run on
+		d.leftByPack()
+		return
+	case state == sbatch.StateNodeFail, state == sbatch.StateBootFail,
+		state == sbatch.StateFailed && d.packHasBegun(): // its worker found the node sick, or the disk took no further start
+		d.row.avoid(d.row.Job.Nodes)
 		d.leftByPack()
 		return
 	default: // the other states say the same of each of its members

@@ -18,6 +18,8 @@ func (d *decision) noteRequeued(asked time.Time) {
 	r := &d.row
 	switch known, now := r.SubmittedAsBegun, r.Job.Submitted; {
 	case r.Begun == nil:
+	case r.runsAgain():
+		r.Requeued = true
 	case !r.jobIsBack():
 		r.SubmittedAsBegun = cmp.Or(known, now)
 	case !known.IsZero() && now.After(known) && asked.After(r.PhaseSince),
@@ -25,6 +27,19 @@ func (d *decision) noteRequeued(asked time.Time) {
 		r.Requeued = true
 	}
 }
+
+// runsAgain reports whether the pack of a member that has begun has started once more since, or has ended after that: Slurm may put
+// it back, and start it again, between two snapshots. The start is compared with the node's clock, so a later submission than the
+// bridge knew has to show the requeue, too.
+func (r Row) runsAgain() bool {
+	known := r.SubmittedAsBegun
+	return r.Pack && r.Begun != nil && !r.jobIsBack() && !known.IsZero() && r.Job.Submitted.After(known) &&
+		!r.Begun.At.IsZero() && r.Job.Start.After(r.Begun.At.Add(ClockSlack))
+}
+
+// lostItsRun reports whether the run of the job that began the attempt is over, and the job goes on without it: it is back in the
+// queue, or it is a pack, which may run other members again.
+func (r Row) lostItsRun() bool { return r.Requeued && (r.Pack || r.jobIsBack()) }
 
 // concludedAsRequeued ends an attempt that has no exit record, whose job was put back into the queue after its begin, and
 // reports whether it did. The job's next start could not begin the attempt a second time; and if the job is held, as by
@@ -35,8 +50,7 @@ func (d *decision) noteRequeued(asked time.Time) {
 // the last snapshot lacks is not held: its attempt ends like any other whose job is gone, and may be followed by another.
 func (d *decision) concludedAsRequeued() bool {
 	job := d.row.Job
-	held := job.State == sbatch.StatePending && sbatch.Explain(job.Reason).Category == sbatch.WaitsForRelease ||
-		job.State == sbatch.StateRequeueHold || job.State == sbatch.StateSpecialExit
+	held := isHeld(job)
 	gone := !d.row.NoJobSince.IsZero()
 	where := ""
 	if held && !gone {
@@ -44,13 +58,10 @@ func (d *decision) concludedAsRequeued() bool {
 	}
 	switch {
 	case d.row.StopVerdict != nil:
-	case !held && (!d.row.Requeued || !d.row.jobIsBack()):
+	case !held && !d.row.lostItsRun():
 		d.row.ImpossibleSince = time.Time{}
-	case d.row.ImpossibleSince.IsZero(), d.row.ImpossibleSince.Before(d.row.PhaseSince):
-		d.row.ImpossibleSince = d.now
-	case d.now.Sub(d.row.ImpossibleSince) < couldStart:
-	case d.row.Requeued && !d.readSince(d.row.ImpossibleSince.Add(couldStart)):
-		d.wantUnlessFailed(ReadRecords, d.news.RecordsFailure)
+	case !d.backForLong():
+	case d.row.Requeued && !d.readWhenBack():
 	case d.row.Requeued:
 		d.conclude(d.putBack(where))
 		return true
@@ -58,6 +69,30 @@ func (d *decision) concludedAsRequeued() bool {
 		d.row.Requeued = true
 		d.setStopVerdict(d.putBack(where), "Slurm holds the job after its begin")
 	}
+	return false
+}
+
+// isHeld reports whether Slurm holds a job in the queue until somebody releases it.
+func isHeld(job sbatch.Job) bool {
+	return job.State == sbatch.StatePending && sbatch.Explain(job.Reason).Category == sbatch.WaitsForRelease ||
+		job.State == sbatch.StateRequeueHold || job.State == sbatch.StateSpecialExit
+}
+
+// backForLong reports whether the job of an attempt that has begun, which is back in the queue, has been there for couldStart.
+func (d *decision) backForLong() bool {
+	r := &d.row
+	if r.ImpossibleSince.IsZero() || r.ImpossibleSince.Before(r.PhaseSince) {
+		r.ImpossibleSince = d.now
+	}
+	return d.now.Sub(r.ImpossibleSince) >= couldStart
+}
+
+// readWhenBack reports whether the records were read after backForLong became true, and wants them otherwise.
+func (d *decision) readWhenBack() bool {
+	if d.readSince(d.row.ImpossibleSince.Add(couldStart)) {
+		return true
+	}
+	d.wantUnlessFailed(ReadRecords, d.news.RecordsFailure)
 	return false
 }
 
@@ -87,7 +122,7 @@ func (r Row) jobIsBack() bool {
 // and shows the job as it waited then: one that is only pending has to have been submitted again since, as by a requeue.
 func (r Row) hasComeBack() bool {
 	stale := r.Job.State == sbatch.StatePending && !r.Requeued && (r.Begun == nil || !r.Job.Submitted.After(r.Begun.At))
-	return r.jobIsBack() && !stale
+	return r.jobIsBack() && !stale || r.lostItsRun()
 }
 
 // backInQueue returns Slurm's word for a job that is back in the queue: its reason, or its state if it has no reason.

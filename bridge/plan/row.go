@@ -179,6 +179,8 @@ type Attempt struct {
 	Index  int  `json:"index,omitempty"`
 	// Pack is set if they share one job, too (see pack.go).
 	Pack bool `json:"pack,omitempty"`
+	// Slot is set if the row joins a pack that runs: it is the number of the slot of the pack's list (Joining).
+	Slot int `json:"slot,omitempty"`
 	// Exclude lists the nodes on which the job must not run, separated by commas.
 	Exclude string `json:"exclude,omitempty"`
 	// Prepared is set once the job's specification is on the shared disk.
@@ -202,8 +204,8 @@ type Attempt struct {
 	// the last line of the batch script's output. Both are empty before.
 	RecordsReadAt time.Time `json:"records_read_at,omitzero"`
 	OutputTail    string    `json:"output_tail,omitempty"`
-	// ImpossibleSince is the time at which Slurm first gave a reason for which the job can never start; zero
-	// while it gives none.
+	// ImpossibleSince is the time at which Slurm first gave a reason for which the job can never start, or at which the job of an
+	// attempt that has begun was first back in the queue; zero while there is neither.
 	ImpossibleSince time.Time `json:"impossible_since,omitzero"`
 	// SiteChanges are the values of a job that can never start which the site has changed (Policy.SiteChanges); empty
 	// for none.

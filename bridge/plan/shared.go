@@ -19,7 +19,7 @@ type Submission struct {
 	// Generation is that of its members' attempts.
 	Generation int64  `json:"generation"`
 	Queue      string `json:"queue"`
-	// Members are the attempts that it begins, in the order of their tasks. There are none while State is Gathering; then the list is
+	// Members are the attempts that it begins, in the order of their tasks, or of their turns in a pack. There are none while State is Gathering; then the list is
 	// closed, and never changes, so that each repeat submits the same list.
 	Members []Member `json:"members,omitempty"`
 
@@ -39,10 +39,19 @@ type Submission struct {
 	Pack  bool          `json:"pack,omitempty"`
 	Width int           `json:"width,omitempty"`
 	Time  time.Duration `json:"time,omitempty"`
+	// Begun is set once the pack's job is known to have begun a member: its node has launched the job.
+	Begun bool `json:"begun,omitempty"`
 	// Array is the id of the array, or of the pack's job; 0 before it is known.
 	Array sbatch.JobID `json:"array,omitempty"`
-	// Refusal is Slurm's refusal of the array; nil before.
+	// Refusal is Slurm's final refusal; nil before.
 	Refusal *SbatchAnswer `json:"refusal,omitempty"`
+	// Joining is set if the members join a pack that runs. It never changes.
+	Joining *Joining `json:"joining,omitempty"`
+	// Slots counts the slots of a pack's list that the bridge has given to members that join, Joined those members. ListClosed is set
+	// once the bridge knows that none can join any more.
+	Slots      int  `json:"slots,omitempty"`
+	Joined     int  `json:"joined,omitempty"`
+	ListClosed bool `json:"list_closed,omitempty"`
 }
 
 // Member is one attempt of a Submission.
@@ -61,11 +70,11 @@ const (
 	Gathering SubmissionState = "gathering"
 	// Asked: sbatch will run, runs, or its answer is unknown.
 	Asked SubmissionState = "asked"
-	// Made: Slurm has the array.
+	// Made: Slurm has the array or the pack.
 	Made SubmissionState = "made"
-	// Refused: Slurm has made no array of it, or nobody wanted one.
+	// Refused: Slurm has made no job of it, or nobody wanted one.
 	Refused SubmissionState = "refused"
-	// Doubtful: no array is known, and an unclear answer of Slurm may have made one. Its members are fenced.
+	// Doubtful: no job is known, and an unclear answer of Slurm may have made one. Its members are fenced.
 	Doubtful SubmissionState = "doubtful"
 	// Over: no row shares it any more. The ledger removes it.
 	Over SubmissionState = "over"
@@ -74,13 +83,13 @@ const (
 // decided reports whether sbatch is not wanted any more.
 func (s SubmissionState) decided() bool { return s == Made || s == Refused || s == Doubtful }
 
-// SubmissionNews is what arrived about a Submission since it was last decided.
+// SubmissionNews has the news about a Submission since it was last decided.
 type SubmissionNews struct {
 	Answer *SbatchAnswer
 	// Queue and Accounting have all jobs of its name, or one of them if there are any.
 	Queue, Accounting *Observation
 	AccountingFailure string
-	// Array is the array of a task that a row got in this step, after which the row may have ended; 0 for none.
+	// Array is that of a job that a row got in this step (ArrayOf), after which the row may have ended; 0 for none.
 	Array sbatch.JobID
 }
 
@@ -91,7 +100,20 @@ const gatherWithin = 10 * time.Second
 func (s *Submission) Same(other Submission) bool {
 	return s.State == other.State && len(s.Members) == len(other.Members) && s.DueAt.Equal(other.DueAt) && s.SubmittedAt.Equal(other.SubmittedAt) &&
 		s.Since.Equal(other.Since) && s.Asking == other.Asking && s.FailedTries == other.FailedTries && s.LastFailure == other.LastFailure &&
-		s.Pack == other.Pack && s.Width == other.Width && s.Time == other.Time && s.Array == other.Array && s.Refusal == other.Refusal
+		s.Pack == other.Pack && s.Begun == other.Begun && s.Width == other.Width && s.Time == other.Time && s.Array == other.Array && s.Refusal == other.Refusal &&
+		s.Slots == other.Slots && s.Joined == other.Joined && s.ListClosed == other.ListClosed
+}
+
+// Compare orders submissions by their generations. A pack comes before its slots.
+func (s Submission) Compare(other Submission) int {
+	return cmp.Or(cmp.Compare(s.Generation, other.Generation), cmp.Compare(s.slot(), other.slot()), cmp.Compare(s.Name, other.Name))
+}
+
+func (s Submission) slot() int {
+	if s.Joining == nil {
+		return 0
+	}
+	return s.Joining.Slot
 }
 
 // Waits reports whether nothing but the specification of the last member that is being prepared, or time, is news for a
@@ -144,7 +166,7 @@ func (d *submissionDecision) gathering() {
 	waits := false
 	for _, r := range d.members {
 		switch {
-		case !r.wantsShared():
+		case !r.WantsShared():
 		case r.Prepared:
 			ready = append(ready, Member{r.Bundle, r.OnDisk, r.Run.Identity().Digest()})
 		default:
@@ -155,21 +177,33 @@ func (d *submissionDecision) gathering() {
 	switch {
 	case len(ready) == 0 && !waits:
 		d.sub.State = Refused // nobody wants it any more
+	case len(ready) == 0 && late && d.sub.Joining != nil: // others wait to join the pack
+		d.sub.State = Refused
 	case waits && !late:
 		d.sub.DueAt = d.sub.Since.Add(gatherWithin)
 	case len(ready) > 0:
 		d.sub.Members, d.sub.State = ready, Asked
+		if d.sub.Joining != nil {
+			d.sub.SubmittedAt, d.sub.DueAt = d.now, time.Time{}
+			d.joining()
+			return
+		}
 		if d.sub.Pack {
-			q := d.policy.Queues[d.sub.Queue]
-			d.sub.Width, d.sub.Time = q.packWidth(d.members[0].Resources, len(ready)), q.PackTime.Truncate(time.Minute)
+			q, member := d.policy.Queues[d.sub.Queue], d.members[0].Resources
+			d.sub.Width = q.packWidth(member, len(ready))
+			d.sub.Time = q.packTime(member, len(ready), d.sub.Width)
 		}
 		d.submit()
 	}
 }
 
-// asked: sbatch is wanted once. If its answer is lost the bridge searches for the array by its name, and wants sbatch again only
+// asked: sbatch is wanted once. If its answer is lost the bridge searches for the job by its name, and wants sbatch again only
 // if there is none.
 func (d *submissionDecision) asked() {
+	if d.sub.Joining != nil {
+		d.joining()
+		return
+	}
 	if array, ok := d.known(); ok {
 		d.sub.Array, d.sub.State = array, Made
 		return
@@ -181,7 +215,7 @@ func (d *submissionDecision) asked() {
 	case d.sub.State != Asked:
 	case d.sub.SubmittedAt.IsZero() && !d.wanted() && d.sub.SbatchCount == 0:
 		d.sub.State = Refused
-	case d.sub.SubmittedAt.IsZero() && !d.wanted(): // an unclear answer may have made an array
+	case d.sub.SubmittedAt.IsZero() && !d.wanted(): // an unclear answer may have made a job
 		d.sub.State = Doubtful
 	case d.sub.SubmittedAt.IsZero():
 		if !d.sub.DueAt.After(d.now) {
@@ -217,7 +251,7 @@ func (d *submissionDecision) search() {
 	}
 }
 
-// known returns the array's id if a job of it is known.
+// known returns the id of the array, or of the pack's job, if a job of it is known.
 func (d *submissionDecision) known() (array sbatch.JobID, ok bool) {
 	if d.news.Array != 0 {
 		return d.news.Array, true
@@ -252,6 +286,21 @@ func (p Policy) ArrayOf(r *Row) (array sbatch.JobID, ok bool) {
 	return array, isTask
 }
 
+// ArrayBegunBy returns the same for a member whose news brings the record of its start. The decision on that news may send the row back,
+// which then has no job any more: its worker has begun nothing.
+func (p Policy) ArrayBegunBy(r *Row, n *News) (array sbatch.JobID, ok bool) {
+	if n.Records == nil || n.Records.Attempt != r.Attempt.Number || n.Records.Started == nil {
+		return 0, false
+	}
+	id, err := sbatch.ParseJobID(n.Records.Started.Job)
+	if err != nil { // it was fenced
+		return 0, false
+	}
+	begun := *r
+	begun.Begun, begun.Job.ID = n.Records.Started, id
+	return p.ArrayOf(&begun)
+}
+
 // own returns an observation without the jobs that are not the submission's: a user may have copied its name.
 func (d *submissionDecision) own(o *Observation) *Observation {
 	if o == nil || o.SubmissionName != d.sub.Name {
@@ -270,24 +319,12 @@ func (d *submissionDecision) own(o *Observation) *Observation {
 // wanted reports whether a row still waits for the submission.
 func (d *submissionDecision) wanted() bool {
 	for _, r := range d.members {
-		if r.wantsShared() {
+		if r.WantsShared() {
 			return true
 		}
 	}
 	return false
 }
-
-// mayBeMade reports whether the row shares a submission of which it is not known yet whether it has made a job for the row.
-func (d *decision) mayBeMade() bool {
-	p := d.news.Submission
-	return d.row.Shared && d.row.Job.ID == 0 && p != nil && (p.State == Gathering || p.State == Asked)
-}
-
-// wantsShared reports whether a row waits for its shared submission.
-func (r *Row) wantsShared() bool { return r.Phase == Submitting && r.StopVerdict == nil }
-
-// PreparesShared reports whether a row's specification for its shared submission is still to be written.
-func (r *Row) PreparesShared() bool { return r.Shared && r.wantsShared() && !r.Prepared }
 
 // submit wants sbatch.
 func (d *submissionDecision) submit() {
@@ -308,7 +345,7 @@ func (d *submissionDecision) applyAnswer(a SbatchAnswer) {
 	case a.Job != 0:
 		s.Array, s.State = a.Job, Made
 		return
-	case a.Refused && a.Retry && s.SbatchCount > 1: // an earlier sbatch may have made an array
+	case a.Refused && a.Retry && s.SbatchCount > 1: // an earlier sbatch may have made a job
 		s.SubmittedAt, s.SbatchCount = time.Time{}, s.SbatchCount-1
 		d.pause()
 	case a.Refused && s.SbatchCount > 1:
@@ -322,159 +359,16 @@ func (d *submissionDecision) applyAnswer(a SbatchAnswer) {
 	s.LastFailure = a.Words
 }
 
-// Place is what a row needs to know of the submission that it shares.
-type Place struct {
-	State SubmissionState
-	// Left is set if the list of members was closed without the row.
-	Left bool `json:",omitempty"`
-	// Closed is set if the list of members is closed and has the row, at Index.
-	Closed bool `json:",omitempty"`
-	Index  int  `json:",omitempty"`
-	// Members is the number of members.
-	Members     int       `json:",omitempty"`
-	SubmittedAt time.Time `json:",omitzero"`
-	// SbatchCount counts the decisions to run sbatch: more than one may have made more than one array.
-	SbatchCount int `json:",omitempty"`
-	// Job is the row's job once the submission is made.
-	Job     sbatch.JobID  `json:",omitempty"`
-	Refusal *SbatchAnswer `json:",omitempty"`
-	// Words are Slurm's last words that were no acceptance.
-	Words string `json:",omitempty"`
-	// DueAt and FailedTries are those of the submission.
-	DueAt       time.Time `json:",omitzero"`
-	FailedTries int       `json:",omitempty"`
-}
-
-// PlaceOf returns the place of an attempt in the submission. index has the places of all members, by their bundles.
-func (s *Submission) PlaceOf(r *Row, index map[string]int) Place {
-	i, ok := index[r.Bundle]
-	ok = ok && s.Members[i].Name == r.OnDisk
-	job := s.Array
-	if s.Array != 0 && !s.Pack {
-		job = s.Array.Task(i)
-	}
-	return Place{
-		State: s.State, Left: !ok && s.State != Gathering && s.State != Doubtful, Closed: ok, Index: i, Members: len(s.Members), SubmittedAt: s.SubmittedAt,
-		SbatchCount: s.SbatchCount, Job: job, Refusal: s.Refusal, Words: cmp.Or(s.RepeatRefusal, s.LastFailure),
-		DueAt: s.DueAt, FailedTries: s.FailedTries,
-	}
-}
-
-// submittingShared is submitting for a row that shares its submission: the row writes its specification, and follows the
-// submission then.
-func (d *decision) submittingShared() {
-	place := d.news.Submission
-	if place != nil {
-		d.applyPlace(*place)
-	}
-	switch {
-	case d.row.Phase != Submitting:
-	case d.row.StopVerdict != nil && d.row.SubmittedAt.IsZero():
-		d.endUnsubmitted()
-	case d.row.StopVerdict != nil: // there may be a job
-		d.enterStopping()
-	case place != nil && place.State == Doubtful && !d.row.Fenced:
-		d.fence()
-	case place != nil && place.State == Doubtful:
-		d.boundTogether(1)
-		d.nextAttempt("Slurm gave no clear answer to the submission of the array, and has no such job: " + place.Words)
-	case !d.row.Prepared && d.row.SubmittedAt.IsZero():
-		d.prepare()
-	}
-}
-
-// applyPlace applies the state of the shared submission.
-func (d *decision) applyPlace(p Place) {
-	r := &d.row
-	if p.Closed {
-		r.follow(p)
-		if r.TimeLimits == (TimeLimits{}) && !r.Pack {
-			r.TimeLimits = newTimeLimits(d.queue.jobLimit(r.Resources))
-		}
-	}
-	if p.Closed && p.State == Asked && r.StopVerdict == nil { // it pauses with its submission
-		r.DueAt, r.FailedTries = p.DueAt, max(r.FailedTries, p.FailedTries)
-	}
-	switch {
-	case r.StopVerdict != nil && p.State != Made:
-	case p.Left:
-		d.sendBack("it was not ready with the others, and is submitted with the next ones")
-	case p.State == Made:
-		d.adopt(sbatch.Job{ID: p.Job, Name: string(r.SubmissionName), State: sbatch.StatePending, Reason: "None"}, "sbatch accepted it together with others")
-	case p.State == Refused && p.Refusal != nil:
-		d.applyRefusal(*p.Refusal, p.Members)
-	case p.State == Asked && p.Words != "" && p.SubmittedAt.IsZero():
-		r.Reason = temporaryRefusal(p.Words)
-	case p.State == Asked && p.Words != "":
-		r.Reason = "sbatch gave no clear answer (" + p.Words + "): looking for the array by its name"
-	}
-}
-
-// follow notes in a member's row what its later phases need of the submission.
-func (r *Row) follow(p Place) {
-	r.Index, r.SbatchCount = p.Index, p.SbatchCount
-	r.SubmittedAt = cmp.Or(p.SubmittedAt, r.SubmittedAt)
-}
-
-// applyRefusal applies Slurm's refusal of an array of so many members. None of them is at fault: they are submitted again, in smaller
-// arrays, down to one by one.
-func (d *decision) applyRefusal(a SbatchAnswer, members int) {
-	r := &d.row
-	switch {
-	case a.Retry:
-		tries := r.FailedTries + 1
-		if sbatch.SaysFull(a.Words) && !r.Pack { // a smaller array may have room
-			d.boundTogether(members / 2)
-		}
-		d.sendBack(temporaryRefusal(a.Words))
-		r.FailedTries, r.DueAt = tries, d.now.Add(pauseAfter(tries))
-	case r.Exclude != "": // Slurm may not know one of these nodes
-		d.sendBack(refusedWithout(r.Exclude) + ": " + a.Words)
-		r.AnyNode = true
-	case a.OfQueue && d.refusedForQueue(a):
-		d.sendBack(d.refusedFor(a))
-	default:
-		d.boundTogether(members / 2)
-		if r.Pack { // fewer members than those side by side ask for less
-			d.boundTogether(d.queue.PackSideBySide / 2)
-		}
-		d.sendBack("Slurm refused the array, and gets a smaller one: " + a.Words)
-	}
-}
-
-// boundTogether bounds the members of the row's next submission.
-func (d *decision) boundTogether(most int) {
-	most = max(most, 1)
-	if d.row.MostTogether == 0 || most < d.row.MostTogether {
-		d.row.MostTogether = most
-	}
-}
-
-// applyUnwantedPlace applies the state of the shared submission to a row that has to end.
-func (d *decision) applyUnwantedPlace(p Place) {
-	r := &d.row
-	if p.Closed {
-		r.follow(p)
-	}
-	switch {
-	case r.Job.ID != 0:
-	case p.State == Made && p.Closed:
-		r.Job.ID = p.Job
-	case p.State == Refused || p.Left:
-		r.NoJobSince = d.now // no job was ever made
-	}
-}
-
 // MayShare reports whether the row's next attempt may share a submission with other rows: one in a pack, or the first of a bundle
 // in an array, where the queue has them.
 func (p Policy) MayShare(r *Row) bool {
-	return p.MostTogether(r) > 1 && (r.Attempt.Number == 0 || p.packs(r)) && !r.Standalone && r.Resumption.From == ""
+	return p.MostTogether(r) > 1 && (r.Attempt.Number == 0 || p.Packs(r)) && !r.Standalone && r.Resumption.From == ""
 }
 
 // sharedWith reports whether two rows ask Slurm for the same.
 func (p Policy) sharedWith(a, b *Row) bool {
 	x, y := a.Resources, b.Resources
-	return p.packs(a) == p.packs(b) && x.CPUs == y.CPUs && x.GPUs == y.GPUs && x.Memory == y.Memory && x.Time == y.Time && p.niceOf(a) == p.niceOf(b) && a.SickNodes == b.SickNodes && a.AnyNode == b.AnyNode &&
+	return p.Packs(a) == p.Packs(b) && x.CPUs == y.CPUs && x.GPUs == y.GPUs && x.Memory == y.Memory && x.Time == y.Time && p.niceOf(a) == p.niceOf(b) && a.SickNodes == b.SickNodes && a.AnyNode == b.AnyNode &&
 		a.Run.OwnerID == b.Run.OwnerID && p.Queues[a.Queue].Billed(p.billing(*a)).kind() == p.Queues[b.Queue].Billed(p.billing(*b)).kind() &&
 		p.billing(*a).WCKey == p.billing(*b).WCKey && p.billing(*a).Reservation == p.billing(*b).Reservation
 }
@@ -496,7 +390,7 @@ func (p Policy) SharedRequest(s *Submission, leader Row) sbatch.Request {
 	return req
 }
 
-// MembersRecord returns the record of the members for the workers of the submission's tasks.
+// MembersRecord returns the record of the members for the submission's workers.
 func (p Policy) MembersRecord(s *Submission) spool.Members {
 	m := spool.Members{Submission: submissionID(p.Bridge, s.Generation), Attempts: make([]spool.Member, len(s.Members))}
 	for i, member := range s.Members {

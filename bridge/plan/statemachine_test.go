@@ -210,6 +210,7 @@ var repeated = map[plan.Kind][2]string{
 	plan.TellTimeLimit:   {"yes: the same file is written again", "I1"},
 	plan.Cancel:          {"yes: a job that has ended is left alone", "I4, I5"},
 	plan.StopMember:      {"yes: the same file is written again", "I4, I5"},
+	plan.JoinPack:        {"yes: the first content of the slot stands", "I1, I4"},
 	plan.Collect:         {"yes: the server keeps the last upload", "I6"},
 	plan.Confirm:         {"yes: a question", "I6"},
 	plan.Release:         {"yes: a removed file is no error", "I6"},

@@ -28,6 +28,9 @@ func (d *decision) findsJob() bool {
 		d.enter(Running, "the attempt has begun")
 		return true
 	}
+	if d.row.Slot > 0 { // its pack's job shows nothing of the slot
+		return false
+	}
 	if job, ok := adoptable(d.news.Observation); ok {
 		d.adopt(job, "found in the queue by its name")
 		return true
@@ -181,7 +184,7 @@ func (d *decision) applySubmission(s SbatchAnswer) {
 	default:
 		d.row.UnclearCount++
 		d.row.LastFailure = s.Words
-		d.row.Reason = "sbatch gave no clear answer (" + s.Words + "): looking for the job by its name"
+		d.row.Reason = unclearAnswer(s.Words)
 		d.decideBy(d.row.SubmittedAt.Add(d.policy.SubmitGrace))
 	}
 }
@@ -193,6 +196,11 @@ func refusedWithout(nodes string) string {
 
 // temporaryRefusal returns the row's reason after a temporary refusal.
 func temporaryRefusal(words string) string { return "Slurm does not take the job now: " + words }
+
+// unclearAnswer returns the row's reason while it is not known whether sbatch made a job.
+func unclearAnswer(words string) string {
+	return "sbatch gave no clear answer (" + words + "): looking for the job by its name"
+}
 
 // sendBack makes the row wait for its turn to be submitted again (Batch). The attempt has made no job, so
 // the next one has the same number.

@@ -33,6 +33,14 @@ type Waiting struct {
 	Rooms *Rooms
 }
 
+// Together returns the number of the queue's rows that one submission can have; 0 if each goes alone.
+func (q Queue) Together() int64 {
+	if most := max(q.ArrayTasks, q.PackRuns); most > 1 {
+		return int64(most)
+	}
+	return 0
+}
+
 // MaySubmit returns the number of rows of the queue that may be submitted now. inFlight is the number of its
 // rows in Slurm, budget the number of submissions that the request rate allows.
 func (q Queue) MaySubmit(inFlight, budget int) int {
@@ -69,7 +77,7 @@ func (p Policy) Batch(now time.Time, w Waiting, turns Turns, generation int64) (
 		generation++
 		after[turn] = generation
 		rooms := w.Rooms
-		if p.packs(heads[from].Row) { // one job has one place
+		if p.Packs(heads[from].Row) { // one job has one place
 			rooms = nil
 		}
 		together := p.together(lanes[from], min(left[from.Queue], shares.of(from, heads[from].Row, rooms)), w.Rooms)
@@ -127,16 +135,16 @@ func (p Policy) together(lane []candidate, most int, rooms *Rooms) []*Row {
 		return chosen
 	}
 	most = min(most, p.MostTogether(head))
-	packed := p.packs(head)
+	if p.Packs(head) { // a pack is one job, which has its rooms
+		rooms = nil
+	}
 	for _, c := range lane[1:] {
 		if len(chosen) >= most {
 			break
 		}
-		if p.MayShare(c.Row) && len(chosen) < p.MostTogether(c.Row) && p.sharedWith(head, c.Row) && (packed || rooms.Has(c.Row)) {
+		if p.MayShare(c.Row) && len(chosen) < p.MostTogether(c.Row) && p.sharedWith(head, c.Row) && rooms.Has(c.Row) {
 			most = min(most, p.MostTogether(c.Row))
-			if !packed { // a pack is one job
-				rooms.take(c.Row)
-			}
+			rooms.take(c.Row)
 			chosen = append(chosen, c.Row)
 		}
 	}
@@ -146,7 +154,7 @@ func (p Policy) together(lane []candidate, most int, rooms *Rooms) []*Row {
 // MostTogether bounds the members of a row's next submission.
 func (p Policy) MostTogether(r *Row) int {
 	most := min(p.Queues[r.Queue].ArrayTasks, p.MaxArraySize)
-	if p.packs(r) {
+	if p.Packs(r) {
 		most = p.Queues[r.Queue].PackRuns
 	}
 	if r.MostTogether > 0 {

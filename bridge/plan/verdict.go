@@ -24,19 +24,15 @@ func killVerdict(message string) Verdict {
 // fromSlurm returns the verdict that follows from the job's state. The attempt has no exit record, or one
 // that says only that the job was terminated.
 func (d *decision) fromSlurm() Verdict {
-	job := d.row.Job
-	ran := "before it began"
-	switch {
-	case d.row.Begun != nil:
-		ran = "while it ran on " + d.row.Node()
-	case d.mayHaveBegun():
-		ran = "and its records are gone from the shared disk"
-	}
+	job, ran := d.row.Job, d.whenItEnded()
 	if v, ok := d.fromExitStatus(); ok && d.row.Exit == nil && !d.row.Requeued { // else the status is that of a later start
 		return v
 	}
-	if d.row.Standalone {
+	switch {
+	case d.row.Standalone:
 		return d.fromProcess(ran)
+	case d.row.Pack && d.row.Requeued: // the job's end is that of a later run, with other members
+		return d.putBack("")
 	}
 	switch job.State {
 	case sbatch.StateTimeout:
@@ -87,6 +83,17 @@ func (d *decision) fromSlurm() Verdict {
 		ran += " and its worker left no exit record"
 	}
 	return platform("Slurm job %s ended %s (last seen %s).%s", job.ID, ran, job.State, output)
+}
+
+// whenItEnded says what the attempt had done when its job ended.
+func (d *decision) whenItEnded() string {
+	switch {
+	case d.row.Begun != nil:
+		return "while it ran on " + d.row.Node()
+	case d.mayHaveBegun():
+		return "and its records are gone from the shared disk"
+	}
+	return "before it began"
 }
 
 // timedOut returns the verdict on a job that Slurm's time limit ended. If the command has not started, the
@@ -178,13 +185,13 @@ func (d *decision) notStarted() bool { return d.row.Exit != nil && d.row.Exit.No
 // as Slurm shows that. slurmd cancels such a job as user 0 if it may not be requeued, and the bridge's jobs
 // may not (Slurm src/slurmd/slurmd/req.c: _launch_job_fail). If slurmd was silent for MessageTimeout, slurmctld
 // has put the job back into the queue before that, although it may not be requeued (src/slurmctld/job_mgr.c:
-// _job_complete). An administrator's scancel of a job that is just being launched looks the same; the limit on
+// _job_complete). A pack that has begun a member was launched. An administrator's scancel of a job that is just being launched looks the same; the limit on
 // attempts bounds that error.
 func (d *decision) launchFailed() bool {
 	r := &d.row
 	by := r.Job.CancelledBy
 	return r.Job.State == sbatch.StateCancelled && (by == "" || by == "0") && r.Job.Nodes != "" &&
-		r.Begun == nil && !r.Standalone && r.StopVerdict == nil
+		r.Begun == nil && !d.packHasBegun() && !r.Standalone && r.StopVerdict == nil
 }
 
 // fromProcess replaces fromSlurm for a stand-alone worker, whose jobs are processes of its host.

@@ -48,6 +48,8 @@ type queue struct {
 	compared string
 	// changed is set if the worker itself has something to tell.
 	changed bool
+	// oldFirst is set if verdicts or new states have left the last check-in no room for an old report.
+	oldFirst bool
 }
 
 // run is a run in a book.
@@ -58,9 +60,16 @@ type run struct {
 
 // report is the last report of a run.
 type report struct {
-	// row is the row as reported, at the time of the report; zero if the report may be lost.
+	// row is the row as reported at that time.
 	row *plan.Row
 	at  time.Time
+	// lost is set if the report may be lost.
+	lost bool
+	// waits is the time since which the run waits for its next report: at or, for the first report in a row that may be lost, the
+	// time of the one before; zero if there was none.
+	waits time.Time
+	// status is the run status of a report that a check-in has carried.
+	status string
 	// carrier is the number of the check-in that carries the report; 0 once that check-in was
 	// answered or failed, or the server has shown that it has applied the report.
 	carrier int64
@@ -105,7 +114,7 @@ func (b *Book) Note(row *plan.Row) Urgency {
 // Resume notes a row of an earlier life of the bridge, which may have reported it. A verdict counts as
 // reported: package plan asks the server before it wants another report.
 func (b *Book) Resume(row *plan.Row) Urgency {
-	b.of(row.Queue).runs[row.Bundle] = &run{last: &report{row: row}}
+	b.of(row.Queue).runs[row.Bundle] = &run{last: &report{row: row, lost: true}}
 	return b.Note(row)
 }
 

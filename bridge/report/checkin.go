@@ -45,10 +45,12 @@ func (b *Book) CheckIn(queue, workerID string, now time.Time) CheckIn {
 	q.number++
 	due := b.due(q, now)
 	due.sort()
-	rows, reports, bytes := due.take(workerID, q.size.most)
+	old := len(due.old)
+	rows, reports, bytes := due.take(workerID, q.size.most, q.oldFirst)
+	q.oldFirst = old > 0 && len(due.old) == old
 	in := &unansweredCheckIn{at: now, bytes: bytes, full: len(due.verdicts)+len(due.states)+len(due.old) > 0}
-	for _, row := range rows {
-		in.reports = append(in.reports, q.carry(row, now))
+	for i, row := range rows {
+		in.reports = append(in.reports, q.carry(row, reports[i].RunStatus, now))
 	}
 	q.unanswered[q.number], q.changed = in, false
 	next := None
@@ -61,18 +63,18 @@ func (b *Book) CheckIn(queue, workerID string, now time.Time) CheckIn {
 	return CheckIn{Number: q.number, Reports: reports, Next: next}
 }
 
-// carry notes that the newest check-in reports a row.
-func (q *queue) carry(row *plan.Row, now time.Time) carriedReport {
+// carry notes that the newest check-in reports a row with a run status.
+func (q *queue) carry(row *plan.Row, status string, now time.Time) carriedReport {
 	r := q.runs[row.Bundle]
 	before := r.last
 	provable := before == nil // until then the server shows what the claim said
 	if before != nil {
 		q.unlist(before)
-		if !before.at.IsZero() {
-			provable = before.row.State() != row.State() || before.row.RunStatus() != row.RunStatus()
+		if !before.lost {
+			provable = before.row.State() != row.State() || before.status != status
 		}
 	}
-	last := &report{row: row, at: now, carrier: q.number, provable: provable}
+	last := &report{row: row, status: status, at: now, waits: now, carrier: q.number, provable: provable}
 	if row.Phase != plan.Finalizing {
 		last.place = q.aging.PushBack(last)
 	}
@@ -132,7 +134,13 @@ func (b *Book) Doubt(queue string, number int64, now time.Time) (verdicts []stri
 		if last.carrier != number {
 			continue
 		}
-		last.carrier, last.at = 0, time.Time{}
+		last.carrier, last.lost = 0, true
+		switch before := c.before; {
+		case before == nil:
+			last.waits = time.Time{}
+		case !before.lost: // else it would go before others again and again, while the answers are lost
+			last.waits = before.at
+		}
 		q.unlist(last)
 		q.reindex(last.row.Bundle)
 		if last.row.Phase == plan.Finalizing {

@@ -18,8 +18,10 @@
 //   - Once an acknowledgement has arrived, no check-in reports the run.
 //   - A check-in has at most 512 KiB of reports. They go in this order: verdicts; new states; runs that were
 //     reported 20 s ago or more, the oldest report first; new sentences. Verdicts and new states use at most
-//     half of the room while old reports need the rest. The next check-in, which follows at once, has the
-//     reports that found no room.
+//     half of the room while old reports need the rest: each second check-in, where there is room for one report
+//     alone. The next check-in, which follows at once, has the reports that found no room. A run whose report may
+//     be lost counts as reported when it was before that. If the next report may be lost too, the run waits for
+//     its turn: else the same runs would go first for as long as the answers are lost.
 //   - If the server refuses a check-in as too large (413), it has applied none of the reports: the room is
 //     halved. The room is also halved after a check-in that took 20 s, and doubled again while the server is
 //     quick.

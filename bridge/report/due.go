@@ -66,7 +66,7 @@ func (d *due) sort() {
 		return cmp.Or(a.row.PhaseSince.Compare(b.row.PhaseSince), cmp.Compare(a.row.Bundle, b.row.Bundle))
 	}
 	byReport := func(a, b *run) int {
-		return cmp.Or(a.last.at.Compare(b.last.at), cmp.Compare(a.row.Bundle, b.row.Bundle))
+		return cmp.Or(a.last.waits.Compare(b.last.waits), cmp.Compare(a.row.Bundle, b.row.Bundle))
 	}
 	slices.SortFunc(d.verdicts, bySince)
 	slices.SortFunc(d.states, bySince)
@@ -75,8 +75,9 @@ func (d *due) sort() {
 }
 
 // take takes the rows for a check-in of most bytes, and at least one: verdicts first, then new states.
-// These leave half of the room to old reports, so that neither keeps the other waiting.
-func (d *due) take(workerID string, most int) (rows []*plan.Row, reports []codalab.RunReport, bytes int) {
+// These leave half of the room to old reports, so that neither keeps the other waiting. There may be room for one report
+// alone: then oldFirst gives it to an old one.
+func (d *due) take(workerID string, most int, oldFirst bool) (rows []*plan.Row, reports []codalab.RunReport, bytes int) {
 	fill := func(from *[]*run, limit int) {
 		for len(*from) > 0 {
 			row := (*from)[0].row
@@ -87,6 +88,9 @@ func (d *due) take(workerID string, most int) (rows []*plan.Row, reports []codal
 			}
 			rows, reports, bytes, *from = append(rows, row), append(reports, report), bytes+size, (*from)[1:]
 		}
+	}
+	if oldFirst {
+		fill(&d.old, most/2)
 	}
 	fill(&d.verdicts, most/2)
 	fill(&d.states, most/2)

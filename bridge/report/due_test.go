@@ -186,7 +186,7 @@ func TestNewStatesLeaveHalfOfACheckInToOldReports(t *testing.T) {
 			*runs = append(*runs, &run{row: &plan.Row{Bundle: fmt.Sprint(list, i), Phase: plan.Running, Run: &codalab.RunBundle{}}})
 		}
 	}
-	rows, _, _ := d.take("login1", 20*bytesOf(&codalab.RunReport{UUID: "state99"}))
+	rows, _, _ := d.take("login1", 20*bytesOf(&codalab.RunReport{UUID: "state99"}), false)
 	old := 0
 	for _, r := range rows {
 		if strings.HasPrefix(r.Bundle, "old") {
@@ -195,5 +195,53 @@ func TestNewStatesLeaveHalfOfACheckInToOldReports(t *testing.T) {
 	}
 	if len(rows) < 15 || 2*old < len(rows)-1 {
 		t.Errorf("%d of %d reports are of old ones", old, len(rows))
+	}
+}
+
+// TestRoomForOneReportGoesToOldOnesByTurns: a server may be so slow, or a proxy so narrow, that a check-in reports one run. New states and
+// verdicts then take each second one at most.
+func TestRoomForOneReportGoesToOldOnesByTurns(t *testing.T) {
+	t.Parallel()
+	r := newTeller(t)
+	for _, bundle := range []string{"0x1", "0x2", "0x3"} {
+		r.show(cpuRow(bundle, plan.Queued))
+	}
+	r.bundlesOf()
+	r.of("cpu").size.most = 1 // a check-in reports one run at least
+	r.now = r.now.Add(RefreshEvery)
+	for n := range 6 {
+		r.show(cpuRow(fmt.Sprintf("0xa%d", n), plan.Running))
+	}
+	var got []string
+	for range 9 {
+		got = append(got, r.bundlesOf()...)
+	}
+	if want := []string{"0xa0", "0x1", "0xa1", "0x2", "0xa2", "0x3", "0xa3", "0xa4", "0xa5"}; !slices.Equal(got, want) {
+		t.Errorf("reported in the order %v, want %v", got, want)
+	}
+}
+
+// TestReportsThatMayBeLostTakeTurnsWithOthers: the answers to check-ins are lost again and again, though the server may apply them. A
+// check-in has room for one run, and each run is reported in its turn.
+func TestReportsThatMayBeLostTakeTurnsWithOthers(t *testing.T) {
+	t.Parallel()
+	r := newTeller(t)
+	r.of("cpu").size.most = 1
+	for _, bundle := range []string{"0x1", "0x2", "0x3"} {
+		r.show(cpuRow(bundle, plan.Running))
+		r.bundlesOf()
+		r.now = r.now.Add(time.Second)
+	}
+	r.now = r.now.Add(RefreshEvery)
+	var got []string
+	for range 9 {
+		in := r.CheckIn("cpu", "b-cpu", r.now)
+		got = append(got, in.Reports[0].UUID)
+		r.Doubt("cpu", in.Number, r.now)
+		r.now = r.now.Add(time.Second)
+	}
+	// The first report of a run that may be lost is repeated before others' reports.
+	if want := []string{"0x1", "0x1", "0x2", "0x2", "0x3", "0x3", "0x1", "0x2", "0x3"}; !slices.Equal(got, want) {
+		t.Errorf("reported in the order %v, want %v", got, want)
 	}
 }

@@ -32,7 +32,7 @@ func (b *Book) Prove(queue, bundle string, shown codalab.Standing) bool {
 	q := b.of(queue)
 	q.compared = bundle
 	r := q.runs[bundle]
-	if r == nil || r.last == nil || r.last.carrier == 0 || shown.State != r.last.row.State() || shown.RunStatus != r.last.row.RunStatus() {
+	if r == nil || r.last == nil || r.last.carrier == 0 || shown.State != r.last.row.State() || shown.RunStatus != r.last.status {
 		return false
 	}
 	r.last.carrier = 0

@@ -10,9 +10,9 @@
 // # What is kept
 //
 //   - Everything of a bundle that has a row in the ledger, in any phase.
-//   - Everything of a bundle or a submission for which Slurm shows a job A task of an array is a job of
-//     the bundle that the array's list of members has in its place. While a task of this bridge runs whose list
-//     is gone, no bundle's files are removed.
+//   - Everything of a bundle or a submission for which Slurm shows a job. A task of an array is a job of
+//     the bundle that the array's list of members has in its place, and a pack one of all its members. While such a job of
+//     this bridge lives whose list is gone, no bundle's files are removed.
 //   - Files that were changed within the grace, by the disk's own clock; no other clock counts. An
 //     attempt whose worker is cut off from Slurm still writes its status.
 //   - Files of another bridge, and files that do not say which bridge made them.

@@ -114,7 +114,7 @@ func (n *needs) addTasks(disk Files, jobs []sbatch.Job) error {
 // arrayOf returns the submission of a job of an array, or of a pack. If the site has rewritten its comment, the name tells it.
 func (n *needs) arrayOf(j sbatch.Job) (submission string, ok bool) {
 	if stamp, ok := plan.SharedStampOf(j); ok {
-		return fmt.Sprintf("%s.%d", stamp.Bridge, stamp.Generation), true
+		return stamp.Submission(), true
 	}
 	_, end, _ := strings.Cut(strings.TrimSuffix(j.Name, "-"+n.bridge), ".") // attempt-generation
 	_, generation, _ := strings.Cut(end, "-")

@@ -23,7 +23,7 @@ import (
 // Programs are the programs that jobs run, on the shared disk. Each lies in a directory that is named for its
 // content, so that a job goes on with its program when the bridge is replaced.
 type Programs struct {
-	// Workers are the cl-workers of the nodes' architectures and of this host's.
+	// Workers are the cl-workers of the nodes' architectures and of this host's, as a rule cl-worker-node.
 	Workers map[config.Architecture]sbatch.Program
 	// Converter is this program, cl-bridge; zero where no jobs convert images.
 	Converter sbatch.Program
@@ -140,7 +140,17 @@ func workerSource(source string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find cl-worker: %w; set worker in the configuration", err)
 	}
-	return filepath.Join(filepath.Dir(self), spool.WorkerName), nil
+	return workerIn(filepath.Dir(self)), nil
+}
+
+// workerIn returns the path of the worker in a directory of programs: that of cl-worker-node, which is the part of cl-worker that nodes
+// need, or that of cl-worker.
+func workerIn(dir string) string {
+	node := filepath.Join(dir, "cl-worker-node")
+	if _, err := os.Stat(node); errors.Is(err, fs.ErrNotExist) {
+		return filepath.Join(dir, spool.WorkerName)
+	}
+	return node
 }
 
 func withCure(err error) error {

@@ -29,6 +29,17 @@ func TestWorkerOfAnotherArchitectureIsRefused(t *testing.T) {
 	}
 }
 
+func TestWorkerOfNodesIsTakenWhereItIs(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, name := range []string{"cl-worker", "cl-worker-node"} {
+		testenv.WriteProgram(t, filepath.Join(dir, name), []byte("a program"))
+		if got := filepath.Base(workerIn(dir)); got != name {
+			t.Errorf("%s is taken in place of %s", got, name)
+		}
+	}
+}
+
 // A queue of other nodes runs another worker, and no other queue does.
 func TestQueueRunsTheWorkerOfItsNodes(t *testing.T) {
 	t.Parallel()

@@ -77,7 +77,7 @@ func (w *world) adminForces() {
 // putBack reports whether Slurm has put a job of the attempt back into its queue.
 func (w *world) putBack(a *attempt) bool {
 	for id, of := range w.slurm.attempts {
-		if slices.Contains(of, a) && w.slurm.HasRequeued(id) {
+		if slices.Contains(of, a) && !w.slurm.LastRequeue(id).IsZero() {
 			return true
 		}
 	}
@@ -105,16 +105,17 @@ func (w *world) limitChanged() {
 			a.notePlatformCause("its time limit was shortened")
 			a.limited = true
 		}
-		a.noteTimeLimit(limit)
+		if !w.slurm.isPack(j.ID) {
+			a.noteTimeLimit(limit)
+		}
 	}
+	w.slurm.shortened[j.ID] = w.slurm.shortened[j.ID] || !longer
 	w.update(j.ID, slurmtest.Change{Time: limit})
 }
 
-// noteTimeLimit notes a time limit of a job of the attempt. Slurm shows it in whole minutes. That of a pack is not the limit of a member.
+// noteTimeLimit notes a time limit of a job of the attempt. Slurm shows it in whole minutes. That of a pack is not the limit of a member;
+// with an old copy of the ledger an attempt may have a pack and a job of its own.
 func (a *attempt) noteTimeLimit(limit time.Duration) {
-	if a.packed {
-		return
-	}
 	a.timeLimits = append(a.timeLimits, (limit + time.Minute - 1).Truncate(time.Minute))
 }
 

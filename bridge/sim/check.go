@@ -46,6 +46,7 @@ func (w *world) checkBegin(wk *worker) {
 	a := wk.attempt
 	w.attempts++
 	a.begun++
+	a.beganAt = w.now
 	forgotten := w.isUnknown(a.command) && (a.purged || a.released) // only the disk and the ledger showed its start, and both have lost it
 	if a.begun > 1 && !forgotten {
 		w.violate(BegunTwice, "attempt %d of %s began %d times", a.number, wk.bundle.uuid, a.begun)
@@ -157,6 +158,9 @@ func (w *world) checkSaved(before, after *plan.Row) {
 		w.checkVerdict(*after)
 	}
 	w.checkKill(after)
+	w.checkBill(before, after)
+	w.checkLeft(before, after)
+	w.noteKnown(after)
 }
 
 // checkClosed checks the attempt of a row that is given up, or ends: no worker can begin it any more (I4).
@@ -413,9 +417,11 @@ func (w *world) checkMade(a *attempt, id sbatch.JobID) {
 // mayBeSubmittedAgain reports whether the proof of absence may be wrong for an attempt: during its
 // submission the bridge's clock was set, or Slurm has lost its state since, or the ledger was restored; or its job has
 // ended and nothing shows it, because the controller forgot it before the bridge saw it and the accounting database is an
-// hour behind. The simulation still checks that only one of the attempt's two jobs begins.
+// hour behind; or, without accounting, squeue stopped to list it before the bridge knew its number or its begin. The simulation still checks that only one of the
+// attempt's two jobs begins.
 func (w *world) mayBeSubmittedAgain(a *attempt) bool {
-	return a.doubtful || w.isUnknown(a.command) || w.slurm.lagged && !a.shownEnded && w.slurm.hasForgotten(a)
+	row, _ := w.ledger.row(a.bundle)
+	return a.vanished && !w.policy.Accounting && row.Begun == nil && row.Job.ID == 0 || a.doubtful || w.isUnknown(a.command) || w.slurm.lagged && !a.shownEnded && w.slurm.hasForgotten(a)
 }
 
 // isUnknownToBridge reports whether the bridge cannot find an attempt's job: a plugin of the site has
@@ -466,6 +472,9 @@ func (w *world) checkEnd() {
 		}
 		if b.lost != "" && !b.forgiven && !w.disk.bundle(b.uuid).leftThere {
 			w.violate(Undelivered, "the server has discarded the results of %s, and has no others", b.uuid)
+		}
+		if b.awaited && !b.forgiven && !w.disk.bundle(b.uuid).leftThere {
+			w.violate(Undelivered, "%s ended with the end of its output at most, and its results did not come", b.uuid)
 		}
 		if v := w.verdicts[b.command]; b.state == codalab.StateReady && !b.forgiven && (v.failure != "" || v.exit > 0) {
 			w.violate(Undelivered, "%s is ready at the server, and its verdict is %+v", b.uuid, v)

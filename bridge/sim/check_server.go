@@ -68,7 +68,7 @@ func (w *world) checkReported(b *bundle) {
 	const reported = 45 * time.Second // the bridge reports each live run within that time: report.RefreshEvery, and slowAnswer of package bridge
 	// If the answer to its claim was lost, the bridge knows of the run only since its next try.
 	known := row.Times.Preparing.Sub(epoch) - w.offset
-	if w.now-b.lastReport <= workerTimeout || w.now-max(b.hampered, w.hampered, w.server.downUntil, known) <= reported {
+	if w.now-b.lastReport <= workerTimeout || w.now-max(b.hampered, w.hampered, w.server.downUntil, known) <= reported+b.delayed {
 		return
 	}
 	w.violate(Unheard, "%s, which is %s, was last reported %s ago", b.uuid, row.Phase, w.now-b.lastReport)
@@ -76,11 +76,25 @@ func (w *world) checkReported(b *bundle) {
 
 // hamper notes that the server gets no reports of a check-in's runs for a while, and that the bridge does
 // not notice earlier. If the server limits the runs of a check-in, the queue's other runs wait too.
-func (w *world) hamper(in checkIn, while time.Duration) {
+func (w *world) hamper(in *checkIn, while time.Duration) {
 	for _, b := range w.server.bundles {
 		carried := slices.ContainsFunc(in.Reports, func(r codalab.RunReport) bool { return r.UUID == b.uuid })
 		if carried || w.server.mostRuns > 0 && b.wants.queue == in.Tag {
-			b.hampered = w.now + while
+			b.hampered = max(b.hampered, w.now+while)
+		}
+	}
+}
+
+// delay notes that a fault takes one of the bridge's places for check-ins of a queue for a while. Where the server limits the runs of a
+// check-in, reports wait for a place, and each waits longer by that place's share of the time: twenty runs fill the four places, of one
+// run each, for half of a minute. Elsewhere one check-in reports all runs, and a place that is taken excuses nothing.
+func (w *world) delay(queue string, while time.Duration) {
+	if w.server.mostRuns == 0 {
+		return
+	}
+	for _, b := range w.server.bundles {
+		if b.wants.queue == queue {
+			b.delayed += while / mostUnanswered
 		}
 	}
 }
@@ -121,6 +135,7 @@ func (w *world) checkResult(b *bundle) {
 		return
 	}
 	v := row.Verdict
+	b.awaited = row.Phase == plan.Collecting && !row.Times.Finalizing.IsZero() && w.wasHeld(b.uuid) && (b.noRoom || b.upload != nil && b.upload.onlyOutput)
 	switch {
 	case row.Run.Command != b.command:
 		w.violate(Foreign, "%s is %s, and ended with the verdict of %s: %+v", b.uuid, b.command, row.Run.Command, v)
@@ -131,8 +146,8 @@ func (w *world) checkResult(b *bundle) {
 	case (v.ExitCode == nil) != (b.exit == nil) || b.exit != nil && *v.ExitCode != *b.exit || v.Failure != b.failure:
 		w.violate(Undelivered, "%s: the verdict is %+v, and the server has exit %v, failure %q", b.uuid, *v, b.exit, b.failure)
 	case v.ExitCode == nil && !row.HasFiles():
-	case b.lost != "": // checkEnd checks that they come back
-	case b.upload == nil && strings.Contains(v.Failure, "The end of stdout and stderr is at the server."):
+	case b.lost != "", b.awaited: // checkEnd checks that they come back
+	case b.upload == nil && strings.Contains(v.Failure, "The end of stdout and stderr is at the server.") && !b.noRoom:
 		w.violate(Undelivered, "%s ended as %+v, and nothing is at the server", b.uuid, *v)
 	case row.Uncollected && w.wasHeld(b.uuid): // the verdict tells where they are
 	case b.upload == nil && row.GivesUp && w.wasHeld(b.uuid): // nor had the quota room for the output

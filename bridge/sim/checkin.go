@@ -68,7 +68,7 @@ func (i *queueWorker) checkIn() {
 		return
 	}
 	w.at(w.dice.duration(ofCheckIns, 5*time.Millisecond, 500*time.Millisecond), func() {
-		w.server.checkIn(in, func(messages []codalab.Message, err error) { i.bringAnswer(number, messages, err) })
+		w.server.checkIn(in, func(messages []codalab.Message, err error) { i.bringAnswer(in, number, messages, err) })
 	})
 	i.prove()
 }
@@ -94,14 +94,21 @@ func (i *queueWorker) checkInIfChanged() {
 }
 
 // bringAnswer delivers a check-in's answer to the bridge, or loses it.
-func (i *queueWorker) bringAnswer(number int64, messages []codalab.Message, err error) {
+func (i *queueWorker) bringAnswer(in *checkIn, number int64, messages []codalab.Message, err error) {
 	w := i.w
 	after := w.dice.duration(ofCheckIns, 5*time.Millisecond, 500*time.Millisecond)
 	if w.fault(AnswerLate) {
 		after = w.dice.faultDuration(AnswerLate, time.Second, 20*time.Second)
+		w.delay(in.Tag, after)
+		if err != nil { // the server has taken none of the reports, and the bridge does not know it
+			w.hamper(in, after)
+		}
 	}
 	if err == nil && w.fault(AnswerLost) {
 		err = errUnreachable
+		if !w.server.repeats {
+			w.delay(in.Tag, holdFor) // of the check-in that repeats the report
+		}
 	}
 	twice := w.fault(AnswerDoubled)
 	for _, m := range messages {

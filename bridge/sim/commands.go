@@ -76,9 +76,7 @@ func (c commands) Submit(_ context.Context, r sbatch.Request) (sbatch.JobID, err
 	case lost:
 		return 0, unclear("Socket timed out on send/recv operation")
 	}
-	if err != nil && r.Exclude == "" {
-		noteRefused()
-	}
+	noteAnswer(attempts, r, err)
 	if c.crashes() {
 		return 0, errCrashed
 	}
@@ -97,6 +95,14 @@ func noteNoJob(attempts []*attempt) {
 func noteRefused(attempts []*attempt) {
 	for _, a := range attempts {
 		a.refused = true
+	}
+}
+
+// noteAnswer notes whether Slurm has refused a submission. If it excludes nodes, the bridge goes on without that.
+func noteAnswer(attempts []*attempt, r sbatch.Request, err error) {
+	for _, a := range attempts {
+		a.refused = a.refused || err != nil && r.Exclude == ""
+		a.unplaced = err != nil && r.Exclude != ""
 	}
 }
 
@@ -133,7 +139,9 @@ func (s *slurm) takeJob(r sbatch.Request) (sbatch.JobID, error) {
 			w.checkMade(a, job)
 			s.attempts[job] = append(s.attempts[job], a)
 			a.name, a.packed = r.Name, isPack(r)
-			a.noteTimeLimit(r.Time)
+			if !isPack(r) {
+				a.noteTimeLimit(r.Time)
+			}
 			a.job, a.unnamed = cmp.Or(a.job, job), a.unnamed || made.Name != r.Name
 		}
 		if !isPack(r) {
@@ -141,6 +149,9 @@ func (s *slurm) takeJob(r sbatch.Request) (sbatch.JobID, error) {
 		}
 	}
 	if isPack(r) {
+		if id != 0 {
+			s.packs[membersOf(r)] = append(s.packs[membersOf(r)], id)
+		}
 		s.strikeNewJob(id)
 	}
 	s.settle()

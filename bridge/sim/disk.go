@@ -27,6 +27,7 @@ type disk struct {
 	w       *world
 	bundles map[dirKey]*bundleDir
 	members map[string]spool.Members // by their names
+	slots   map[string][]spool.Slot  // of those lists; the n-th is slot n+1
 	rang    []spool.Ring
 	low     bool // less is free than the low water
 }
@@ -57,8 +58,11 @@ type attempt struct {
 
 	// The true history, which no purge removes.
 	begun         int           // the number of workers that began it
+	beganAt       time.Duration // the time of the last of them
+	known         bool          // the bridge has saved its begin, and the job's time of submission before any requeue since (noteKnown)
 	commandBegan  time.Duration // the start of its command; 0 for never
 	alive         int           // the number of those that still run
+	leftAt        time.Time     // the end of the last of those; zero for none
 	cut           bool          // a worker runs, or ran, on a node that Slurm has given up
 	cause         string        // the first fault that struck it; empty for none
 	platformCause string        // the first of those that is the platform's
@@ -66,6 +70,7 @@ type attempt struct {
 	unrecorded    bool          // only Slurm has its exit status: the exit record could not be written, or is gone
 	followed      bool          // the bundle was rightly sent back after it had begun
 	refused       bool          // Slurm refused its job
+	unplaced      bool          // Slurm refused its job, which excluded nodes
 	unclear       bool          // sbatch made no job, and its answer was unclear
 	foreign       bool          // it was another bridge's, which is gone
 	job           sbatch.JobID  // the first job that was made of it
@@ -169,13 +174,15 @@ func (d *disk) purge(b *bundleDir) {
 		return
 	}
 	d.w.logf("disk", "%s.%d purged", shortID(b.uuid), a.number)
+	recorded := a.exit.record != nil
 	a.remove()
 	a.purged, a.unrecorded = true, a.ended != nil
 	row, _ := d.w.ledger.row(b.uuid)
 	switch a.noteCause("purged"); {
 	case a.failedStart > 0:
 		a.notePlatformCause("the record of a command that did not start was purged")
-	case a.ended != nil && (a.packed || *a.ended.ExitCode != 0) && row.Exit == nil: // to the bridge, the node could not write the record
+	case row.Exit != nil:
+	case a.ended != nil && (a.packed || *a.ended.ExitCode != 0), a.packed && recorded: // to the bridge, the node could not write the record
 		a.notePlatformCause("the record of a command was purged before the bridge had it")
 	}
 }
@@ -265,11 +272,34 @@ func (m mount) WriteMembers(members spool.Members) error {
 	return nil
 }
 
+// Join adds members to the list of a pack.
+func (m mount) Join(_ context.Context, list string, n int, s spool.Slot) (bool, error) {
+	w := m.w
+	if m.crashes() {
+		return false, errCrashed
+	}
+	w.checkJoin(list, n, s, m.life)
+	if w.fault(FenceFails) {
+		return false, &diskError{syscall.EIO}
+	}
+	joined := w.slurm.joinPack(list, n, s)
+	if w.fault(FenceLost) {
+		return false, &diskError{syscall.EIO}
+	}
+	if m.crashes() {
+		return false, errCrashed
+	}
+	return joined, nil
+}
+
 // Members returns the lists of members of submissions.
 func (m mount) Members(of func(submission string) bool) ([]spool.Members, error) {
 	var found []spool.Members
 	for _, name := range slices.Sorted(maps.Keys(m.w.disk.members)) {
 		if list := m.w.disk.members[name]; of(list.Submission) {
+			for _, s := range m.w.disk.slots[name] {
+				list.Joined = append(list.Joined, s.Attempts...)
+			}
 			found = append(found, list)
 		}
 	}
@@ -288,6 +318,7 @@ func (m mount) MembersFiles() ([]spool.MembersFile, error) {
 // RemoveMembers removes such a list.
 func (m mount) RemoveMembers(f spool.MembersFile) error {
 	delete(m.w.disk.members, f.Name)
+	delete(m.w.disk.slots, f.Name)
 	return nil
 }
 
@@ -497,6 +528,8 @@ func (c collector) send(run codalab.RunBundle, runDir string, onlyOutput bool) e
 	}
 	if w.fault(OverQuota) { // what an earlier upload has brought stays at the server
 		b.held, w.disk.bundle(run.UUID).overQuota = true, true
+		row, _ := w.ledger.row(run.UUID)
+		b.noRoom = b.upload == nil && !row.Times.Finalizing.IsZero()
 		return errOverQuota
 	}
 	c.arrive(run, runDir, onlyOutput)
@@ -516,5 +549,6 @@ func (c collector) arrive(run codalab.RunBundle, runDir string, onlyOutput bool)
 	w.checkUpload(b, run, n)
 	a := w.disk.attempt(run.UUID, n)
 	w.checkCounted(a)
+	b.noRoom = false
 	b.upload = &upload{attempt: n, complete: a.alive == 0, missing: !a.dir.there, onlyOutput: onlyOutput}
 }

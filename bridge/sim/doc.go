@@ -22,7 +22,8 @@
 // killed at once, and the controller accepts few requests.
 //
 // In some seeds bundles come in sweeps, and go to Slurm as arrays or in packs. A script is a batch script on its node; it runs the
-// worker of one attempt, or those of a pack's members in their turn.
+// worker of one attempt, or those of a pack's members in their turn. Half of the seeds with packs have fair weather, in which few kinds of
+// faults happen: in other weather few packs come to run most of their members.
 //
 // A rival is a bridge with another ledger on the same shared directory. It uses the real lease
 // (bridge/lease), in files of this machine, by the site's time.

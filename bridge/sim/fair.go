@@ -39,10 +39,10 @@ func (w *world) newCrowd(large bool) crowd {
 	case large:
 		return crowd{site: largeSite, bundles: 2000, within: 5 * time.Minute, long: 20, owners: 5, flying: 100, requests: 300}
 	case w.dice.below(ofQueues, 24) > 0:
-		return crowd{site: slurmSite, owners: 2, flying: 2, requests: requests}
+		return crowd{site: w.dice.smallSite(), owners: 2, flying: 2, requests: requests}
 	}
 	return crowd{
-		site: slurmSite, bundles: 5, within: 30 * time.Second, long: 3, owners: 2, flying: 2, requests: requests,
+		site: w.dice.smallSite(), bundles: 5, within: 30 * time.Second, long: 3, owners: 2, flying: 2, requests: requests,
 		pace:   bridge.Pace{PerSecond: 1. / 15, Burst: 1 + int(w.dice.below(ofQueues, 2))},
 		atOnce: func(k plan.Kind) int { return min(bridge.AtOnce(k), 3) },
 	}
@@ -161,7 +161,20 @@ func (w *world) checkTurns(l *life, before []*plan.Row, saved []plan.Row) {
 			continue // an array or a pack is one turn
 		}
 		waiting, probing := w.waitingLanes(l, now, going[i:])
+		if r.Slot > 0 { // it needs nothing of Slurm
+			w.checkJoiner(r, waiting)
+			continue
+		}
 		w.checkTurn(r, waiting, probing)
+	}
+}
+
+// checkJoiner checks that a row that joins a pack takes no place in flight for which another lane waits.
+func (w *world) checkJoiner(gone plan.Row, waiting map[lane]int64) {
+	for at := range waiting {
+		if at.queue == gone.Queue && at.owner != gone.Run.OwnerID && w.policy.Queues[at.queue].MaxInFlight > 0 {
+			w.violate(Starved, "%s joins a pack of queue %s, while a bundle of owner %s waits for a place in it", gone.Bundle, gone.Queue, at.owner)
+		}
 	}
 }
 

@@ -112,8 +112,14 @@ const (
 	NodeDrained  // no job starts on a node for minutes
 	// The disk once more.
 	CarryFails // the files of an interrupted attempt cannot be copied
+	// Packs.
+	PackRequeued // Slurm puts a pack back whose members have ended, run and wait; it may run again soon
 	kinds
 )
+
+// ofSeed stands for the seed as a whole in throws that decide which kind of world it is. It stays the same when a kind of fault is
+// added, so that the other seeds stay as they are. Its aspects, from 8 on, are none of a fault's.
+const ofSeed Kind = 80
 
 var kindNames = [kinds]string{
 	"submit-lost", "submit-late", "submit-fails", "submit-refused", "submit-ghost",
@@ -138,6 +144,7 @@ var kindNames = [kinds]string{
 	"job-vanishes", "database-lags",
 	"admin-renames", "admin-holds", "admin-moves", "admin-forces", "admin-signals", "limit-changed", "node-drained",
 	"carry-fails",
+	"pack-requeued",
 }
 
 // Kinds lists the kinds of faults.
@@ -172,7 +179,7 @@ func (k Kind) perMille() uint64 {
 		return 150 // there is one chance in a seed
 	case SlurmDown, DatabaseDown, DatabaseBehind, DatabaseLosesEnds, ServerDown, ServerRestored, Purged,
 		AdminRequeues, AdminCancels, Preempted, BootFails, LaunchFails, NodeDies, NodeCut, NodeSick, QueueRefused, Restaged, BundleReturns, DiskLow, CheckInTooLarge, JobSuspended, RequestsLimited,
-		JobVanishes, DatabaseLags, AdminRenames, AdminHolds, AdminMoves, AdminForces, AdminSignals, LimitChanged, NodeDrained, CarryFails:
+		JobVanishes, DatabaseLags, AdminRenames, AdminHolds, AdminMoves, AdminForces, AdminSignals, LimitChanged, NodeDrained, CarryFails, PackRequeued:
 		return 500 // there are a few chances in a seed
 	default: // the others are equally likely
 	}
@@ -257,8 +264,18 @@ func newDice(seed uint64) dice {
 			d.happen[k] = false
 		}
 	}
+	if d.isFair() {
+		for k := range kinds {
+			d.happen[k] = d.happen[k] && (k == ServerRepeats || d.throw(k, 0, 6)%8 == 0)
+		}
+		d.happen[PackRequeued] = d.throw(PackRequeued, 0, 1)%2 == 0
+	}
 	return d
 }
+
+// isFair reports whether a seed with packs has fair weather: few kinds of faults happen. In other weather few packs come to run most of
+// their members.
+func (d *dice) isFair() bool { return d.packs() && d.throw(ofSeed, 0, 15)%2 == 0 }
 
 // strikes takes the next chance of a kind, and reports whether the fault strikes.
 func (d *dice) strikes(k Kind) bool {
@@ -306,6 +323,7 @@ const (
 	ofTimeLimits
 	ofArrays
 	ofPacks
+	ofJoins
 	matters
 )
 

@@ -209,7 +209,7 @@ func (b *book) Submissions(ctx context.Context) ([]plan.Submission, error) {
 	if b.real != nil {
 		return b.real.Submissions(ctx)
 	}
-	return slices.SortedFunc(maps.Values(b.disk().shared), func(a, b plan.Submission) int { return cmp.Compare(a.Generation, b.Generation) }), nil
+	return slices.SortedFunc(maps.Values(b.disk().shared), plan.Submission.Compare), nil
 }
 
 // Save writes rows, and checks each transition.

@@ -24,6 +24,7 @@ type life struct {
 	bridge *bridge.Bridge
 	slurm  *sbatch.Observer
 	number int
+	began  time.Duration
 	dead   bool
 	// offset is the difference of its clock from the site's. extra is the time that the current effect has
 	// taken so far.
@@ -49,7 +50,7 @@ type life struct {
 // startLife starts the bridge.
 func (w *world) startLife() {
 	w.nextLife++
-	l := &life{w: w, ledger: w.ledger, number: w.nextLife}
+	l := &life{w: w, ledger: w.ledger, number: w.nextLife, began: w.now}
 	if w.rivalry != nil {
 		w.rivalry.takeLease()
 	}
@@ -129,8 +130,13 @@ func (l *life) die(why string) {
 	l.dead = true
 	w.logf("bridge", "life %d ends: %s", l.number, why)
 	for _, r := range w.ledger.rows { // the next life may not see ends that this one saw and did not save
-		if r.Attempt.Number > 0 && !r.Job.State.Ended() {
-			w.disk.attempt(r.Bundle, r.Attempt.Number).shownEnded = false
+		if r.Attempt.Number == 0 || r.Job.State.Ended() {
+			continue
+		}
+		a := w.disk.attempt(r.Bundle, r.Attempt.Number)
+		a.shownEnded = false
+		if a.unplaced && r.Phase == plan.Submitting { // nor does it learn of the refusal, whose ghost may seem to be a job
+			noteNoJob([]*attempt{a})
 		}
 	}
 	for i, other := range w.lives {
@@ -265,9 +271,13 @@ func (l *life) do(e plan.Effect, lasts time.Duration, at *seat) {
 // effectDuration returns the time that an effect takes.
 func (l *life) effectDuration(e plan.Effect) time.Duration {
 	d := &l.w.dice
-	long := l.w.wantsOf(e.Row).long
+	wants := l.w.wantsOf(e.Row)
+	long := wants.long
 	switch e.Kind {
 	case plan.Stage:
+		if wants.cached {
+			return d.duration(ofJoins, 10*time.Millisecond, 2*time.Second)
+		}
 		if long {
 			return d.duration(ofEffects, time.Minute, 15*time.Minute)
 		}
@@ -286,7 +296,7 @@ func (l *life) effectDuration(e plan.Effect) time.Duration {
 		return d.duration(ofEffects, 20*time.Millisecond, time.Second)
 	case plan.TellTimeLimit:
 		return d.duration(ofTimeLimits, 5*time.Millisecond, time.Second)
-	case plan.Claim, plan.Prepare, plan.AskQueue, plan.QueryAccounting, plan.ReadRecords, plan.Fence, plan.Cancel, plan.StopMember, plan.Confirm, plan.Release, plan.Forget:
+	case plan.Claim, plan.Prepare, plan.AskQueue, plan.QueryAccounting, plan.ReadRecords, plan.Fence, plan.Cancel, plan.StopMember, plan.JoinPack, plan.Confirm, plan.Release, plan.Forget:
 	}
 	return d.duration(ofEffects, 5*time.Millisecond, time.Second)
 }

@@ -111,9 +111,10 @@ func (w *world) slurmForgets() {
 	for _, a := range w.submissions() {
 		a.doubtful = true
 	}
-	w.slurm.foreign = nil
+	w.slurm.foreign, w.slurm.orphan = nil, 0
 	w.slurm.Lose(w.wall())
 	clear(w.slurm.attempts)
+	clear(w.slurm.packs)
 	clear(w.slurm.hidden)
 	clear(w.slurm.invalid)
 	clear(w.slurm.revoked)

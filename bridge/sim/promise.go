@@ -59,6 +59,8 @@ const (
 	Starved Broken = "starved"
 	// KillWaits: a bundle was killed before it began, and the bridge did not report that at once.
 	KillWaits Broken = "kill_waits"
+	// LeftWaiting: a run whose pack was requeued was not concluded in time.
+	LeftWaiting Broken = "left_waiting"
 	// Rivals: two bridges with different ledgers worked on one shared directory at the same time.
 	Rivals Broken = "rivals"
 	// Panicked: the bridge panicked.
@@ -68,7 +70,7 @@ const (
 // AllBroken lists the promises that are checked.
 func AllBroken() []Broken {
 	return []Broken{
-		Lost, Foreign, BegunTwice, SharedDirectory, FilesLost, ResumedTooOften, Stuck, Orphan, FalseEnd, SubmittedTwice, BegunAgain, Superseded, Touched, PackEnded, Undelivered, VerdictChanged, DeletedEarly, TooManyRequests, KillWaits, FalseState, FalseLimit, Unheard, Starved, Rivals, Panicked,
+		Lost, Foreign, BegunTwice, SharedDirectory, FilesLost, ResumedTooOften, Stuck, Orphan, FalseEnd, SubmittedTwice, BegunAgain, Superseded, Touched, PackEnded, Undelivered, VerdictChanged, DeletedEarly, TooManyRequests, KillWaits, LeftWaiting, FalseState, FalseLimit, Unheard, Starved, Rivals, Panicked,
 	}
 }
 

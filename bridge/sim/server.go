@@ -22,6 +22,7 @@ type server struct {
 	downUntil time.Duration
 	bundles   []*bundle
 	made      int
+	alike     int // counts the bundles that createAlike has made
 	backup    []bundle
 }
 
@@ -37,6 +38,8 @@ type bundle struct {
 	lastReport time.Duration // the time of the worker's last report of it
 	// hampered is the time until which a fault keeps reports of it from the server.
 	hampered time.Duration
+	// delayed is the time by which faults have delayed the next report since lastReport (delay).
+	delayed time.Duration
 	// killed is set when its owner asked to kill it, killSent when the message was sent.
 	killed, killSent bool
 	killedAt         time.Duration
@@ -44,12 +47,17 @@ type bundle struct {
 	// server.
 	assigned bool
 	// lost is the reason for which that server has discarded the results; empty while it has not.
-	lost    string
+	lost string
+	// awaited is set if an earlier report has ended it while the bridge collects its results again, and these exceed the quota. The
+	// bridge's next reports bring it back.
+	awaited bool
 	exit    *int
 	failure string
 	upload  *upload
 	// held is set if the results have exceeded their owner's disk quota: they may stay on the shared disk.
 	held bool
+	// noRoom is set if that befell results that were collected again after their verdict, and of which the server had nothing any more.
+	noRoom bool
 	// status and remote are the run_status and the remote of the last claim or
 	// report, started is the start_time of the last claim.
 	status, remote string
@@ -68,6 +76,7 @@ type wants struct {
 	cpus         int64
 	resumes      int           // the number of times that it may be resumed
 	long         bool          // its inputs and its results take minutes
+	cached       bool          // its inputs are there already
 	seconds      time.Duration // of its command
 	code         int           // its exit status
 	bad          bool          // Slurm refuses its request
@@ -106,8 +115,9 @@ func (s *server) create() {
 func (s *server) createSweep() {
 	w := s.w
 	queue, owner := w.pickQueue(), w.pickOwner()
+	cached := w.dice.packs() && w.dice.below(ofJoins, 4) > 0
 	for range 2 + w.dice.below(ofArrays, 9) {
-		wants := wants{queue: queue, owner: owner, cpus: 1, seconds: w.dice.duration(ofArrays, 0, time.Minute)}
+		wants := wants{queue: queue, owner: owner, cpus: 1, cached: cached, seconds: w.dice.duration(ofArrays, 0, time.Minute)}
 		if w.dice.below(ofArrays, 6) == 0 {
 			wants.code = 3
 		}
@@ -122,6 +132,26 @@ func (s *server) createSweep() {
 			w.at(w.dice.duration(ofPacks, time.Minute, 10*time.Minute), func() { s.kill(b.uuid, b.command) })
 		}
 		s.publish(b)
+	}
+}
+
+// createAlike makes bundles that may join a pack which has a place for them: the owner of a member goes on with the same work.
+func (s *server) createAlike(member *attempt) {
+	const most = 8
+	w := s.w
+	of, ok := w.wants[member.command]
+	if !ok || w.now >= calm || s.alike >= most || w.dice.below(ofJoins, 2) == 0 {
+		return
+	}
+	for range 1 + w.dice.below(ofJoins, 2) {
+		s.alike++
+		w.at(w.dice.duration(ofJoins, 0, 10*time.Second), func() {
+			b := s.add(bundleID(s.made), s.ofPack(wants{queue: of.queue, owner: of.owner, cpus: 1, cached: true, seconds: w.dice.duration(ofJoins, 0, time.Minute)}))
+			if w.dice.below(ofJoins, 4) == 0 {
+				w.at(w.dice.duration(ofJoins, 0, 20*time.Second), func() { s.kill(b.uuid, b.command) })
+			}
+			s.publish(b)
+		})
 	}
 }
 
@@ -208,7 +238,7 @@ func (s *server) enter(b *bundle, state codalab.State) {
 		s.w.logf("server", "%s %s → %s", shortID(b.uuid), b.state, state)
 	}
 	b.state, b.since = state, s.w.now
-	b.lastReport = s.w.now
+	b.lastReport, b.delayed = s.w.now, 0
 }
 
 // promptCheckIn makes the bridge check in soon for a queue, like the end of a held check-in. It does nothing
@@ -246,8 +276,8 @@ type checkIn struct {
 }
 
 // send makes a check-in that is sent now.
-func (w *world) send(in codalab.CheckIn) checkIn {
-	sent := checkIn{CheckIn: in}
+func (w *world) send(in codalab.CheckIn) *checkIn {
+	sent := &checkIn{CheckIn: in, of: make([]string, 0, len(in.Reports))}
 	for i := range in.Reports {
 		command := ""
 		if row, ok := w.ledger.row(in.Reports[i].UUID); ok {
@@ -260,7 +290,7 @@ func (w *world) send(in codalab.CheckIn) checkIn {
 
 // checkIn applies a worker's reports and answers with messages, at once or later, or with an
 // error.
-func (s *server) checkIn(in checkIn, answer func([]codalab.Message, error)) {
+func (s *server) checkIn(in *checkIn, answer func([]codalab.Message, error)) {
 	switch {
 	case s.isDown():
 		answer(nil, errUnreachable)
@@ -274,7 +304,7 @@ func (s *server) checkIn(in checkIn, answer func([]codalab.Message, error)) {
 }
 
 // answerAtOnce applies reports and returns all messages, as cl-server does.
-func (s *server) answerAtOnce(in checkIn) []codalab.Message {
+func (s *server) answerAtOnce(in *checkIn) []codalab.Message {
 	var messages []codalab.Message
 	for i := range in.Reports {
 		if m := s.report(&in.Reports[i], in.of[i]); m != nil {

@@ -55,6 +55,7 @@ type slurm struct {
 	scripts []*script
 	due     time.Time // of the next Advance
 	foreign []sbatch.JobID
+	orphan  sbatch.JobID // the orphan job; 0 without one, and once the controller has lost it and may assign its id again
 	down    bool
 	hidden  map[sbatch.JobID]bool   // from squeue
 	invalid map[sbatch.JobID]string // pending, for this reason of Slurm's
@@ -62,7 +63,11 @@ type slurm struct {
 	sickUntil, refusedUntil map[string]time.Duration
 	// attempts maps the bridge's jobs to their attempts: one, or the members of a pack.
 	attempts map[sbatch.JobID][]*attempt
-	revoked  map[sbatch.JobID]*revocation
+	// packs has the jobs of packs, by the names of their lists.
+	packs map[string][]sbatch.JobID
+	// shortened has the jobs whose time limit an administrator has lowered.
+	shortened map[sbatch.JobID]bool
+	revoked   map[sbatch.JobID]*revocation
 	// lagged is set if the accounting database is, or was, an hour behind.
 	lagged bool
 	// accounted is the time of the last answer of the accounting database to the bridge.
@@ -141,7 +146,7 @@ func (s *slurm) carryOut(o slurmtest.Order) {
 			}
 		}
 	case slurmtest.Terminate, slurmtest.Kill:
-		if o.Request.Name == orphanJob && len(s.attempts[o.Job]) == 0 { // else a controller that lost its state has reused its id
+		if o.Job == s.orphan {
 			s.Ended(s.w.wall(), o.Job, o.Restart, slurmtest.End{Signal: 15})
 		}
 		for _, of := range s.scripts {
@@ -182,7 +187,7 @@ func (s *slurm) pickLiveJob() (job sbatch.Job, ok bool) {
 
 // beginOrphan submits an orphan job, which the bridge has to cancel.
 func (s *slurm) beginOrphan() {
-	_, _ = s.Submit(s.w.wall(), researcher, sbatch.Request{ // the controller is up
+	s.orphan, _ = s.Submit(s.w.wall(), researcher, sbatch.Request{ // the controller is up
 		Name: orphanJob, Comment: orphanComment, Partition: "gpu", CPUs: 1, Time: 24 * time.Hour, Script: "#!/bin/sh\n",
 	})
 	s.settle()

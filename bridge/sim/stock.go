@@ -44,7 +44,7 @@ func (l *listener) reply(messages ...codalab.Message) {
 
 // holdCheckIn handles a check-in as CodaLab's own server does: it applies every report, in any state of the
 // bundle, and then waits for one message. An older check-in that still waits gets none.
-func (s *server) holdCheckIn(in checkIn, answer func([]codalab.Message, error)) {
+func (s *server) holdCheckIn(in *checkIn, answer func([]codalab.Message, error)) {
 	of := s.stock[in.Tag]
 	of.lastCheckIn, of.closed = s.w.now, in.ExitAfterNumRuns <= 0
 	for i := range in.Reports {

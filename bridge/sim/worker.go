@@ -24,6 +24,7 @@ type script struct {
 	// suspended is set while Slurm has suspended it. due has the events that wait for its resumption.
 	suspended bool
 	due       []func()
+	slept     bool // it was suspended before
 }
 
 // worker runs one attempt.
@@ -138,7 +139,7 @@ func (wk *worker) at(after time.Duration, do func()) {
 
 // suspend suspends the script, or resumes it.
 func (s *script) suspend(stop bool) {
-	s.suspended = stop
+	s.suspended, s.slept = stop, true
 	if stop || s.ended {
 		return
 	}
@@ -258,7 +259,7 @@ func (wk *worker) setUp() {
 		w.logf("worker", "%s.%d: its command begins", shortID(wk.bundle.uuid), a.number)
 		wk.report()
 		if wk.pack != nil {
-			wk.at(memberLimit, wk.timeOut)
+			wk.pack.beginLimit(wk, setup)
 		}
 		wants := w.wants[a.command]
 		wk.count(wants, func() { wk.commandEnds(wants.code) })
@@ -347,6 +348,7 @@ func (s *script) signal(kill bool) {
 		s.end(slurmtest.End{Signal: 9})
 	case !s.leaving:
 		s.leaving = true
+		s.checkTime()
 		for _, wk := range s.workers {
 			wk.attempt.limited = wk.attempt.limited || wk.owns && !wk.terminated
 			wk.terminate("terminated by Slurm", "The job was terminated")
@@ -420,6 +422,7 @@ func (wk *worker) finish() {
 		wk.over = true
 		if wk.owns {
 			wk.attempt.alive--
+			wk.attempt.leftAt = wk.w.wall()
 		}
 	}
 }

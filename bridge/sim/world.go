@@ -57,8 +57,8 @@ type Result struct {
 	// Bundles, Attempts and Steps count the seed's bundles, attempts and steps; Simulated is the time that
 	// passed on the site's clock.
 	Bundles, Attempts, Steps int
-	// Tasks counts the tasks of the arrays that were submitted, and Packed the members of packs.
-	Tasks, Packed int
+	// Tasks counts the tasks of the arrays that were submitted, Packed the members of packs, and Joined those that joined one that ran.
+	Tasks, Packed, Joined int
 	// Stops counts the members that a pack's worker has ended because the bridge told it to.
 	Stops     int
 	Simulated time.Duration
@@ -73,7 +73,7 @@ func Run(ctx context.Context, seed uint64, o Options) Result {
 	}
 	return Result{
 		Seed: seed, Violations: w.violations, Faults: w.dice.struck, Bundles: len(w.server.bundles),
-		Attempts: w.attempts, Tasks: w.tasks, Packed: w.packed, Stops: w.stops, Steps: w.steps, Simulated: w.now,
+		Attempts: w.attempts, Tasks: w.tasks, Packed: w.packed, Joined: w.joined, Stops: w.stops, Steps: w.steps, Simulated: w.now,
 	}
 }
 
@@ -134,6 +134,7 @@ type world struct {
 	attempts   int
 	tasks      int
 	packed     int
+	joined     int
 	tokens     int
 	stops      int
 	// lists has the list of members that a submission was first made with, by the name of its jobs.
@@ -167,14 +168,14 @@ func newWorld(ctx context.Context, seed uint64, o Options) *world {
 		w.queues = append(w.queues, w.policy.Queues[name])
 	}
 	w.slurm = slurm{
-		w: w, Controller: slurmtest.New(w.crowd.site), hidden: map[sbatch.JobID]bool{}, attempts: map[sbatch.JobID][]*attempt{}, invalid: map[sbatch.JobID]string{},
+		w: w, Controller: slurmtest.New(w.crowd.site), hidden: map[sbatch.JobID]bool{}, attempts: map[sbatch.JobID][]*attempt{}, packs: map[string][]sbatch.JobID{}, shortened: map[sbatch.JobID]bool{}, invalid: map[sbatch.JobID]string{},
 		revoked: map[sbatch.JobID]*revocation{}, sickUntil: map[string]time.Duration{}, refusedUntil: map[string]time.Duration{},
 	}
 	w.server = server{w: w, repeats: w.dice.happen[ServerRepeats], stock: map[string]*stock{}}
 	for _, q := range w.queues {
 		w.server.stock[q.Name] = &stock{}
 	}
-	w.disk = disk{w: w, bundles: map[dirKey]*bundleDir{}, members: map[string]spool.Members{}}
+	w.disk = disk{w: w, bundles: map[dirKey]*bundleDir{}, members: map[string]spool.Members{}, slots: map[string][]spool.Slot{}}
 	w.ledger = &ledgerDisk{w: w, contents: emptyContents(), open: o.Ledger}
 	return w
 }
@@ -219,10 +220,10 @@ func HasArrays(seed uint64) bool {
 
 // arrayTasks returns the largest number of tasks of an array; 0 in the seeds without arrays.
 func (d *dice) arrayTasks() int {
-	if d.throw(kinds, 0, 9)%4 > 0 || d.packs() {
+	if d.throw(ofSeed, 0, 9)%4 > 0 || d.packs() {
 		return 0
 	}
-	return 2 + int(d.throw(kinds, 0, 10)%8)
+	return 2 + int(d.throw(ofSeed, 0, 10)%8)
 }
 
 // maxArraySize bounds the tasks of the site's arrays.
@@ -271,8 +272,11 @@ func (w *world) begin() {
 		// One run in a check-in is enough for a few bundles, but not for the six hundred live ones of a large
 		// world: CodaLab's own server holds each check-in for 5 s.
 		w.server.mostRuns = int(w.dice.faultDuration(CheckInTooLarge, 1, 3)) + w.crowd.bundles/25
-		if w.dice.packs() {
-			w.server.mostRuns += 3 // many bundles live at once
+		switch { // many bundles live at once
+		case w.dice.packs():
+			w.server.mostRuns += 3
+		case w.dice.arrayTasks() > 0:
+			w.server.mostRuns = max(w.server.mostRuns, 2)
 		}
 		for range 3 {
 			w.at(w.dice.faultDuration(CheckInTooLarge, 0, time.Minute), w.server.create)
@@ -308,7 +312,7 @@ func (w *world) begin() {
 
 // killsMany reports whether many bundles are killed at once in this seed. The controller then accepts few
 // requests.
-func (w *world) killsMany() bool { return w.dice.throw(kinds, 0, 8)%8 == 0 }
+func (w *world) killsMany() bool { return w.dice.throw(ofSeed, 0, 8)%8 == 0 }
 
 // pace returns the rate of requests that the site configures; zero for the default, and if the controller
 // names its own limit.

@@ -160,6 +160,7 @@ func (r *replay) expectedRow(before plan.Row, rec plan.Decision) plan.Row {
 		next.Exclude = rec.Row.Exclude // a trace does not have the nodes' health
 		if rec.Row.Shared {            // nor the rows with which it shares its submission: the first of them gives the name
 			next.Shared, next.Pack, next.Index, next.SubmissionName = true, rec.Row.Pack, rec.Row.Index, rec.Row.SubmissionName
+			next.Slot, next.Reason = rec.Row.Slot, rec.Row.Reason
 		}
 		return next
 	}

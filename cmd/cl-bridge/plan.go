@@ -95,7 +95,7 @@ func (s *site) plan(ctx context.Context, bundle string, request codalab.Metadata
 	if err := diskspace.Answers(ctx, s.Shared); err != nil {
 		return err
 	}
-	id, generation, row, err := s.rowToPlan(ctx, bundle, request)
+	planned, err := s.rowToPlan(ctx, bundle, request)
 	if _, ok := errors.AsType[*heartbeat.AmbiguousError](err); ok {
 		return program.Usage(err)
 	}
@@ -106,8 +106,8 @@ func (s *site) plan(ctx context.Context, bundle string, request codalab.Metadata
 	if err != nil {
 		return program.Usage(err)
 	}
-	slurm, policy := slurmClient(s.Process, s.Config), assembly.Policy(s.Config, id, workers)
-	found, err := submission.Of(ctx, slurm, policy, learnLimits(ctx, slurm, policy), row, generation, s.Now())
+	slurm, policy := slurmClient(s.Process, s.Config), assembly.Policy(s.Config, planned.bridge, workers)
+	found, err := submission.Of(ctx, slurm, policy, learnLimits(ctx, slurm, policy), planned.row, planned.shared, planned.generation, s.Now())
 	if printing := s.print(found, found.Text(err)); printing != nil || err != nil {
 		return errors.Join(printing, err)
 	}
@@ -127,33 +127,56 @@ func learnLimits(ctx context.Context, slurm *sbatch.Client, p plan.Policy) plan.
 	return limits
 }
 
-// rowToPlan returns the row to submit, with the id of the bridge and the last generation of its ledger.
-func (s *site) rowToPlan(ctx context.Context, bundle string, request codalab.Metadata) (id string, generation int64, row plan.Row, err error) {
+// planned is a row to submit, with the submission that it shares, the id of the bridge and the last generation of its ledger.
+type planned struct {
+	bridge     string
+	generation int64
+	row        plan.Row
+	shared     *plan.Submission // nil for none
+}
+
+// rowToPlan returns the row to submit.
+func (s *site) rowToPlan(ctx context.Context, bundle string, request codalab.Metadata) (p planned, err error) {
 	r, err := ledger.OpenToRead(ctx, s.Ledger)
 	if errors.Is(err, ledger.ErrAbsent) && (bundle == "" || codalab.IsUUID(bundle)) {
-		row, err = s.unclaimed(ctx, bundle, request)
-		return "000000", 0, row, err
+		p.bridge = "000000"
+		p.row, err = s.unclaimed(ctx, bundle, request)
+		return p, err
 	}
 	if err != nil {
-		return "", 0, row, s.absent(ctx, err, "no bridge has made a ledger at "+s.Ledger+" yet")
+		return p, s.absent(ctx, err, "no bridge has made a ledger at "+s.Ledger+" yet")
 	}
 	defer r.Close()
-	if id, err = r.Bridge(ctx); err == nil {
-		generation, err = r.Generation(ctx)
+	if p.bridge, err = r.Bridge(ctx); err == nil {
+		p.generation, err = r.Generation(ctx)
 	}
 	if err != nil {
-		return "", 0, row, err
+		return p, err
 	}
 	if bundle != "" {
 		if bundle, err = heartbeat.FindBundle(ctx, r, ledger.Name(s.Ledger), bundle); err != nil {
-			return id, generation, row, err
+			return p, err
 		}
-		row, err = r.Row(ctx, bundle)
+		p.row, err = r.Row(ctx, bundle)
 	}
-	if bundle == "" || errors.Is(err, ledger.ErrAbsent) {
-		row, err = s.unclaimed(ctx, bundle, request)
+	switch {
+	case bundle == "" || errors.Is(err, ledger.ErrAbsent):
+		p.row, err = s.unclaimed(ctx, bundle, request)
+	case err == nil && p.row.Shared && p.row.InFlight():
+		p.shared, err = sharedBy(ctx, r, p.row)
 	}
-	return id, generation, row, err
+	return p, err
+}
+
+// sharedBy returns the submission that a row shares; nil if the ledger does not have it.
+func sharedBy(ctx context.Context, r *ledger.Reader, row plan.Row) (*plan.Submission, error) {
+	all, err := r.Submissions(ctx)
+	for i := range all {
+		if all[i].Name == row.SubmissionName {
+			return &all[i], err
+		}
+	}
+	return nil, err
 }
 
 // unclaimed returns the row that an offer of a bundle would make: of one that the server has, or of one with these

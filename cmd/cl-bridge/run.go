@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -116,14 +117,22 @@ func (r *running) passCode(err error) error {
 }
 
 // heapGrowth is the percentage by which the heap may grow before garbage is collected; Go's default is 100. A bridge lives
-// on a login node, where many users share the memory, and uses little processor time.
-const heapGrowth = 50
+// on a login node, where many users share the memory, and uses little processor time. A small heap would grow by a few megabytes
+// only, and a bridge with many short runs would collect garbage several times a second. So heapBallast, which nobody touches
+// and which takes no memory, counts as well: the heap may always grow by 16 MiB.
+const (
+	heapGrowth  = 50
+	heapBallast = 32 << 20
+)
 
 // serve builds the bridge and runs it.
 func serve(ctx context.Context, p program.Process, c config.Config, r *running) error {
 	log := r.log
 	if p.Getenv("GOGC") == "" {
 		debug.SetGCPercent(heapGrowth)
+		if p.Getenv("GOMEMLIMIT") == "" {
+			defer runtime.KeepAlive(make([]byte, heapBallast))
+		}
 	}
 	if r.once { // passes that wait for the disk would pile up: cron begins the next one all the same
 		for _, dir := range []string{c.Shared, assembly.CacheDir(c)} {

@@ -97,7 +97,7 @@ func TestTaskIsHeldAndRequeuedAlone(t *testing.T) {
 	}
 	m.ended(id.Task(1), 0, slurmtest.End{Signal: 15})
 	m.wantState(id.Task(1), sbatch.StatePending, "BeginTime")
-	if !m.HasRequeued(id.Task(1)) || m.HasRequeued(id.Task(2)) || m.HasRequeued(id) {
+	if m.LastRequeue(id.Task(1)).IsZero() || !m.LastRequeue(id.Task(2)).IsZero() || !m.LastRequeue(id).IsZero() {
 		t.Error("another one was requeued")
 	}
 	m.pass(3 * time.Minute)

@@ -88,11 +88,11 @@ func (c *Controller) complete(j *job) {
 // startRequeue marks a job that becomes pending again after it has completed.
 func (c *Controller) startRequeue(now time.Time, j *job) {
 	j.requeuing, j.holding, j.submitted, j.begin = true, false, now, now.Add(c.site.RequeueDelay)
-	c.requeued[j.id()] = true
+	c.requeued[j.id()] = now
 }
 
-// HasRequeued reports whether a job was ever put back into the queue, also after the controller has purged it.
-func (c *Controller) HasRequeued(id sbatch.JobID) bool { return c.requeued[id] }
+// LastRequeue returns the last time at which a job was put back into the queue, also after the controller has purged it; zero for never.
+func (c *Controller) LastRequeue(id sbatch.JobID) time.Time { return c.requeued[id] }
 
 // Requeue begins a job again, like an administrator: it ends the job's processes, and the job waits for
 // RequeueDelay. A job that has ended begins again too. Only a job with --requeue in the Extra of its Request

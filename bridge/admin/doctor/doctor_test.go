@@ -141,6 +141,25 @@ func TestRefusedJobNamesTheKeyThatIsWrong(t *testing.T) {
 	}
 }
 
+// The queue's smallest job says nothing of a pack, which asks for more of all.
+func TestPackThatSlurmRefusesIsTold(t *testing.T) {
+	t.Parallel()
+	q := plan.Queue{Name: "q", PackRuns: 100, PackSideBySide: 8, PackTime: time.Hour}
+	answer := func(answer string) error {
+		return slurmtest.SubmitError("x", "sbatch: error: Batch job submission failed: "+answer, 1)
+	}
+	const advice = "write a pack_time and a pack_side_by_side that Slurm takes: until then each pack is halved, down to single jobs"
+	for want, err := range map[string]error{
+		"": nil,
+		"failed queue.q.pack_time: Slurm refuses a pack: Requested time limit is invalid (missing or exceeds some limit); " + advice: answer("Requested time limit is invalid (missing or exceeds some limit)"),
+		"warning queue.q: Slurm takes no job now: Job violates accounting/QOS policy; jobs are submitted again until it does":        answer("Job violates accounting/QOS policy"),
+	} {
+		if got := said(doctor.TriedPack(q, err)); got != want {
+			t.Errorf("%v:\n%s\nwant\n%s", err, got, want)
+		}
+	}
+}
+
 func TestMistakeInTheTableOfOwnersIsNamedWithItsTable(t *testing.T) {
 	t.Parallel()
 	q := func(c plan.Billing) plan.Queue { return plan.Queue{Name: "q", Account: "lab"}.Billed(c) }

@@ -218,6 +218,11 @@ func (e *Examination) queues(ctx context.Context, site Site) (healthy map[string
 			var err error
 			gpus, err = canary.Ask(ctx, e.Slurm, q)
 			checks = append(checks, Tried(q, site, err))
+			if err == nil && q.PackRuns > 1 {
+				of, _ := partition(q, site)
+				q.Nodes = of.Sizes
+				checks = append(checks, TriedPack(q, canary.AskPack(ctx, e.Slurm, q, gpus)))
+			}
 			checks = append(checks, Limits(q, plan.Policy{Queues: queues, Map: e.Config.Mappings()}.JobKinds(name), site.Limits)...)
 		}
 		e.add(checks...)

@@ -286,6 +286,20 @@ func Tried(q plan.Queue, s Site, err error) Check {
 	return c
 }
 
+// TriedPack judges the error of [canary.AskPack].
+func TriedPack(q plan.Queue, err error) Check {
+	if err == nil {
+		return ok(key(q, "pack_time"), "Slurm takes a pack of %s", codalab.SpellDuration(q.PackTime))
+	}
+	c := unsubmitted(q, err)
+	if c.Verdict == Failed {
+		c.Name = key(q, "pack_time")
+		c.Found = strings.Replace(c.Found, refusedWords, "Slurm refuses a pack: ", 1)
+		c.Do = "write a pack_time and a pack_side_by_side that Slurm takes: until then each pack is halved, down to single jobs"
+	}
+	return c
+}
+
 // unsubmitted judges why a job was not submitted, by the error alone.
 func unsubmitted(q plan.Queue, err error) Check {
 	name := "queue." + q.Name

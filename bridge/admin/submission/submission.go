@@ -33,6 +33,8 @@ type Submission struct {
 	Limits []string `json:"limits,omitempty"`
 	// Full says that Slurm takes no more of such jobs until some end; empty if it does.
 	Full string `json:"full,omitempty"`
+	// Shares says with how many others the bundle may share one job; empty if it goes alone, or its job is known.
+	Shares string `json:"shares,omitempty"`
 	// Expected is the start by Slurm's present plan, with its time and place; nil if Slurm does not say, or has the job.
 	Expected *sbatch.Expected `json:"expected,omitempty"`
 }
@@ -44,17 +46,23 @@ type Slurm interface {
 }
 
 // Of returns the submission of a row: that of its current attempt if Slurm may have its job, else that of the next
-// one. generation is the last that the ledger has given; limits may be nil. An error means that Slurm did not answer; the submission is
+// one. shared is the submission that the row shares with others; nil for none. generation is the last that the ledger has given; limits
+// may be nil. An error means that Slurm did not answer; the submission is
 // valid then, but for that.
-func Of(ctx context.Context, slurm Slurm, p plan.Policy, limits plan.Limits, r plan.Row, generation int64, now time.Time) (Submission, error) {
+func Of(ctx context.Context, slurm Slurm, p plan.Policy, limits plan.Limits, r plan.Row, shared *plan.Submission, generation int64, now time.Time) (Submission, error) {
+	shares := ""
 	if !r.InFlight() {
+		shares = mayShare(p, r)
 		if r.Staged == nil {
 			r.Staged = &spool.Inputs{}
 		}
 		r = p.NewAttempt(now, r, generation+1)
 	}
 	request := p.Request(r)
-	s := Submission{Bundle: r.Bundle, Queue: r.Queue, Job: r.Job.ID, Command: slurm.CommandLine(request), Script: request.Script, Refusal: p.Refusal(r)}
+	if shared != nil && len(shared.Members) > 0 {
+		request = p.SharedRequest(shared, r)
+	}
+	s := Submission{Bundle: r.Bundle, Queue: r.Queue, Job: r.Job.ID, Command: slurm.CommandLine(request), Script: request.Script, Refusal: p.Refusal(r), Shares: shares}
 	s.applyLimits(limits, p, request, r)
 	if s.Refusal != "" || s.Job != 0 {
 		return s, nil
@@ -69,6 +77,16 @@ func Of(ctx context.Context, slurm Slurm, p plan.Policy, limits plan.Limits, r p
 		s.Full, err = "Slurm takes it when others have ended: "+codalab.Sentence(refused.Message), nil
 	}
 	return s, err
+}
+
+// mayShare says with how many others a bundle may share one job.
+func mayShare(p plan.Policy, r plan.Row) string {
+	if !p.Packs(&r) || !p.MayShare(&r) {
+		return ""
+	}
+	q := p.Queues[r.Queue]
+	return fmt.Sprintf("This is its job if it goes alone. With others of its owner that wait and ask for the same it goes in a pack: one job for up to %d runs, %d at a time, "+
+		"that asks for the resources of so many and for at most %s.", p.MostTogether(&r), q.PackSideBySide, codalab.SpellDuration(q.PackTime))
 }
 
 // applyLimits notes the limits on the job, and whether it is above one of them by itself: Slurm may take such a job, and
@@ -114,6 +132,9 @@ func (s Submission) Text(unanswered error) string {
 		said += "Slurm would start it at " + termtext.Clock(s.Expected.Start) + " on " + termtext.Line(s.Expected.Nodes) + ", by its present plan.\n"
 	default:
 		said += "Slurm takes it, and does not say when it would start.\n"
+	}
+	if s.Shares != "" {
+		said += s.Shares + "\n"
 	}
 	for _, limit := range s.Limits {
 		said += termtext.Line(limit) + "\n"

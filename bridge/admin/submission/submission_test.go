@@ -45,7 +45,7 @@ func row(seconds int64) plan.Row {
 func TestSubmissionIsTheOneThatTheBridgeWouldMake(t *testing.T) {
 	t.Parallel()
 	slurm := &answering{expected: &sbatch.Expected{Start: noon, Nodes: "n3", Partition: "gpu"}}
-	s, err := Of(t.Context(), slurm, policy(), nil, row(1800), 41, noon)
+	s, err := Of(t.Context(), slurm, policy(), nil, row(1800), nil, 41, noon)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,12 +71,36 @@ func TestSubmissionThatSlurmHasIsShownAndNotAskedAbout(t *testing.T) {
 	r := policy().NewAttempt(noon, row(1800), 42)
 	r.Phase, r.Job = plan.Queued, sbatch.Job{ID: 4711}
 	slurm := &answering{}
-	s, err := Of(t.Context(), slurm, policy(), nil, r, 50, noon)
+	s, err := Of(t.Context(), slurm, policy(), nil, r, nil, 50, noon)
 	if err != nil || slurm.asked != 0 || s.Job != 4711 || !strings.Contains(strings.Join(s.Command, " "), "--job-name="+string(r.SubmissionName)+" ") {
 		t.Errorf("%v, asked %d times: %+v", err, slurm.asked, s)
 	}
 	if said := s.Text(nil); !strings.Contains(said, " went to queue gpu:") || !strings.Contains(said, "It is job 4711.\nNothing was submitted.\n") {
 		t.Errorf("it says\n%s", said)
+	}
+}
+
+// A member's own request is none that anybody submits.
+func TestSubmissionOfAPackIsThePacks(t *testing.T) {
+	t.Parallel()
+	p := policy()
+	q := p.Queues["gpu"]
+	q.PackRuns, q.PackSideBySide, q.PackTime = 100, 4, 50*time.Minute
+	p.Queues["gpu"] = q
+	first, second := row(600), row(600)
+	s, err := Of(t.Context(), &answering{}, p, nil, first, nil, 41, noon)
+	const shares = "With others of its owner that wait and ask for the same it goes in a pack: one job for up to 100 runs, 4 at a time, that asks for the resources of so many and for at most 50m."
+	if said := s.Text(err); !strings.Contains(said, "--gres=gpu:1") || !strings.Contains(said, shares) {
+		t.Errorf("before its submission it says\n%s", said)
+	}
+	second.Bundle += "0"
+	rows := p.NewAttempts(noon, []*plan.Row{&first, &second}, 42)
+	shared := plan.NewSubmission(noon, rows)
+	shared.Members, shared.Width, shared.Time = []plan.Member{{Bundle: first.Bundle, Name: rows[0].OnDisk}, {Bundle: second.Bundle, Name: rows[1].OnDisk}}, 2, 24*time.Minute
+	rows[1].Phase, rows[1].Job = plan.Queued, sbatch.Job{ID: 4711}
+	s, err = Of(t.Context(), &answering{}, p, nil, rows[1], &shared, 42, noon)
+	if said := s.Text(err); !strings.Contains(said, "--gres=gpu:2") || !strings.Contains(said, "--time=24") || !strings.Contains(said, "--side-by-side=2") || strings.Contains(said, "goes alone") {
+		t.Errorf("after its submission it says\n%s", said)
 	}
 }
 
@@ -100,7 +124,7 @@ func TestRefusalsAndOutagesAreTold(t *testing.T) {
 		{"a full limit", 60, answering{err: full}, "Slurm takes it when others have ended: Job violates accounting/QOS policy (QOSMaxSubmitJobPerUserLimit).\n", false, false, 1},
 		{"no time", 60, answering{}, "Slurm takes it, and does not say when it would start.\n", false, false, 1},
 	} {
-		s, err := Of(t.Context(), &c.slurm, policy(), nil, row(c.seconds), 0, noon)
+		s, err := Of(t.Context(), &c.slurm, policy(), nil, row(c.seconds), nil, 0, noon)
 		if said := s.Text(err); (err != nil) != c.fails || (s.Refusal != "") != c.refused || c.slurm.asked != c.asked || !strings.Contains(said, c.want) {
 			t.Errorf("%s: %v, asked %d times, refusal %q, no %q in\n%s", c.name, err, c.slurm.asked, s.Refusal, c.want, said)
 		}
@@ -114,12 +138,12 @@ func TestLimitsOnARunAreToldAndDecideWhetherItCanStart(t *testing.T) {
 	cpus := sbatch.Limit{Holder: sbatch.LimitHolder{QOS: "normal"}, Kind: sbatch.MaxTRESPJ, TRES: "cpu", Most: 2}
 	kind := plan.JobKind{Partition: "gpu"}
 	slurm := &answering{}
-	s, err := Of(t.Context(), slurm, policy(), plan.Limits{kind: {jobs, cpus}}, row(1800), 41, noon)
+	s, err := Of(t.Context(), slurm, policy(), plan.Limits{kind: {jobs, cpus}}, row(1800), nil, 41, noon)
 	if said := s.Text(err); err != nil || s.Refusal != "" || !strings.HasSuffix(said, "Account lab may run 40 jobs at once, and 40 run.\nNothing was submitted.\n") {
 		t.Errorf("%v, refusal %q:\n%s", err, s.Refusal, said)
 	}
 	cpus.Most = 1
-	s, err = Of(t.Context(), slurm, policy(), plan.Limits{kind: {jobs, cpus}}, row(1800), 41, noon)
+	s, err = Of(t.Context(), slurm, policy(), plan.Limits{kind: {jobs, cpus}}, row(1800), nil, 41, noon)
 	if want := "It could never start: QOS normal allows one job at most 1 CPU."; err != nil || s.Refusal != want || slurm.asked != 1 {
 		t.Errorf("%v, asked %d times, refusal %q, want %q", err, slurm.asked, s.Refusal, want)
 	}
