@@ -90,7 +90,7 @@ func (w *infoWatch) refresh(ctx context.Context, bundles []client.BundleInfo) er
 	if len(uuids) == 0 {
 		return nil
 	}
-	found, gone, err := w.at.again(ctx, w.sheet, uuids, w.include...)
+	found, gone, err := w.at.again(ctx, w.sheet, uuids, nil, w.include...)
 	if err != nil {
 		return err
 	}

@@ -147,7 +147,7 @@ func (k *killing) states(ctx context.Context, uuids []string) (map[string]codala
 	if err != nil {
 		return nil, err
 	}
-	found, gone, err := k.at.again(ctx, sheet, uuids)
+	found, gone, err := k.at.again(ctx, sheet, uuids, nil)
 	states := map[string]codalab.State{}
 	for _, b := range found {
 		states[b.UUID] = b.State

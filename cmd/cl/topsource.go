@@ -105,7 +105,7 @@ func (s *bundleSource) refresh(ctx context.Context, uuids []string) error {
 		return nil
 	}
 	slices.Sort(uuids)
-	found, gone, err := s.at.again(ctx, s.sheet, uuids, client.IncludeOwner)
+	found, gone, err := s.at.again(ctx, s.sheet, uuids, nil, client.IncludeOwner)
 	s.keep(found)
 	for _, uuid := range gone {
 		b := s.known[uuid]

@@ -16,7 +16,7 @@ import (
 )
 
 // pollShare bounds the part of a wait for several bundles that cl spends on questions: after a poll it pauses for at
-// least so many times as long as the poll took.
+// least so many times as long as the poll took, unless the bundles will have ended before.
 const pollShare = 10
 
 // Without a terminal the counts are printed a minute after the start, and then after pauses that double.
@@ -35,8 +35,11 @@ type groupWait struct {
 	line *repaint.Line
 	// last are the bundles as the server told them last.
 	last map[string]codalab.Bundle
-	// reported are the bundles whose end was printed, in the order of their ends.
-	reported []codalab.Bundle
+	// reported are the bundles whose end was printed, in the order of their ends; isReported has their uuids. The last one was printed at
+	// reportedAt.
+	reported   []codalab.Bundle
+	isReported map[string]bool
+	reportedAt time.Time
 	// printed are the last counts that were printed without a terminal, and the next ones come at next, after pause.
 	printed string
 	next    time.Time
@@ -47,7 +50,7 @@ type groupWait struct {
 // waitForAll waits for several bundles, in few calls.
 func (c *cli) waitForAll(ctx context.Context, at *workspace, uuids []string, o waitOptions) error {
 	g := &groupWait{
-		cli: c, at: at, o: o, line: c.statusLine(), last: map[string]codalab.Bundle{},
+		cli: c, at: at, o: o, line: c.statusLine(), last: map[string]codalab.Bundle{}, isReported: map[string]bool{},
 		pause: firstCounts, next: c.Now().Add(firstCounts),
 	}
 	for _, uuid := range uuids {
@@ -93,11 +96,34 @@ func (g *groupWait) wait(ctx context.Context) error {
 		if err == nil && g.done() {
 			return nil
 		}
-		longest := min(max(maxPoll, pollShare*now.Sub(asked)), watchMost) // the computer may have slept during the poll
-		if err := pause.For(ctx, g.server.pause(min(max(now.Sub(begun)/10, minPoll), longest))); err != nil {
+		took := now.Sub(asked)
+		if err != nil { // g.server has a pause of its own
+			took = 0
+		}
+		p := poll{waited: now.Sub(begun), took: took, ended: len(g.reported), left: len(g.uuids) - len(g.reported), silent: now.Sub(g.reportedAt)}
+		if err := pause.For(ctx, g.server.pause(p.pause())); err != nil {
 			return err
 		}
 	}
+}
+
+// poll has the facts on which the pause after a poll depends.
+type poll struct {
+	// waited is the time since the wait began, took that of the poll, and silent that since a bundle's end was printed.
+	waited, took, silent time.Duration
+	// ended counts the bundles that have ended, left the others.
+	ended, left int
+}
+
+// pause returns the pause until the next poll: a tenth of the time waited so far, as in a wait for one bundle, and pollShare of the poll; but
+// toward the end half of the time that the others take if they end as fast as those before.
+func (p poll) pause() time.Duration {
+	most := watchMost // the computer may have slept during the poll
+	if p.ended > 0 {
+		others := time.Duration(float64(p.waited) / float64(p.ended) * float64(p.left))
+		most = min(most, max(others/2, p.silent/10))
+	}
+	return max(min(max(pollShare*p.took, min(p.waited/10, maxPoll)), most), minPoll)
 }
 
 // bundles are all bundles, as the server told them last.
@@ -125,10 +151,12 @@ func (g *groupWait) look(ctx context.Context) error {
 	waiting := g.waiting()
 	var found []client.BundleInfo
 	var gone []string
+	// All that this wait prints or counts.
+	keys := []string{"name", "time", "failure_message"}
 	if len(g.last) == 0 { // all have to be there at first
-		found, err = g.at.Bundles(ctx, sheet, waiting)
+		found, err = g.at.BundlesWith(ctx, sheet, waiting, keys)
 	} else {
-		found, gone, err = g.at.again(ctx, sheet, waiting)
+		found, gone, err = g.at.again(ctx, sheet, waiting, keys)
 	}
 	for _, b := range found {
 		g.last[b.UUID] = b.Bundle
@@ -142,8 +170,9 @@ func (g *groupWait) look(ctx context.Context) error {
 }
 
 // again asks for bundles that were there before, in few calls unless one of them was removed; gone has the uuids of those.
-func (w *workspace) again(ctx context.Context, sheet string, uuids []string, include ...string) (found []client.BundleInfo, gone []string, err error) {
-	found, err = w.Bundles(ctx, sheet, uuids, include...)
+// keys are the keys of metadata that are needed; none means all.
+func (w *workspace) again(ctx context.Context, sheet string, uuids, keys []string, include ...string) (found []client.BundleInfo, gone []string, err error) {
+	found, err = w.BundlesWith(ctx, sheet, uuids, keys, include...)
 	if !isNotFound(err) {
 		return found, nil, err
 	}
@@ -165,10 +194,10 @@ func (w *workspace) again(ctx context.Context, sheet string, uuids []string, inc
 func (g *groupWait) report() error {
 	for _, uuid := range g.uuids {
 		b := g.last[uuid]
-		if !ended(b.State) || slices.ContainsFunc(g.reported, func(r codalab.Bundle) bool { return r.UUID == uuid }) {
+		if !ended(b.State) || g.isReported[uuid] {
 			continue
 		}
-		g.reported = append(g.reported, b)
+		g.reported, g.isReported[uuid], g.reportedAt = append(g.reported, b), true, g.Now()
 		if g.line != nil {
 			_ = g.line.Clear() // only a display
 		}

@@ -37,6 +37,7 @@ type scene struct {
 	polls int
 	calls int
 	names map[string]int // bundles that were asked for, by question
+	whole int            // questions for all of the bundles' metadata
 }
 
 func (s *scene) state(uuid string) string {
@@ -64,6 +65,9 @@ func (s *scene) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "Not found: '/notices'", http.StatusNotFound)
 	case "/rest/bundles":
 		defer func() { s.calls++ }()
+		if r.URL.Query().Get("metadata") == "" {
+			s.whole++
+		}
 		specs := r.URL.Query()["specs"]
 		data := []any{}
 		for _, uuid := range specs {
@@ -159,11 +163,41 @@ func TestWaitForManyIsFewCalls(t *testing.T) {
 	if err != nil || errs != "" || strings.Count(out, "\n") != many {
 		t.Fatalf("%v, %q, %d lines", err, errs, strings.Count(out, "\n"))
 	}
-	if s.calls > 10 {
-		t.Errorf("%d calls for %d bundles", s.calls, many)
+	if s.calls > 10 || s.whole > 0 {
+		t.Errorf("%d calls for %d bundles, %d of them for all metadata", s.calls, many, s.whole)
 	}
 	if s.names[uuidNumber(7)] != 1 {
 		t.Errorf("one that has ended was asked for %d times", s.names[uuidNumber(7)])
+	}
+}
+
+// Runs that end within seconds are asked for often, and a thousand of them must not take more of a server than their questions
+// are worth.
+func TestPollsTakeASmallPartOfAWait(t *testing.T) {
+	t.Parallel()
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		poll
+		want time.Duration
+	}{
+		{poll{waited: 2 * ms, took: 2 * ms}, minPoll},
+		{poll{waited: 3 * time.Second, took: 2 * ms}, 300 * ms},
+		{poll{waited: time.Hour, took: 2 * ms}, maxPoll},
+		{poll{waited: 40 * ms, took: 40 * ms}, 400 * ms},
+		{poll{waited: time.Hour, took: 3 * time.Second}, 30 * time.Second},
+		{poll{waited: time.Hour, took: time.Hour}, watchMost},
+		// The last of many that end fast are asked for sooner, unless they keep the wait waiting.
+		{poll{waited: 8 * time.Second, took: 2 * ms, ended: 100, left: 900}, 800 * ms},
+		{poll{waited: 8 * time.Second, took: 2 * ms, ended: 950, left: 50, silent: 10 * ms}, 8 * time.Second / 950 * 25},
+		{poll{waited: 8 * time.Second, took: 2 * ms, ended: 999, left: 1, silent: 10 * ms}, minPoll},
+		{poll{waited: 18 * time.Second, took: 2 * ms, ended: 999, left: 1, silent: 5 * time.Second}, 500 * ms},
+		{poll{waited: time.Hour, took: 20 * ms, ended: 9999, left: 1, silent: ms}, 180 * ms},
+		{poll{waited: 8 * time.Second, took: 400 * ms, ended: 500, left: 500, silent: ms}, 4 * time.Second},
+		{poll{waited: 8 * time.Second, took: 400 * ms, ended: 950, left: 50, silent: ms}, 8 * time.Second / 950 * 25},
+	} {
+		if got := c.pause(); got.Round(ms) != c.want.Round(ms) {
+			t.Errorf("%+v: the pause is %s, want %s", c.poll, got, c.want)
+		}
 	}
 }
 

@@ -1,8 +1,9 @@
 package manual
 
 import (
-	"regexp"
 	"strings"
+
+	"github.com/cl-slurm/cl-slurm/internal/lazyregexp"
 )
 
 // block is a part of a help text.
@@ -95,7 +96,7 @@ func columns(lines []string, above int) (tag string, desc []string, column int) 
 	if above > indent && len(l) > above && l[above-1] == ' ' && l[above] != ' ' {
 		return strings.TrimSpace(l[:above]), []string{l[above:]}, above
 	}
-	if m := twoColumns.FindStringSubmatchIndex(l); m != nil {
+	if m := twoColumns().FindStringSubmatchIndex(l); m != nil {
 		return l[m[2]:m[3]], []string{l[m[4]:]}, m[4]
 	}
 	const least = 4 // the second column is further to the right than an indented line
@@ -107,7 +108,7 @@ func columns(lines []string, above int) (tag string, desc []string, column int) 
 
 func indentOf(l string) int { return len(l) - len(strings.TrimLeft(l, " ")) }
 
-var twoColumns = regexp.MustCompile(`^ +(\S.*?) {2,}(\S.*)$`)
+var twoColumns = lazyregexp.New(`^ +(\S.*?) {2,}(\S.*)$`)
 
 // escape makes a text appear unchanged, also when it is copied from a terminal.
 func escape(text string) string {
