@@ -42,6 +42,15 @@ account = "lab"
 default_time = "1h"
 max_time = "1d"
 retry_begun = "on_platform"
+
+[queue.packs]
+partition = "main"
+account = "lab"
+default_time = "5m"
+max_time = "1h"
+pack_runs = 50
+pack_side_by_side = 2
+pack_time = "30m"
 EOF
 systemctl --user daemon-reload
 systemctl --user enable --now cl-bridge`)

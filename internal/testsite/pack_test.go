@@ -2,7 +2,6 @@ package testsite_test
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -18,42 +17,13 @@ func packQueue(sideBySide int) string {
 		"pack_runs = 50\npack_side_by_side = %d\npack_time = \"10m\"\n", sideBySide)
 }
 
-// jobsOf waits until all bundles have a job, and returns the jobs.
-func jobsOf(t *testing.T, s *testsite.Site, bundles []string) map[string]sbatch.JobID {
-	t.Helper()
-	jobs := map[string]sbatch.JobID{}
-	status := ""
-	testenv.Await(t, "all are in Slurm", func() bool {
-		status = ""
-		for _, bundle := range bundles {
-			if said, known := explained(t, s, bundle); known && said.Job != 0 {
-				jobs[bundle] = said.Job
-				status += fmt.Sprintln(bundle, said.Phase, said.Job, said.Reason)
-			}
-		}
-		return len(jobs) == len(bundles)
-	}, &status)
-	return jobs
-}
-
-// sweepOf makes a sweep of runs, and returns their bundles.
-func sweepOf(t *testing.T, s *testsite.Site, runs int, command string) []string {
-	t.Helper()
-	cl(t, s, "run", "--request-queue", "cpu", "--request-cpus", "1", "--request-memory", "200m", "--sweep", "pack", "--each", fmt.Sprintf("i=1..%d", runs), command)
-	bundles := strings.Fields(cl(t, s, "search", ".mine", ".limit=100", "--uuid-only"))
-	if len(bundles) != runs {
-		t.Fatalf("%d bundles", len(bundles))
-	}
-	return bundles
-}
-
 // Runs of a sweep share jobs, four side by side. One that runs and one that waits for its turn are killed, and all others end well, each with
 // its own output.
 func TestSweepSharesJobsOnRealSlurm(t *testing.T) {
 	t.Parallel()
 	need(t)
 	s := own(t, testsite.Options{Config: often(""), Queues: packQueue(4)})
-	bundles := sweepOf(t, s, 20, "echo member {i}; until test -e finish; do sleep 0.1; done")
+	bundles := sweepOf(t, s, 20, "echo member {i}; until test -e finish; do sleep 0.1; done", "--request-cpus", "1", "--request-memory", "200m")
 	jobs := jobsOf(t, s, bundles)
 	distinct := map[sbatch.JobID]int{}
 	for _, job := range jobs {
@@ -63,53 +33,43 @@ func TestSweepSharesJobsOnRealSlurm(t *testing.T) {
 	if len(distinct) > 5 {
 		t.Errorf("so few runs share jobs: %v", distinct)
 	}
-	killed := map[string]bool{}
-	for _, state := range []string{"running", "preparing"} { // it runs, and it waits for its turn
-		var victim string
-		testenv.Await(t, "a run is "+state, func() bool {
-			i := slices.IndexFunc(bundles, func(bundle string) bool { return !killed[bundle] && field(t, s, bundle, "state") == state })
-			if i >= 0 {
-				victim = bundles[i]
-			}
-			return i >= 0
-		})
-		killed[victim] = true
-		cl(t, s, "kill", victim)
-		if end := ended(t, s, victim); end != "killed" {
-			t.Errorf("a killed run that was %s is %s", state, end)
-		}
-	}
-	left := slices.DeleteFunc(slices.Clone(bundles), func(bundle string) bool { return killed[bundle] })
-	testenv.Await(t, "all end", func() bool {
-		left = slices.DeleteFunc(left, func(bundle string) bool { permit(t, s, bundle); return field(t, s, bundle, "state") == "ready" })
-		return len(left) == 0
-	})
-	for i, bundle := range bundles {
-		if killed[bundle] {
-			continue
-		}
-		if out := cl(t, s, "cat", bundle+"/stdout"); !strings.HasPrefix(out, "member ") {
-			t.Errorf("run %d printed %q", i, out)
-		}
-		if said := explain(t, s, bundle); said.Attempt != 1 || said.Job != jobs[bundle] {
-			t.Errorf("run %d ended at attempt %d, job %s; its job was %s", i, said.Attempt, said.Job, jobs[bundle])
-		}
-	}
-	testenv.Await(t, "no job is left in Slurm", func() bool {
-		return strings.TrimSpace(must(t, s, "squeue", "--me", "--noheader", "--format=%i", "--jobs="+listOf(distinct))) == ""
-	})
-	testenv.Await(t, "the list of members is removed", func() bool {
-		files, err := filepath.Glob(filepath.Join(s.Shared, "spool", "arrays", "*.json"))
-		return err == nil && len(files) == 0
-	})
+	othersEndWell(t, s, bundles, killTwo(t, s, bundles), jobs)
+	nothingIsLeft(t, s, jobs)
 }
 
-func listOf(jobs map[sbatch.JobID]int) string {
-	var ids []string
-	for job := range jobs {
-		ids = append(ids, job.String())
+// A run that comes later joins a pack that has a free place: it begins while the others run, in the same job.
+func TestLaterRunJoinsAPackOnRealSlurm(t *testing.T) {
+	t.Parallel()
+	need(t)
+	s := own(t, testsite.Options{Config: often(""), Queues: packQueue(3)})
+	flags := []string{"--request-cpus", "1", "--request-memory", "200m"}
+	bundles := sweepOf(t, s, 3, "echo member {i}; until test -e finish; do sleep 0.1; done", flags...)
+	jobs := jobsOf(t, s, bundles)
+	for _, job := range jobs {
+		if job != jobs[bundles[0]] {
+			t.Fatalf("the runs have no common job: %v", jobs)
+		}
 	}
-	return strings.Join(ids, ",")
+	testenv.Await(t, "all three run", func() bool {
+		return !slices.ContainsFunc(bundles, func(bundle string) bool { return field(t, s, bundle, "state") != "running" })
+	})
+	permit(t, s, bundles[0])
+	testenv.Await(t, "one has ended", func() bool { return field(t, s, bundles[0], "state") == "ready" })
+	run := append([]string{"run", "--request-queue", "cpu"}, flags...)
+	later := strings.TrimSpace(cl(t, s, append(run, "echo member later; until test -e finish; do sleep 0.1; done")...))
+	all := append(slices.Clone(bundles), later)
+	jobs = jobsOf(t, s, all)
+	if jobs[later] != jobs[bundles[1]] {
+		t.Errorf("the later run has job %s, and the pack is job %s", jobs[later], jobs[bundles[1]])
+	}
+	testenv.Await(t, "the later one runs", func() bool { return field(t, s, later, "state") == "running" })
+	for _, bundle := range bundles[1:] {
+		if state := field(t, s, bundle, "state"); state != "running" {
+			t.Errorf("%s is %s", bundle, state)
+		}
+	}
+	othersEndWell(t, s, all[1:], nil, jobs)
+	nothingIsLeft(t, s, jobs)
 }
 
 // The worker of a pack is killed by SIGKILL. What it had begun fails, as RetryBegun is not set, and begins no second time; what it had not begun goes on
@@ -118,23 +78,13 @@ func TestKilledWorkerOfAPackBeginsNothingTwice(t *testing.T) {
 	t.Parallel()
 	need(t)
 	s := own(t, testsite.Options{Config: often(""), Queues: packQueue(3)})
-	bundles := sweepOf(t, s, 12, "echo begun {i} >> begun; until test -e finish; do sleep 0.1; done")
+	bundles := sweepOf(t, s, 12, "echo begun {i} >> begun; until test -e finish; do sleep 0.1; done", "--request-cpus", "1", "--request-memory", "200m")
 	jobsOf(t, s, bundles)
-	running := func() (n int) {
-		for _, bundle := range bundles {
-			if field(t, s, bundle, "state") == "running" {
-				n++
-			}
-		}
-		return n
-	}
-	testenv.Await(t, "three run", func() bool { return running() >= 3 })
 	var began []string
-	for _, bundle := range bundles {
-		if field(t, s, bundle, "state") == "running" {
-			began = append(began, bundle)
-		}
-	}
+	testenv.Await(t, "three run", func() bool {
+		began = slices.DeleteFunc(slices.Clone(bundles), func(bundle string) bool { return field(t, s, bundle, "state") != "running" })
+		return len(began) >= 3
+	})
 	must(t, s, "pkill", "-KILL", "-f", "cl-worker exec .*"+s.Shared+".* --side-by-side=3")
 	left := slices.Clone(bundles)
 	testenv.Await(t, "all end", func() bool {

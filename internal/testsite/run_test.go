@@ -207,8 +207,8 @@ func TestAdministratorSeesNamesAndComments(t *testing.T) {
 				job = strings.Split(line, "|")
 			}
 		}
-		return job != nil
-	})
+		return job != nil && job[3] != "RUNNING"
+	}, &job)
 	name := field(t, s, bundle, "name")
 	if !strings.HasPrefix(job[0], "cl-researcher-"+name+"-"+bundle[2:14]+".1-") || !strings.HasSuffix(strings.TrimSpace(job[5]), " login=researcher name="+name) || !slices.Equal(job[1:5], []string{"lab", "proj1", "FAILED", "4:0"}) {
 		t.Errorf("sacct prints %q", job)

@@ -1,86 +1,102 @@
 package testsite_test
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
-	"flag"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/internal/testsite"
+	"github.com/cl-slurm/cl-slurm/sbatch"
 )
 
-var members = flag.Int("members", 40, "the members of the sweep of TestSweepOfALaptopThatClosesRunsEachMemberOnce, a multiple of 5")
-
-// closes runs cl until its end or the end of a time, when SIGKILL ends it, as when a laptop is closed. It reports whether
-// cl ended by itself, and its output.
-func closes(t *testing.T, s *testsite.Site, after time.Duration, args ...string) (out string, whole bool) {
+// sweepOf makes a sweep of runs with the flags, and returns their bundles.
+func sweepOf(t *testing.T, s *testsite.Site, runs int, command string, flags ...string) []string {
 	t.Helper()
-	var all bytes.Buffer
-	ctx, cancel := context.WithTimeout(t.Context(), after)
-	defer cancel()
-	err := s.Stream(ctx, &all, append([]string{filepath.Join(testsite.Base, "bin", "cl")}, args...)...)
-	if err != nil && ctx.Err() == nil {
-		t.Fatalf("cl %s: %v", strings.Join(args, " "), err)
+	args := append([]string{"run", "--request-queue", "cpu", "--sweep", "sweep", "--each", fmt.Sprintf("i=1..%d", runs)}, flags...)
+	cl(t, s, append(args, command)...)
+	bundles := strings.Fields(cl(t, s, "search", ".mine", fmt.Sprint(".limit=", 2*runs), "--uuid-only"))
+	if len(bundles) != runs {
+		t.Fatalf("%d bundles", len(bundles))
 	}
-	return all.String(), err == nil
+	return bundles
 }
 
-// A laptop is closed again and again while cl makes a sweep and waits for it. The same commands, given again, bring it to its
-// end: each member has one run, which begins once, and the best one is found.
-func TestSweepOfALaptopThatClosesRunsEachMemberOnce(t *testing.T) {
-	t.Parallel()
-	s := own(t, testsite.Options{Config: often("")})
-	const command = `echo '{"epoch": 1, "loss": 0.'$((100 + {lr} * {seed}))'}' > log.jsonl; echo '{"acc": 0.'$((100 + {lr} * {seed}))'}' > stats.json`
-	sweep := []string{"run", "--request-queue", "cpu", "--sweep", "many", "--each", fmt.Sprintf("lr=1..%d", *members/5), "--each", "seed=1..5", "--max-parallel", "20", command}
-	made := false
-	for after := 10 * time.Millisecond; !made; after += after / 2 {
-		_, made = closes(t, s, after, sweep...)
-		t.Logf("cl run, closed after %s: %t, %s bundles", after, !made, cl(t, s, "search", ".mine", ".count"))
-	}
-	ended := false
-	for after := time.Second; !ended; after *= 2 {
-		var out string
-		out, ended = closes(t, s, after, "wait", "many")
-		t.Logf("cl wait, closed after %s: %t, %d ready", after, !ended, strings.Count(out, "0x"))
-		if ended && strings.Count(out, "0x") != *members {
-			t.Errorf("cl wait printed %s", out)
+// jobsOf waits until all bundles have a job, and returns the jobs.
+func jobsOf(t *testing.T, s *testsite.Site, bundles []string) map[string]sbatch.JobID {
+	t.Helper()
+	jobs := map[string]sbatch.JobID{}
+	status := ""
+	testenv.Await(t, "all are in Slurm", func() bool {
+		status = ""
+		for _, bundle := range bundles {
+			if said, known := explained(t, s, bundle); known && said.Job != 0 {
+				jobs[bundle] = said.Job
+				status += fmt.Sprintln(bundle, said.Phase, said.Job, said.Reason)
+			}
+		}
+		return len(jobs) == len(bundles)
+	}, &status)
+	return jobs
+}
+
+// killTwo kills a bundle that runs and one that waits, and returns them.
+func killTwo(t *testing.T, s *testsite.Site, bundles []string) (killed map[string]bool) {
+	t.Helper()
+	killed = map[string]bool{}
+	for _, state := range []string{"running", "preparing"} { // it runs, and it waits
+		var victim string
+		testenv.Await(t, "a run is "+state, func() bool {
+			i := slices.IndexFunc(bundles, func(bundle string) bool { return !killed[bundle] && field(t, s, bundle, "state") == state })
+			if i >= 0 {
+				victim = bundles[i]
+			}
+			return i >= 0
+		})
+		killed[victim] = true
+		cl(t, s, "kill", victim)
+		if end := ended(t, s, victim); end != "killed" {
+			t.Errorf("a killed run that was %s is %s", state, end)
 		}
 	}
-	var shown struct {
-		Members []struct {
-			UUID  string `json:"uuid"`
-			State string `json:"state"`
-		} `json:"members"`
-	}
-	text := cl(t, s, "sweep", "show", "many", "--json")
-	testenv.Must(t, json.Unmarshal([]byte(text), &shown))
-	var bundles []string
-	for _, m := range shown.Members {
-		bundles = append(bundles, m.UUID)
-		if began := len(begins(t, s, m.UUID)); m.State != "ready" || began != 1 {
-			t.Errorf("%s is %s, and began %d times", m.UUID, m.State, began)
+	return killed
+}
+
+// othersEndWell permits the end of the bundles that were not killed, whose commands print "member ". Each has to end with its own output, at its
+// first attempt, in its job.
+func othersEndWell(t *testing.T, s *testsite.Site, bundles []string, killed map[string]bool, jobs map[string]sbatch.JobID) {
+	t.Helper()
+	others := slices.DeleteFunc(slices.Clone(bundles), func(bundle string) bool { return killed[bundle] })
+	left := slices.Clone(others)
+	testenv.Await(t, "all end", func() bool { // in the order in which Slurm, or a pack's worker, starts them
+		left = slices.DeleteFunc(left, func(bundle string) bool { permit(t, s, bundle); return field(t, s, bundle, "state") == "ready" })
+		return len(left) == 0
+	})
+	for _, bundle := range others {
+		if out := cl(t, s, "cat", bundle+"/stdout"); !strings.HasPrefix(out, "member ") {
+			t.Errorf("%s printed %q", bundle, out)
+		}
+		if said := explain(t, s, bundle); said.Attempt != 1 || said.Job != jobs[bundle] {
+			t.Errorf("%s ended at attempt %d, job %s; its job was %s", bundle, said.Attempt, said.Job, jobs[bundle])
 		}
 	}
-	slices.Sort(bundles)
-	if n := len(slices.Compact(bundles)); n != *members {
-		t.Errorf("%d members: %s", n, text)
+}
+
+// nothingIsLeft waits until Slurm has none of the jobs, and the disk no list of members.
+func nothingIsLeft(t *testing.T, s *testsite.Site, jobs map[string]sbatch.JobID) {
+	t.Helper()
+	var ids []string
+	for _, job := range jobs {
+		ids = append(ids, job.String())
 	}
-	if all := cl(t, s, "search", ".mine", ".count"); all != fmt.Sprint(*members) {
-		t.Errorf("there are %s bundles", all)
-	}
-	best := strings.Fields(cl(t, s, "best", "many", "/stats.json:acc", "-u"))
-	if len(best) != 1 || cl(t, s, "cat", best[0]+"/stats.json") != fmt.Sprintf(`{"acc": 0.%d}`, 100+*members) {
-		t.Errorf("the best is %q", best)
-	}
-	cl(t, s, "sweep", "rm", "many")
-	if all := cl(t, s, "search", ".mine", ".count"); all != "0" {
-		t.Errorf("after sweep rm there are %s bundles", all)
-	}
+	slices.Sort(ids)
+	testenv.Await(t, "no job is left in Slurm", func() bool {
+		return strings.TrimSpace(must(t, s, "squeue", "--me", "--noheader", "--format=%i", "--jobs="+strings.Join(slices.Compact(ids), ","))) == ""
+	})
+	testenv.Await(t, "the list of members is removed", func() bool {
+		left, err := filepath.Glob(filepath.Join(s.Shared, "spool", "arrays", "*.json"))
+		return err == nil && len(left) == 0
+	})
 }
