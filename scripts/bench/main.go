@@ -32,7 +32,7 @@ func main() {
 			failed = true
 		}
 	}
-	areas := map[string]func(context.Context){"cl": benchCl, "core": benchCore, "disk": benchDisk, "fast": benchFast, "images": benchImages, "main": benchMain, "managers": benchManagers, "pages": benchPages, "server": benchServer, "sim": benchSim, "slurm": benchSlurm, "worker": benchWorker}
+	areas := map[string]func(context.Context){"cl": benchCl, "core": benchCore, "disk": benchDisk, "fast": benchFast, "images": benchImages, "kills": benchKills, "main": benchMain, "managers": benchManagers, "pages": benchPages, "server": benchServer, "sim": benchSim, "slurm": benchSlurm, "worker": benchWorker}
 	names := slices.Sorted(maps.Keys(areas))
 	only := os.Getenv("ONLY")
 	switch {

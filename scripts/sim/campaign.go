@@ -29,9 +29,9 @@ type campaign struct {
 	done   uint64
 	failed int
 	totals struct {
-		bundles, attempts, tasks, packed, stops, steps, faults int
-		simulated                                              time.Duration
-		broken                                                 map[sim.Broken]int
+		bundles, attempts, tasks, packed, joined, stops, steps, faults int
+		simulated                                                      time.Duration
+		broken                                                         map[sim.Broken]int
 	}
 }
 
@@ -85,6 +85,7 @@ func (c *campaign) count(ctx context.Context, r sim.Result) {
 	t.attempts += r.Attempts
 	t.tasks += r.Tasks
 	t.packed += r.Packed
+	t.joined += r.Joined
 	t.stops += r.Stops
 	t.steps += r.Steps
 	t.faults += len(r.Faults)
@@ -115,7 +116,7 @@ func (c *campaign) summary() {
 		fmt.Fprintf(&line, " %s=%d", b, c.totals.broken[b])
 	}
 	t := c.totals
-	fmt.Fprintf(&line, " bundles=%d attempts=%d tasks=%d packed=%d stops=%d steps=%d faults=%d simulated=%.0fd took=%s seeds_per_s=%.0f",
-		t.bundles, t.attempts, t.tasks, t.packed, t.stops, t.steps, t.faults, t.simulated.Hours()/24, time.Since(c.start).Round(100*time.Millisecond), c.rate())
+	fmt.Fprintf(&line, " bundles=%d attempts=%d tasks=%d packed=%d joined=%d stops=%d steps=%d faults=%d simulated=%.0fd took=%s seeds_per_s=%.0f",
+		t.bundles, t.attempts, t.tasks, t.packed, t.joined, t.stops, t.steps, t.faults, t.simulated.Hours()/24, time.Since(c.start).Round(100*time.Millisecond), c.rate())
 	say(c.out, "%s\n", line.String())
 }

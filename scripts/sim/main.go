@@ -76,8 +76,8 @@ func runOne(ctx context.Context, out io.Writer, seed uint64, only string, o sim.
 	for _, v := range r.Violations {
 		say(out, "broken: %s at %s: %s\n", v.Broken, v.At, v.Words)
 	}
-	say(out, "sim: seed=%d bundles=%d attempts=%d tasks=%d packed=%d steps=%d simulated=%s faults=%s\n",
-		seed, r.Bundles, r.Attempts, r.Tasks, r.Packed, r.Steps, r.Simulated.Round(time.Second), sim.FormatFaults(r.Faults))
+	say(out, "sim: seed=%d bundles=%d attempts=%d tasks=%d packed=%d joined=%d steps=%d simulated=%s faults=%s\n",
+		seed, r.Bundles, r.Attempts, r.Tasks, r.Packed, r.Joined, r.Steps, r.Simulated.Round(time.Second), sim.FormatFaults(r.Faults))
 	if len(r.Violations) > 0 {
 		return errBroken
 	}
