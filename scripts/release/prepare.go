@@ -24,7 +24,7 @@ const (
 func parts() map[string][]string {
 	return map[string][]string{
 		client:  {"cl"},
-		cluster: {"cl-bridge", "cl-server", "cl-worker", "cl-worker-manager"},
+		cluster: {"cl-bridge", "cl-server", "cl-worker", "cl-worker-manager", "cl-worker-node"},
 	}
 }
 

@@ -45,7 +45,7 @@ func (p platform) String() string { return p.os + "_" + p.arch }
 // programs returns the programs for a platform: all for Linux, elsewhere only cl.
 func (p platform) programs() []string {
 	if p.os == "linux" {
-		return []string{"cl", "cl-bridge", "cl-server", "cl-worker", "cl-worker-manager"}
+		return []string{"cl", "cl-bridge", "cl-server", "cl-worker", "cl-worker-manager", "cl-worker-node"}
 	}
 	return []string{"cl"}
 }

@@ -220,7 +220,7 @@ func testPackages(t *testing.T, root string, k kind) {
 		t.Error("cl does not come alone")
 	}
 	k.install(root, "cl-slurm")
-	for _, program := range []string{"cl-bridge", "cl-server", "cl-worker", "cl-worker-manager", "/usr/share/cl-slurm/worker.sh"} {
+	for _, program := range []string{"cl-bridge", "cl-server", "cl-worker", "cl-worker-manager", "cl-worker-node", "/usr/share/cl-slurm/worker.sh"} {
 		if out := command(t, "chroot", root, program, "--version"); !strings.Contains(out, version) {
 			t.Errorf("%s is %s", program, out)
 		}
@@ -301,7 +301,7 @@ func testPages(t *testing.T, dir string) {
 		}
 		pages[strings.TrimSuffix(filepath.Base(name), ".1.gz")] = true
 	}
-	for _, program := range []string{"cl", "cl-bridge", "cl-server", "cl-worker", "cl-worker-manager"} {
+	for _, program := range []string{"cl", "cl-bridge", "cl-server", "cl-worker", "cl-worker-manager", "cl-worker-node"} {
 		if !pages[program] {
 			t.Errorf("%s has no page among %q", program, slices.Sorted(maps.Keys(pages)))
 		}

@@ -26,7 +26,7 @@ readonly log=$dir/log
 
 readonly user=researcher
 nodes='n1 n2 n3 n4' all_nodes='n[1-4]' tres=gres/gpu preempt=REQUEUE
-[[ -z $second ]] || nodes=$(printf 'n%s ' {1..22}) all_nodes='n[1-22]' tres=gres/gpu,license/cltest preempt=SUSPEND,GANG
+[[ -z $second ]] || nodes=$(printf 'n%s ' {1..26}) all_nodes='n[1-26]' tres=gres/gpu,license/cltest preempt=SUSPEND,GANG
 readonly nodes all_nodes tres preempt
 readonly gpu_nodes='n3 n4'
 
