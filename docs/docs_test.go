@@ -203,7 +203,7 @@ func TestReadmeBeginsWithCommandsThatRun(t *testing.T) {
 		t.Fatal("the first 20 lines of README.md have no command")
 	}
 	tests := slices.ContainsFunc(first[start:], regexp.MustCompile(`^make test\b`).MatchString)
-	if ci := regexp.MustCompile(`(?m)^make (.* )?test\b`); !tests || !ci.MatchString(read(t, filepath.Join(root, ".ci", "run"))) {
+	if ci := regexp.MustCompile(`(?m)^\s*make (.* )?test\b`); !tests || !ci.MatchString(read(t, filepath.Join(root, ".ci", "run"))) {
 		t.Errorf("README.md shows make test: %t; .ci/run has to run the same", tests)
 	}
 }
