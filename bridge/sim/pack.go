@@ -153,7 +153,7 @@ func (s *slurm) joinPack(list string, n int, slot spool.Slot) bool {
 			continue
 		}
 		a.packed = true
-		for _, job := range s.packs[list] {
+		for _, job := range s.readersOf(list) {
 			w.checkMade(a, job)
 			s.attempts[job] = append(s.attempts[job], a)
 			a.job = cmp.Or(a.job, job)
@@ -177,6 +177,24 @@ func (s *slurm) joinPack(list string, n int, slot spool.Slot) bool {
 		}
 	}
 	return true
+}
+
+// readersOf returns the jobs of a pack whose workers read its list of members, now or once they start. A bridge with an old copy of its ledger
+// may have submitted the pack again; then a job that has ended begins none of the members that join.
+func (s *slurm) readersOf(list string) []sbatch.JobID {
+	jobs := s.packs[list]
+	if len(jobs) < 2 {
+		return jobs
+	}
+	live, err := s.liveJobs()
+	if err != nil { // the controller is down
+		return jobs
+	}
+	return slices.DeleteFunc(slices.Clone(jobs), func(id sbatch.JobID) bool {
+		isLive := slices.ContainsFunc(live, func(j sbatch.Job) bool { return j.ID == id })
+		runs := slices.ContainsFunc(s.scripts, func(of *script) bool { return of.launch.Job == id && !of.ended }) // though Slurm may not know it
+		return !isLive && !runs
+	})
 }
 
 // more takes the next slot, if its list is used up; it closes the list if there is none.
