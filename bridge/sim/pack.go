@@ -154,7 +154,9 @@ func (s *slurm) joinPack(list string, n int, slot spool.Slot) bool {
 		}
 		a.packed = true
 		for _, job := range s.readersOf(list) {
-			w.checkMade(a, job)
+			if !s.isOfOldLedger(list) {
+				w.checkMade(a, job)
+			}
 			s.attempts[job] = append(s.attempts[job], a)
 			a.job = cmp.Or(a.job, job)
 			a.name = s.attempts[job][0].name
@@ -194,6 +196,15 @@ func (s *slurm) readersOf(list string) []sbatch.JobID {
 		isLive := slices.ContainsFunc(live, func(j sbatch.Job) bool { return j.ID == id })
 		runs := slices.ContainsFunc(s.scripts, func(of *script) bool { return of.launch.Job == id && !of.ended }) // though Slurm may not know it
 		return !isLive && !runs
+	})
+}
+
+// isOfOldLedger reports whether the restored ledger has an old state of a pack, and so may not know that sbatch ran for it twice. Members may
+// join two jobs of it then (docs/contributors/reliability.md, I2, "Not promised").
+func (s *slurm) isOfOldLedger(list string) bool {
+	d := &s.w.disk
+	return slices.ContainsFunc(d.members[list].Attempts, func(m spool.Member) bool {
+		return s.w.isUnknown(d.bundleAt(keyOfMember(m)).attempt(number(string(m.Name))).command)
 	})
 }
 
