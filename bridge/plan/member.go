@@ -159,7 +159,7 @@ func (d *decision) applyUnwantedPlace(p Place) {
 	case r.Job.ID != 0:
 	case p.State == Made && p.Closed:
 		r.Job.ID = p.Job
-	case p.State == Refused || p.Left:
+	case (p.State == Refused || p.Left) && r.NoJobSince.IsZero(): // each decision is told, and the first one counts
 		r.NoJobSince = d.now // no job was ever made
 	}
 }

@@ -54,3 +54,22 @@ func TestI3TaskThatBeganWasNotCancelledWhileItWaited(t *testing.T) {
 	b.at(time.Hour).decide(plan.News{Accounting: observation(time.Hour)}).is(plan.Collecting, plan.Collect)
 	b.verdict(spool.CausePlatform, "last seen PENDING")
 }
+
+// The database missed the end of the ghost that Slurm left when it refused a pack, and somebody has removed the records of a
+// member that has to end. Each decision on the member hears of the refusal, and its wait for the database goes on all the same.
+func TestKilledMemberOfARefusedPackDoesNotWaitForever(t *testing.T) {
+	t.Parallel()
+	for _, place := range []plan.Place{{State: plan.Refused, Closed: true}, {State: plan.Refused, Left: true}} {
+		b := given(t, rowIn(plan.Submitting), func(r *plan.Row) {
+			r.Phase, r.StopVerdict = plan.Stopping, &plan.Verdict{Cause: spool.CauseUser, Failure: codalab.KillRequested}
+			r.Shared, r.Pack, r.Fenced, r.RecordsGoneSince = true, true, true, epoch
+		})
+		pending := func() plan.News {
+			return plan.News{Submission: &place, Accounting: observation(b.now.Sub(epoch), job(sbatch.StatePending))}
+		}
+		b.decide(pending()).is(plan.Stopping)
+		b.at(b.policy.RecordAge).decide(pending()).is(plan.Stopping)
+		b.at(b.policy.RecordAge + time.Second).decide(pending()).is(plan.Finalizing)
+		b.verdict(spool.CauseUser, codalab.KillRequested)
+	}
+}
