@@ -63,8 +63,9 @@ func (c *Controller) Ended(now time.Time, id sbatch.JobID, restart int, end End)
 	c.dirty = true
 }
 
-// complete releases a job's node.
-func (c *Controller) complete(j *job) {
+// complete releases a job's node. A job that is requeued has its new time of submission from now on (Slurm
+// src/slurmctld/job_scheduler.c: batch_requeue_fini).
+func (c *Controller) complete(now time.Time, j *job) {
 	j.completing, j.running, j.killAt, j.cleared = false, false, time.Time{}, time.Time{}
 	if j.node != noNode {
 		n := &c.nodes[j.node]
@@ -74,8 +75,9 @@ func (c *Controller) complete(j *job) {
 		j.gpus = 0
 	}
 	if j.requeuing {
+		j.submitted, c.requeued[j.id()] = now, now
 		j.requeuing, j.state, j.reason, j.node, j.nodeName = false, sbatch.StatePending, "None", noNode, ""
-		j.start, j.end, j.suspended, j.schedulable = time.Time{}, time.Time{}, 0, j.submitted.Add(c.site.StartDelay)
+		j.start, j.end, j.suspended = time.Time{}, time.Time{}, 0
 		if j.holding {
 			j.holding, j.held, j.reason = false, true, requeuedHeld
 		}
@@ -87,11 +89,11 @@ func (c *Controller) complete(j *job) {
 
 // startRequeue marks a job that becomes pending again after it has completed.
 func (c *Controller) startRequeue(now time.Time, j *job) {
-	j.requeuing, j.holding, j.submitted, j.begin = true, false, now, now.Add(c.site.RequeueDelay)
-	c.requeued[j.id()] = now
+	j.requeuing, j.holding, j.schedulable, j.begin = true, false, now.Add(c.site.StartDelay), now.Add(c.site.RequeueDelay)
 }
 
-// LastRequeue returns the last time at which a job was put back into the queue, also after the controller has purged it; zero for never.
+// LastRequeue returns the last time at which a job was put back into the queue, also after the controller has purged it; zero for never. A job
+// that is cancelled before it has completed does not come back.
 func (c *Controller) LastRequeue(id sbatch.JobID) time.Time { return c.requeued[id] }
 
 // Requeue begins a job again, like an administrator: it ends the job's processes, and the job waits for
@@ -124,7 +126,7 @@ func (c *Controller) Requeue(now time.Time, id sbatch.JobID) error {
 	}
 	if !j.completing {
 		j.node = noNode // its resources are free already
-		c.complete(j)
+		c.complete(now, j)
 	}
 	return nil
 }
@@ -174,7 +176,7 @@ func (c *Controller) FailLaunch(now time.Time, id sbatch.JobID) bool {
 	}
 	j.state, j.end, j.by = sbatch.StateCancelled, now, "0"
 	c.recordEnd(j)
-	c.complete(j)
+	c.complete(now, j)
 	return true
 }
 
@@ -204,7 +206,7 @@ func (c *Controller) failOnNode(now time.Time, j *job, state sbatch.State) {
 		c.startRequeue(now, j)
 	}
 	c.recordEnd(j)
-	c.complete(j)
+	c.complete(now, j)
 }
 
 // Hold keeps a pending job, a task or all pending tasks of an array from starting until Release.

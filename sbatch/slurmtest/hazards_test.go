@@ -70,9 +70,12 @@ func TestRequeueBeginsAJobAgainUnderItsID(t *testing.T) {
 	if err := m.Requeue(m.now, id); err != nil {
 		t.Fatal(err)
 	}
-	m.wantState(id, sbatch.StateCompleting, "None")
+	first := m.wantState(id, sbatch.StateCompleting, "None").Submitted
+	m.pass(time.Second)
 	m.ended(id, 0, slurmtest.End{Signal: 15})
-	m.wantState(id, sbatch.StatePending, "BeginTime")
+	if again := m.wantState(id, sbatch.StatePending, "BeginTime").Submitted.Sub(first); again < 2*time.Second {
+		t.Errorf("submitted again after %s, want 2s or more: once it has completed", again)
+	}
 	m.pass(3 * time.Minute)
 	m.wantState(id, sbatch.StateRunning, "None")
 	m.ended(id, 0, slurmtest.End{}) // of its first launch
@@ -86,11 +89,17 @@ func TestJobThatIsCancelledWhileItIsRequeued(t *testing.T) {
 	t.Parallel()
 	m := newModel(t)
 	id := m.start(request("a", "--requeue"))
+	run := m.job(id)
+	m.pass(time.Minute)
 	if err := errors.Join(m.Requeue(m.now, id), m.Cancel(m.now, ann, id, "a")); err != nil {
 		t.Fatal(err)
 	}
 	m.ended(id, 0, slurmtest.End{Signal: 15})
-	m.wantState(id, sbatch.StateCancelled, "None")
+	if j := m.wantState(id, sbatch.StateCancelled, "None"); !j.Submitted.Equal(run.Submitted) || !j.Start.Equal(run.Start) || !m.LastRequeue(id).IsZero() {
+		t.Errorf("it shows %+v, want the times of its only run: %+v", j, run)
+	}
+	m.pass(time.Minute)
+	m.accounting("a", sbatch.StateRequeued)
 	m.wantOrders(id, slurmtest.Start, slurmtest.Terminate)
 }
 

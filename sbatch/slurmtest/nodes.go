@@ -86,7 +86,7 @@ func (c *Controller) evict(now time.Time, name string, lost bool) {
 			c.order(Kill, j)
 		}
 		if j.completing {
-			c.complete(j)
+			c.complete(now, j)
 		} else {
 			c.failOnNode(now, j, sbatch.StateNodeFail)
 		}
@@ -170,7 +170,7 @@ func (c *Controller) Lose(now time.Time) {
 		c.order(Kill, j)
 		if j.onNode() || j.completing {
 			j.requeuing = false
-			c.complete(j)
+			c.complete(now, j)
 		}
 	}
 	clear(c.tasks)

@@ -58,7 +58,7 @@ func (c *Controller) applyTimers(now time.Time, j *job) {
 		c.order(Kill, j)
 	}
 	if j.completing && !j.cleared.IsZero() && !now.Before(j.cleared) {
-		c.complete(j)
+		c.complete(now, j)
 	}
 }
 
