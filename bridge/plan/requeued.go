@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 	"time"
 
@@ -9,7 +10,8 @@ import (
 )
 
 // noteRequeued notes that Slurm has put the job back into the queue since the attempt began: a requeue makes the time of
-// submission later (Slurm src/slurmctld/job_mgr.c: _job_requeue_op). asked is the time of the question for the job.
+// submission later, once the job has completed (Slurm src/slurmctld/job_scheduler.c: batch_requeue_fini). asked is the time of
+// the question for the job.
 //
 // A site's cache in front of squeue may show the job as it was before its begin. It then has the time that the bridge knew
 // when it learnt of the begin. A bridge that knew none compares with the begin, which has the time of the node's clock. If
@@ -35,6 +37,15 @@ func (r Row) runsAgain() bool {
 	known := r.SubmittedAsBegun
 	return r.Pack && r.Begun != nil && !r.jobIsBack() && !known.IsZero() && r.Job.Submitted.After(known) &&
 		!r.Begun.At.IsZero() && r.Job.Start.After(r.Begun.At.Add(ClockSlack))
+}
+
+// cancelledInRequeue reports whether the row's job was cancelled before its requeue had completed. squeue shows such a job as cancelled,
+// with the times of the run that the requeue has ended, and the accounting database has no other end of that run than REQUEUED (Slurm
+// src/slurmctld/job_mgr.c: job_signal).
+func (r Row) cancelledInRequeue(accounted []sbatch.Job) bool {
+	return r.Job.State == sbatch.StateCancelled && !r.Job.Start.IsZero() && slices.ContainsFunc(accounted, func(j sbatch.Job) bool {
+		return j.ID == r.Job.ID && j.State == sbatch.StateRequeued && j.Start.Equal(r.Job.Start)
+	})
 }
 
 // lostItsRun reports whether the run of the job that began the attempt is over, and the job goes on without it: it is back in the

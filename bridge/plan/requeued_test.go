@@ -6,6 +6,7 @@ import (
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
 	"github.com/cl-slurm/cl-slurm/sbatch"
+	"github.com/cl-slurm/cl-slurm/spool"
 )
 
 // The doorbell brings the begin before the next snapshot. The job of the last one was still pending.
@@ -54,4 +55,23 @@ func TestI3HeldJobThatIsGoneIsNotStopped(t *testing.T) {
 	}
 	at := gone + 21*time.Minute
 	b.at(at).decide(seen(at)).decide(accounted(at, job(sbatch.StateRequeued))).is(plan.Staging)
+}
+
+// An administrator puts a pack back into the queue, and cancels it before it has completed. squeue shows it as cancelled, with the times of
+// the run that the requeue has ended. The accounting database has no other end of that run than the requeue (SEED=3400141536).
+func TestI3PackThatIsCancelledInItsRequeueWasPutBack(t *testing.T) {
+	t.Parallel()
+	shown, requeued := job(sbatch.StateCancelled), job(sbatch.StateRequeued)
+	shown.Start, requeued.Start = epoch, epoch
+	earlier := requeued
+	earlier.Start = epoch.Add(-time.Hour)
+	end := func(accounted sbatch.Job) *bench {
+		b := given(t, rowIn(plan.Running), func(r *plan.Row) { r.Begun, r.Exit, r.Shared, r.Pack = started(), nil, true, true })
+		b.at(late).decide(seen(late, shown)).is(plan.Running, plan.ReadRecords)
+		at := late + time.Minute
+		b.at(at).decide(read(at, started(), nil)).is(plan.Running, plan.QueryAccounting)
+		return b.decide(plan.News{Accounting: observation(at, accounted)})
+	}
+	end(requeued).is(plan.Collecting, plan.Collect).verdict(spool.CausePlatform, "was put back into the queue while it ran on n1")
+	end(earlier).is(plan.Running) // the database does not show the last run yet
 }

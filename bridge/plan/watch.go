@@ -107,6 +107,7 @@ func (d *decision) applySlurm() {
 		case ok && job.Nodes != "":
 			d.row.Job.Nodes = job.Nodes // it had a node, although the database missed its end
 		}
+		d.row.Requeued = d.row.Requeued || d.row.Begun != nil && d.row.cancelledInRequeue(a.Jobs)
 	}
 	s := d.news.Observation
 	if s == nil {
@@ -247,7 +248,7 @@ func (d *decision) slurmStateKnown() bool {
 	}
 	job, ok := d.jobOfAttempt(a.Jobs)
 	switch {
-	case job.State.Ended(), d.now.Sub(d.row.NoJobSince) > d.policy.RecordAge:
+	case job.State.Ended(), d.row.cancelledInRequeue(a.Jobs), d.now.Sub(d.row.NoJobSince) > d.policy.RecordAge:
 		return true
 	case ok:
 		d.tryLater(fmt.Sprintf("accounting shows job %s %s although the queue does not show it", job.ID, job.State))
