@@ -171,6 +171,19 @@ func TestI3KillWithoutRecordsWaitsForSlurmsLastWord(t *testing.T) {
 	b.decide(accounted(40*time.Second, job(sbatch.StateCancelled))).is(plan.Finalizing)
 }
 
+// The last snapshot is from before the pack's start: the bridge was down since, and the site has removed the records (SEED=3520003215).
+func TestI3OldSnapshotDoesNotShowThatAPackWaits(t *testing.T) {
+	t.Parallel()
+	b := given(t, rowIn(plan.Stopping), func(r *plan.Row) {
+		r.Shared, r.Pack, r.Begun, r.Exit, r.Job = true, true, nil, nil, job(sbatch.StatePending)
+	})
+	b.at(20 * time.Second).decide(vanished()).at(40 * time.Second).decide(vanished()).is(plan.Stopping)
+	b.decide(seen(20*time.Second, job(sbatch.StatePending))).is(plan.Stopping)
+	runs := *b
+	runs.decide(seen(40*time.Second, job(sbatch.StateRunning))).is(plan.Stopping, plan.ReadRecords)
+	b.decide(seen(40*time.Second, job(sbatch.StatePending))).is(plan.Finalizing)
+}
+
 // A fencing that succeeded needs no guess, whatever node the job had.
 func TestI4FencedAttemptHasNotBegun(t *testing.T) {
 	t.Parallel()

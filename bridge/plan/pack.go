@@ -116,10 +116,15 @@ func (d *decision) leftByPack() {
 	d.row.DueAt = time.Time{}
 }
 
-// waitsInPack reports whether a snapshot shows that the row's pack waits, so that no worker runs its members. The row must not wait for the
-// end of a job that it does not cancel.
-func (r Row) waitsInPack() bool {
-	return r.Pack && r.NoJobSince.IsZero() && r.Job.State == sbatch.StatePending && !r.Job.Submitted.IsZero()
+// waitsInPack reports whether a snapshot from after the loss of the attempt's records shows that the row's pack waits, so that no worker runs
+// its members: the pack may have started since an older one. The row must not wait for the end of a job that it does not cancel.
+func (d *decision) waitsInPack() bool {
+	s := d.news.Observation
+	if !d.row.Pack || s == nil || !s.Asked.After(d.row.RecordsGoneSince) {
+		return false
+	}
+	job, ok := d.jobOfAttempt(s.Jobs)
+	return ok && job.State == sbatch.StatePending
 }
 
 // leftByRequeuedPack reports whether the worker that began a member that has to end is gone without a record: its pack came back

@@ -29,7 +29,7 @@ func (d *decision) stopping() {
 		}
 	case !d.row.Fenced:
 		d.fence()
-	case d.row.RecordsGoneSince.IsZero(), gone && d.slurmStateKnown(), d.row.waitsInPack(): // without records only Slurm can tell that it is over
+	case d.row.RecordsGoneSince.IsZero(), gone && d.slurmStateKnown(), d.waitsInPack(): // without records only Slurm can tell that it is over
 		d.endUnbegun(*d.row.StopVerdict, "stopped before it began: "+d.row.StopVerdict.Failure)
 	}
 }
