@@ -12,8 +12,7 @@ import (
 func TestSuiteHoldsInAPodWithoutPrivileges(t *testing.T) {
 	t.Parallel()
 	namespace := kubetest.Namespace(t)
-	programs := strings.Fields("bwrap cat chown cut df env false grep head id ldd ls mkdir mksquashfs mount mv rm setsid sleep " +
-		"squashfuse_ll stat tail tar tee touch true truncate umount unshare unsquashfs")
+	programs := strings.Fields(smallPrograms + " bwrap head ldd mksquashfs squashfuse_ll tar tee unshare unsquashfs")
 	image := kubetest.Image(t, append(kubetest.Programs(t, programs...), kubetest.Self(t, "/usr/bin/suite"))...)
 	end := kubetest.Run(t, namespace, kubetest.Pod{
 		Image: image, OwnUsers: true, Limits: map[string]string{"smarter-devices/fuse": "1"},

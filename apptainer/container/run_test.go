@@ -64,6 +64,9 @@ func userDirIn(tb testing.TB, parent string) string {
 	return dir
 }
 
+// smallPrograms are the programs of smallRoot besides sh. They come from the host, which may be a pod.
+const smallPrograms = "cat chmod chown cut df env false grep id ln ls mkdir mount mv rm setsid sleep stat tail touch true truncate umount"
+
 // smallRoot returns a root with a shell and the usual programs, copied from this machine with their
 // libraries.
 func smallRoot(tb testing.TB) []imagetest.File {
@@ -86,7 +89,7 @@ func smallRoot(tb testing.TB) []imagetest.File {
 		}
 		have[to] = true
 	}
-	for _, program := range strings.Fields("sh cat chmod chown cut df env false grep id ln ls mkdir mount mv rm setsid sleep stat tail touch true truncate umount") {
+	for _, program := range append(strings.Fields(smallPrograms), "sh") {
 		path, err := exec.LookPath(program)
 		must(tb, err)
 		copyIn("bin/"+program, path)
