@@ -27,11 +27,17 @@ func (d *decision) applyStatus(s spool.Status) {
 // records and the largest difference of the clocks of a node and of the bridge's host with which munge lets a job start.
 const silentFor = 10 * time.Minute
 
-// mayLive reports whether the attempt's worker may live although Slurm does not show its job: Slurm has not shown the
-// job's end either, and the worker has written a status record lately. A job that another cluster took has its own
-// patience.
+// mayLive reports whether the attempt's worker may live although Slurm does not show its job: it has written a status
+// record lately.
 func (d *decision) mayLive() bool {
 	r := &d.row
-	return r.Begun != nil && r.Exit == nil && r.Status != nil && d.now.Sub(r.Status.At) < silentFor &&
+	return r.Begun != nil && r.Status != nil && d.livesUnseen(r.Status.At)
+}
+
+// livesUnseen reports whether the attempt's worker, which wrote a record at a time, may live although Slurm does not show its
+// job: Slurm has not shown the job's end either. A job that another cluster took has its own patience.
+func (d *decision) livesUnseen(wrote time.Time) bool {
+	r := &d.row
+	return r.Exit == nil && d.now.Sub(wrote) < silentFor &&
 		!r.NoJobSince.IsZero() && !r.Job.State.Ended() && r.RevokedSince.IsZero() && !r.Standalone
 }

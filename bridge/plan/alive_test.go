@@ -70,6 +70,48 @@ func TestI3OldStatusShowsNoLife(t *testing.T) {
 	b.at(settled).decide(beat(settled, late)).is(plan.Collecting, plan.Collect).verdict(spool.CausePlatform, "its worker left no exit record")
 }
 
+// Squeue does not list a pack that runs, and accounting shows it RUNNING. A member begins minutes later, and the disk does not
+// show its first status yet (SEED=3400190205).
+func TestI3WorkerThatBeginsOutranksEarlierSnapshotsThatLackItsJob(t *testing.T) {
+	t.Parallel()
+	for _, found := range []string{"by reading", "by fencing"} {
+		t.Run(found, func(t *testing.T) {
+			t.Parallel()
+			b := given(t, rowIn(plan.Queued), func(r *plan.Row) { r.Shared, r.Pack = true, true })
+			b.at(late).decide(seen(late)).is(plan.Queued, plan.ReadRecords)
+			at := late + b.policy.Settle
+			b.at(at).decide(read(at, nil, nil)).is(plan.Queued, plan.QueryAccounting)
+			b.decide(accounted(at, job(sbatch.StateRunning))).is(plan.Queued)
+
+			at = late + b.policy.RecordAge + time.Second
+			began := &spool.Started{Token: "token-1", Node: "n1", Job: "7", Submission: "b1b2b3.1", At: epoch.Add(at)}
+			if found == "by fencing" {
+				b.at(at).decide(fencing(*began)).is(plan.Running)
+			} else {
+				b.at(at).decide(read(at, began, nil)).is(plan.Running)
+			}
+			silent := func(at time.Duration) *bench {
+				b.at(at).decide(read(at, began, nil)).is(plan.Running, plan.QueryAccounting)
+				return b.decide(accounted(at, job(sbatch.StateRunning)))
+			}
+			b.decide(seen(at)).is(plan.Running, plan.ReadRecords)
+			silent(at + b.policy.Settle).is(plan.Running)
+			silent(at+b.policy.RecordAge+time.Second).is(plan.Collecting, plan.Collect).verdict(spool.CausePlatform, "its worker left no exit record")
+		})
+	}
+}
+
+// A record shows a begin that was an hour ago: its worker may be gone for as long.
+func TestI3OldBeginShowsNoLife(t *testing.T) {
+	t.Parallel()
+	b := given(t, rowIn(plan.Queued))
+	b.policy.Accounting = false
+	at := time.Hour
+	b.at(at).decide(seen(at))
+	settled := at + b.policy.Settle
+	b.at(settled).decide(read(settled, started(), nil)).is(plan.Collecting, plan.Collect).verdict(spool.CausePlatform, "its worker left no exit record")
+}
+
 // Slurm shows the end itself: a node that was cut off may go on writing, and is not waited for.
 func TestI3EndThatSlurmShowsDoesNotWaitForTheWorker(t *testing.T) {
 	t.Parallel()

@@ -411,6 +411,9 @@ func (d *decision) applyStarted(s spool.Started) {
 			j.State = sbatch.StatePending // it was only missing beside the other tasks, and was not cancelled while it waited
 		}
 		d.row.SubmittedAsBegun = d.row.Job.Submitted
+		if d.livesUnseen(s.At) { // as for a new status record; a member of a pack may begin long after a snapshot lacked the pack
+			d.row.NoJobSince = time.Time{}
+		}
 	}
 }
 

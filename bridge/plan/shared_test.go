@@ -50,8 +50,8 @@ func TestI3TaskThatBeganWasNotCancelledWhileItWaited(t *testing.T) {
 		r.Shared, r.Index, r.Job = true, 1, cancelled
 		r.NoJobSince = epoch
 	})
-	b.at(late).decide(read(late, began, nil)).is(plan.Running, plan.QueryAccounting)
-	b.at(time.Hour).decide(plan.News{Accounting: observation(time.Hour)}).is(plan.Collecting, plan.Collect)
+	b.at(time.Hour).decide(read(time.Hour, began, nil)).is(plan.Running, plan.QueryAccounting)
+	b.decide(plan.News{Accounting: observation(time.Hour)}).is(plan.Collecting, plan.Collect)
 	b.verdict(spool.CausePlatform, "last seen PENDING")
 }
 
