@@ -171,7 +171,7 @@ func (w *world) jobVanishes() {
 		w.slurm.hidden[s.launch.Job] = true
 		for _, a := range w.slurm.struck(s.launch.Job) {
 			a.hidden, a.vanished = true, true
-			a.cut = a.cut || a.status.record == nil // a member of a pack, which seems to have ended until its worker writes its first status
+			a.cut = a.cut || a.purged // a member of a pack, of which nothing shows that it runs
 		}
 		w.logf("slurm", "squeue does not list job %s any more", s.launch.Job)
 		return
