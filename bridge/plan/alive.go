@@ -3,6 +3,7 @@ package plan
 import (
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
 
@@ -40,4 +41,10 @@ func (d *decision) livesUnseen(wrote time.Time) bool {
 	r := &d.row
 	return r.Exit == nil && d.now.Sub(wrote) < silentFor &&
 		!r.NoJobSince.IsZero() && !r.Job.State.Ended() && r.RevokedSince.IsZero() && !r.Standalone
+}
+
+// endsOneRun reports whether Slurm may start a pack again after a run with this end. The accounting database shows that end before it shows
+// the next run, and a member that begins then may be of the next run.
+func endsOneRun(s sbatch.State) bool {
+	return s == sbatch.StateNodeFail || s == sbatch.StateBootFail || s == sbatch.StatePreempted
 }

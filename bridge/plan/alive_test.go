@@ -112,6 +112,31 @@ func TestI3OldBeginShowsNoLife(t *testing.T) {
 	b.at(settled).decide(read(settled, started(), nil)).is(plan.Collecting, plan.Collect).verdict(spool.CausePlatform, "its worker left no exit record")
 }
 
+// Squeue does not list a pack. Its node fails, and accounting shows that before it shows the pack's next run. A member begins in that run
+// (SEED=3750190796).
+func TestI3WorkerThatBeginsOutranksTheEndOfAnEarlierRun(t *testing.T) {
+	t.Parallel()
+	b := given(t, rowIn(plan.Queued), func(r *plan.Row) { r.Shared, r.Pack = true, true })
+	b.at(late).decide(seen(late)).is(plan.Queued, plan.ReadRecords)
+	at := late + b.policy.Settle
+	b.at(at).decide(read(at, nil, nil)).is(plan.Queued, plan.QueryAccounting)
+	failed, again := job(sbatch.StateNodeFail), job(sbatch.StateRunning)
+	failed.Start, again.Start, again.Nodes = epoch, epoch.Add(at), "n2"
+	b.decide(accounted(at, failed)).is(plan.Queued)
+
+	at += 5 * time.Second
+	began := &spool.Started{Token: "token-1", Node: "n2", Job: "7", Submission: "b1b2b3.1", At: epoch.Add(at)}
+	b.at(at).decide(read(at, began, nil)).is(plan.Running)
+	b.decide(seen(at)).is(plan.Running, plan.ReadRecords)
+	at += b.policy.Settle
+	b.at(at).decide(read(at, began, nil)).is(plan.Running, plan.QueryAccounting)
+	b.decide(plan.News{Accounting: observation(at, failed, again)}).is(plan.Running)
+	b.row.DueAt = time.Time{}
+	b.at(at + time.Minute).decide(plan.News{Accounting: observation(at+time.Minute, failed)}).is(plan.Running) // it may end after the reading
+	at += time.Minute + b.policy.Settle
+	b.at(at).decide(read(at, began, nil)).is(plan.Collecting, plan.Collect).verdict(spool.CausePlatform, "The node of Slurm job 7 failed")
+}
+
 // Slurm shows the end itself: a node that was cut off may go on writing, and is not waited for.
 func TestI3EndThatSlurmShowsDoesNotWaitForTheWorker(t *testing.T) {
 	t.Parallel()

@@ -407,8 +407,11 @@ func (d *decision) applyStarted(s spool.Started) {
 			d.row.TimeLimits = TimeLimits{} // an older copy of the ledger may know a job of its own, and the pack's limit is not a member's
 		}
 		d.followJob(s)
-		if j := &d.row.Job; d.row.Shared && j.State == sbatch.StateCancelled && j.Nodes == "" {
+		switch j := &d.row.Job; {
+		case d.row.Shared && j.State == sbatch.StateCancelled && j.Nodes == "":
 			j.State = sbatch.StatePending // it was only missing beside the other tasks, and was not cancelled while it waited
+		case d.row.Pack && endsOneRun(j.State) && d.now.Sub(s.At) < silentFor:
+			*j = sbatch.Job{ID: j.ID, Cluster: j.Cluster, Name: j.Name, State: sbatch.StatePending, Reason: "None"} // it may run again
 		}
 		d.row.SubmittedAsBegun = d.row.Job.Submitted
 		if d.livesUnseen(s.At) { // as for a new status record; a member of a pack may begin long after a snapshot lacked the pack
