@@ -118,7 +118,7 @@ func (w sweep) losesANode(t *testing.T) {
 			case "ready", "failed", "killed":
 				continue
 			case "running":
-				if _, isLost := onLost[bundle]; !isLost && !permitted[bundle] && r.node != w.lost {
+				if _, isLost := onLost[bundle]; !isLost && !killed[bundle] && !permitted[bundle] && r.node != w.lost {
 					permitted[bundle] = true
 					w.permit(t, bundle)
 				}
