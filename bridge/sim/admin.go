@@ -137,9 +137,10 @@ func (w *world) nodeDrained() {
 	w.slurm.settle()
 }
 
-// undrain resumes a node once the controller is up.
+// undrain resumes a node once the controller is up. A node that is cut off from Slurm cannot come back: loseNode says when it does.
 func (w *world) undrain(node string) {
-	if w.slurm.down {
+	isCut := slices.ContainsFunc(w.slurm.scripts, func(s *script) bool { return s.launch.Node == node && s.cut && !s.ended })
+	if w.slurm.down || isCut {
 		w.at(10*time.Second, func() { w.undrain(node) })
 		return
 	}
