@@ -151,3 +151,22 @@ func TestI3RevokedJobMayRunToItsLongerLimit(t *testing.T) {
 		})
 	}
 }
+
+// A pack has been REVOKED for so long that it counts as ended, and a member begins then (SEED=3440665993).
+func TestI3WorkerThatBeginsOutranksTheEndOfThePatienceWithItsRevokedJob(t *testing.T) {
+	t.Parallel()
+	b := given(t, rowIn(plan.Queued), func(r *plan.Row) { r.Shared, r.Pack = true, true })
+	revoked, at := job(sbatch.StateRevoked), late+10*time.Minute+time.Second
+	b.at(late).decide(seen(late, revoked)).is(plan.Queued)
+	b.at(at).decide(seen(at, revoked)).is(plan.Queued, plan.ReadRecords)
+
+	at += b.policy.Settle
+	began := &spool.Started{Token: "token-1", Node: "n1", Job: "7", Submission: "b1b2b3.1", At: epoch.Add(at)}
+	b.at(at).decide(read(at, began, nil)).is(plan.Running)
+	b.decide(seen(at, revoked)).is(plan.Running)
+	at += 7*24*time.Hour + time.Hour
+	b.at(at).decide(seen(at, revoked)).is(plan.Running, plan.ReadRecords)
+	at += b.policy.Settle
+	b.at(at).decide(read(at, began, nil))
+	b.is(plan.Collecting, plan.Collect).verdict(spool.CausePlatform, "Another cluster of the federation took Slurm job 7")
+}

@@ -414,7 +414,8 @@ func (d *decision) applyStarted(s spool.Started) {
 			*j = sbatch.Job{ID: j.ID, Cluster: j.Cluster, Name: j.Name, State: sbatch.StatePending, Reason: "None"} // it may run again
 		}
 		d.row.SubmittedAsBegun = d.row.Job.Submitted
-		if d.livesUnseen(s.At) { // as for a new status record; a member of a pack may begin long after a snapshot lacked the pack
+		// As for a new status record: a member of a pack may begin long after a snapshot lacked the pack. A revoked job gets its patience anew.
+		if d.livesUnseen(s.At) || d.row.Job.State == sbatch.StateRevoked {
 			d.row.NoJobSince = time.Time{}
 		}
 	}
