@@ -388,6 +388,32 @@ func TestMembersWithoutATurnInASlotGoElsewhere(t *testing.T) {
 	}
 }
 
+// squeue does not show when a pack was cancelled: a run that joins within moments of that was no part of it.
+func TestRunThatJoinsACancelledPackGoesElsewhere(t *testing.T) {
+	t.Parallel()
+	j := newJoining(t, nil)
+	j.ends(1)
+	j.wait(waiting("1", 11, func(r *plan.Row) { r.FailedAttempts = 2 })) // one more failure is its last
+	j.pass(time.Second)
+	j.want("its job", j.row(11).Job.ID, sbatch.JobID(100))
+	j.change(sbatch.StateCancelled)
+	j.jobs[0].CancelledBy = "0"
+	for range 60 {
+		for _, i := range []int{2, 3, 11} {
+			if r := j.row(i); !r.NoJobSince.IsZero() {
+				j.read(i, spool.Records{})
+			}
+		}
+		j.pass(time.Second)
+	}
+	if r := j.row(11); r.Phase != plan.Queued || r.Job.ID != 101 || r.Attempt.Number != 2 || r.FailedAttempts != 2 || r.Slot != 0 {
+		t.Errorf("the row is %s with job %s, attempt %d, %d failed, %+v (%s)", r.Phase, r.Job.ID, r.Attempt.Number, r.FailedAttempts, r.Verdict, r.Reason)
+	}
+	if r := j.row(3); r.Verdict == nil || r.Verdict.Cause != spool.CauseUser {
+		t.Errorf("one that ran is %s, %+v (%s)", r.Phase, r.Verdict, r.Reason)
+	}
+}
+
 // TestJoiningSurvivesACrashBetweenAnyTwoLines crashes after each save, with the effects of the step lost, or done and their outcome lost.
 func TestJoiningSurvivesACrashBetweenAnyTwoLines(t *testing.T) {
 	t.Parallel()

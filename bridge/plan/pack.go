@@ -159,6 +159,7 @@ func (d *decision) endOfUnbegun() {
 	}
 	switch state := d.row.Job.State; {
 	case !gone,
+		state == sbatch.StateCancelled && d.row.Slot > 0, // perhaps before the row joined: squeue does not show when
 		state == sbatch.StateCompleted, state == sbatch.StateTimeout, state == sbatch.StateOutOfMemory, state == sbatch.StatePreempted, state == sbatch.StateDeadline,
 		state == sbatch.StateFailed && signalOf(d.row.Job.Exit) != 0, // something killed its worker
 		!state.Ended() && d.packHasBegun():                           // how it ended is not known: its worker may even run on
