@@ -118,6 +118,7 @@ func (w *world) slurmForgets() {
 	clear(w.slurm.hidden)
 	clear(w.slurm.invalid)
 	clear(w.slurm.revoked)
+	clear(w.slurm.cancelled)
 	for _, s := range w.slurm.scripts {
 		s.forgotten = true
 	}
@@ -162,7 +163,11 @@ func (w *world) adminRequeues() {
 }
 
 func (w *world) adminCancels() {
-	w.strikeJob(cancelled, func(j sbatch.Job) bool { return w.slurm.Cancel(w.wall(), 0, j.ID, "") == nil })
+	w.strikeJob(cancelled, func(j sbatch.Job) bool {
+		ok := w.slurm.Cancel(w.wall(), 0, j.ID, "") == nil
+		w.slurm.cancelled[j.ID] = w.slurm.cancelled[j.ID] || ok
+		return ok
+	})
 }
 
 func (w *world) preempted() {

@@ -67,6 +67,8 @@ type slurm struct {
 	packs map[string][]sbatch.JobID
 	// shortened has the jobs whose time limit an administrator has lowered.
 	shortened map[sbatch.JobID]bool
+	// cancelled has the jobs that an administrator has cancelled.
+	cancelled map[sbatch.JobID]bool
 	revoked   map[sbatch.JobID]*revocation
 	// lagged is set if the accounting database is, or was, an hour behind.
 	lagged bool

@@ -229,6 +229,9 @@ func (wk *worker) begin() {
 		return
 	}
 	wk.owns, a.ran = true, wk.launch.Job
+	if wk.cut && w.slurm.cancelled[wk.launch.Job] { // it may have joined the pack after that
+		a.cancelled = wk.launch.Job
+	}
 	a.alive++
 	a.cut = a.cut || wk.cut
 	w.checkBegin(wk)

@@ -168,7 +168,7 @@ func newWorld(ctx context.Context, seed uint64, o Options) *world {
 		w.queues = append(w.queues, w.policy.Queues[name])
 	}
 	w.slurm = slurm{
-		w: w, Controller: slurmtest.New(w.crowd.site), hidden: map[sbatch.JobID]bool{}, attempts: map[sbatch.JobID][]*attempt{}, packs: map[string][]sbatch.JobID{}, shortened: map[sbatch.JobID]bool{}, invalid: map[sbatch.JobID]string{},
+		w: w, Controller: slurmtest.New(w.crowd.site), hidden: map[sbatch.JobID]bool{}, attempts: map[sbatch.JobID][]*attempt{}, packs: map[string][]sbatch.JobID{}, shortened: map[sbatch.JobID]bool{}, cancelled: map[sbatch.JobID]bool{}, invalid: map[sbatch.JobID]string{},
 		revoked: map[sbatch.JobID]*revocation{}, sickUntil: map[string]time.Duration{}, refusedUntil: map[string]time.Duration{},
 	}
 	w.server = server{w: w, repeats: w.dice.happen[ServerRepeats], stock: map[string]*stock{}}
