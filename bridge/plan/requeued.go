@@ -10,8 +10,8 @@ import (
 )
 
 // noteRequeued notes that Slurm has put the job back into the queue since the attempt began: a requeue makes the time of
-// submission later, once the job has completed (Slurm src/slurmctld/job_scheduler.c: batch_requeue_fini). asked is the time of
-// the question for the job.
+// submission later, once the job has completed (Slurm src/slurmctld/job_mgr.c: batch_requeue_fini). asked is the time of the
+// question for the job.
 //
 // A site's cache in front of squeue may show the job as it was before its begin. It then has the time that the bridge knew
 // when it learnt of the begin. A bridge that knew none compares with the begin, which has the time of the node's clock. If

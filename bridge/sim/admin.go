@@ -77,7 +77,7 @@ func (w *world) adminForces() {
 // putBack reports whether Slurm has put a job of the attempt back into its queue.
 func (w *world) putBack(a *attempt) bool {
 	for id, of := range w.slurm.attempts {
-		if slices.Contains(of, a) && !w.slurm.LastRequeue(id).Back.IsZero() {
+		if slices.Contains(of, a) && !w.slurm.LastRequeue(id).IsZero() {
 			return true
 		}
 	}

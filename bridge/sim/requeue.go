@@ -80,15 +80,13 @@ func (w *world) noteKnown(r *plan.Row) {
 }
 
 // requeuedAt returns the time of the last requeue of the job that ran the attempt; a negative time for none.
-func (w *world) requeuedAt(a *attempt) time.Duration {
-	return w.slurm.LastRequeue(a.ran).Back.Sub(epoch)
-}
+func (w *world) requeuedAt(a *attempt) time.Duration { return w.slurm.LastRequeue(a.ran).Sub(epoch) }
 
 // wasLeft reports whether a requeue of its pack has ended the attempt's worker, and the bridge can tell that. Slurm shows the next start of
 // the job, or the time at which it was cancelled before that. So soon after the begin of the attempt this may be its own start, by another clock.
 func (w *world) wasLeft(a *attempt) bool {
 	back := w.requeuedAt(a)
-	next := min(w.slurm.LastRequeue(a.ran).Start.Sub(epoch), w.now)
+	next := min(back+w.crowd.site.RequeueDelay, w.now)
 	return a.known && a.alive == 0 && back > a.beganAt && next-a.beganAt > plan.ClockSlack+time.Second
 }
 

@@ -97,7 +97,7 @@ func TestTaskIsHeldAndRequeuedAlone(t *testing.T) {
 	}
 	m.ended(id.Task(1), 0, slurmtest.End{Signal: 15})
 	m.wantState(id.Task(1), sbatch.StatePending, "BeginTime")
-	if m.LastRequeue(id.Task(1)).Back.IsZero() || !m.LastRequeue(id.Task(2)).Back.IsZero() || !m.LastRequeue(id).Back.IsZero() {
+	if m.LastRequeue(id.Task(1)).IsZero() || !m.LastRequeue(id.Task(2)).IsZero() || !m.LastRequeue(id).IsZero() {
 		t.Error("another one was requeued")
 	}
 	m.pass(3 * time.Minute)

@@ -27,8 +27,8 @@ type Controller struct {
 	records    []record
 	nextID     sbatch.JobID
 	orders     []Order
-	orphans    []Launch                  // running on nodes that are down
-	requeued   map[sbatch.JobID]Requeued // the last time
+	orphans    []Launch                   // running on nodes that are down
+	requeued   map[sbatch.JobID]time.Time // the last time
 	stopped    bool
 	missed     []missedEnd
 	pending    []int // scratch space of schedule
@@ -76,7 +76,7 @@ const noNode = -1
 
 // New returns the controller of a new cluster, without jobs.
 func New(site *Site) *Controller {
-	c := &Controller{site: site, partitions: site.Partitions, nextID: site.FirstJob, requeued: map[sbatch.JobID]Requeued{}, nodes: make([]node, len(site.Nodes))}
+	c := &Controller{site: site, partitions: site.Partitions, nextID: site.FirstJob, requeued: map[sbatch.JobID]time.Time{}, nodes: make([]node, len(site.Nodes))}
 	for i := range site.Nodes {
 		c.nodes[i] = node{Node: &site.Nodes[i], freeCPUs: site.Nodes[i].CPUs, freeMemory: site.Nodes[i].MemoryMiB}
 	}

@@ -63,8 +63,8 @@ func (c *Controller) Ended(now time.Time, id sbatch.JobID, restart int, end End)
 	c.dirty = true
 }
 
-// complete releases a job's node. A job that is requeued has its new time of submission from now on (Slurm
-// src/slurmctld/job_scheduler.c: batch_requeue_fini).
+// complete releases a job's node. A job that is requeued has its new times of submission and begin from now on (Slurm
+// src/slurmctld/job_mgr.c: batch_requeue_fini).
 func (c *Controller) complete(now time.Time, j *job) {
 	j.completing, j.running, j.killAt, j.cleared = false, false, time.Time{}, time.Time{}
 	if j.node != noNode {
@@ -75,7 +75,7 @@ func (c *Controller) complete(now time.Time, j *job) {
 		j.gpus = 0
 	}
 	if j.requeuing {
-		j.submitted, c.requeued[j.id()] = now, Requeued{now, slices.MaxFunc([]time.Time{now, j.schedulable, j.begin}, time.Time.Compare)}
+		j.submitted, j.begin, c.requeued[j.id()] = now, now.Add(c.site.RequeueDelay), now
 		j.requeuing, j.state, j.reason, j.node, j.nodeName = false, sbatch.StatePending, "None", noNode, ""
 		j.start, j.end, j.suspended = time.Time{}, time.Time{}, 0
 		if j.holding {
@@ -89,16 +89,12 @@ func (c *Controller) complete(now time.Time, j *job) {
 
 // startRequeue marks a job that becomes pending again after it has completed.
 func (c *Controller) startRequeue(now time.Time, j *job) {
-	j.requeuing, j.holding, j.schedulable, j.begin = true, false, now.Add(c.site.StartDelay), now.Add(c.site.RequeueDelay)
+	j.requeuing, j.holding, j.schedulable = true, false, now.Add(c.site.StartDelay)
 }
 
-// Requeued has the time at which a job came back into the queue, and the earliest time of its next start. The delay before that counts
-// from the request, so it may be over soon after the job has completed.
-type Requeued struct{ Back, Start time.Time }
-
-// LastRequeue returns the times of a job's last requeue, also after the controller has purged it; zero for never. A job that is
-// cancelled before it has completed does not come back.
-func (c *Controller) LastRequeue(id sbatch.JobID) Requeued { return c.requeued[id] }
+// LastRequeue returns the last time at which a job was put back into the queue, also after the controller has purged it; zero for never. A job
+// that is cancelled before it has completed does not come back.
+func (c *Controller) LastRequeue(id sbatch.JobID) time.Time { return c.requeued[id] }
 
 // Requeue begins a job again, like an administrator: it ends the job's processes, and the job waits for
 // RequeueDelay. A job that has ended begins again too. Only a job with --requeue in the Extra of its Request
