@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -34,6 +36,23 @@ func TestDiskLimitStopsTheCommand(t *testing.T) {
 		e := s.run(t, w)
 		want := "Disk limit 10 exceeded (used " + codalab.FormatSize(e.Usage.DiskBytes) + "). Ask for more with --request-disk."
 		if e.Cause != spool.CauseLimit || e.Failure != want || e.Usage.DiskBytes < 11 {
+			t.Errorf("recorded %+v", e)
+		}
+	})
+}
+
+// A file whose name is removed goes with the command's processes, which take a while to end.
+func TestDiskUsageIsWhatExceededTheLimit(t *testing.T) {
+	t.Parallel()
+	stops := func(ctx context.Context, c container.Container) (container.Exit, error) {
+		exit, err := obeys(ctx, c)
+		must(t, os.Remove(filepath.Join(workDirOf(c), "result")))
+		time.Sleep(time.Minute)
+		return exit, err
+	}
+	onSite(t, stops, func(s *spool.Spec) { s.DiskBytes = 1 << 20 }, func(t *testing.T, s site, w Worker) {
+		s.write(t, "result", strings.Repeat("x", 2<<20))
+		if e := s.run(t, w); e.Cause != spool.CauseLimit || e.Usage.DiskBytes < 2<<20 {
 			t.Errorf("recorded %+v", e)
 		}
 	})

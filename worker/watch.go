@@ -135,6 +135,7 @@ func (r *attemptRun) watchDisk(ctx context.Context, stopCommand context.CancelCa
 		case limit <= 0:
 		case bytes > limit:
 			stopCommand(&limitError{sentence: diskSentence(limit, bytes)})
+			return // a later measurement would lack files whose last descriptor the command's processes had
 		case err != nil: // finalDisk opens closed directories
 			r.Log.DebugContext(ctx, "the run's disk space was not measured whole", slog.Any("error", err))
 		}
