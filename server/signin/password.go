@@ -34,9 +34,23 @@ func HashPassword(password string, cost PasswordCost) string {
 const argonPrefix = "$argon2id$v=19$"
 
 func (c PasswordCost) hash(password string, salt []byte) string {
-	sum := argon2.IDKey([]byte(password), salt, c.Passes, c.KiB, 1, 32)
+	return c.format(salt, argon2.IDKey([]byte(password), salt, c.Passes, c.KiB, 1, argonLength))
+}
+
+const argonLength = 32
+
+func (c PasswordCost) format(salt, sum []byte) string {
 	return fmt.Sprintf("%sm=%d,t=%d,p=1$%s$%s", argonPrefix, c.KiB, c.Passes,
 		base64.RawStdEncoding.EncodeToString(salt), base64.RawStdEncoding.EncodeToString(sum))
+}
+
+// hashOfNobody returns a random hash that takes as long to check as one that HashPassword makes, and that no
+// password is known to fit.
+func hashOfNobody(cost PasswordCost) string {
+	salt, sum := make([]byte, 16), make([]byte, argonLength)
+	_, _ = rand.Read(salt) // never fails
+	_, _ = rand.Read(sum)
+	return cost.format(salt, sum)
 }
 
 // CheckPasswordHash returns an error unless passwords can be checked against a hash that was made

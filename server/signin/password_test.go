@@ -29,3 +29,18 @@ func TestPasswordFitsItsHashOnly(t *testing.T) {
 		}
 	}
 }
+
+func TestHashOfNobodyIsCheckedLikeAnother(t *testing.T) {
+	t.Parallel()
+	cost := PasswordCost{Passes: 1, KiB: 8}
+	hashed := hashOfNobody(cost)
+	if err := CheckPasswordHash(hashed); err != nil {
+		t.Error(err)
+	}
+	if fits, outdated := passwordFits("", hashed, cost); fits || outdated {
+		t.Errorf("fits %v, outdated %v", fits, outdated)
+	}
+	if other := hashOfNobody(cost); other == hashed || len(other) != len(HashPassword("secret", cost)) {
+		t.Errorf("%q after %q", other, hashed)
+	}
+}
