@@ -15,10 +15,14 @@ import (
 // only a test that fails waits so long.
 const WaitLimit = 10 * time.Minute
 
-// The pauses between two calls of a condition grow from pollFirst to pollMost.
+// The pauses between two calls of a condition grow from pollFirst to pollMost. After a call that took long, such as
+// one that runs a program, the pause is pollShare as long, up to pollLongest: a dozen tests that wait must not keep the
+// machine busy, least of all a slow one.
 const (
-	pollFirst = 2 * time.Millisecond
-	pollMost  = 50 * time.Millisecond
+	pollFirst   = 2 * time.Millisecond
+	pollMost    = 50 * time.Millisecond
+	pollShare   = 9
+	pollLongest = 2 * time.Second
 )
 
 // Must ends the test unless err is nil.
@@ -51,13 +55,17 @@ func AwaitFile(tb testing.TB, path string) {
 // Poll calls holds until it returns true, and reports whether it did within WaitLimit.
 func Poll(holds func() bool) bool {
 	end := time.Now().Add(WaitLimit)
-	for pause := pollFirst; !holds(); pause = min(2*pause, pollMost) {
-		if time.Now().After(end) {
+	for pause := pollFirst; ; pause = min(2*pause, pollMost) {
+		began := time.Now()
+		if holds() {
+			return true
+		}
+		now := time.Now()
+		if now.After(end) {
 			return false
 		}
-		time.Sleep(pause)
+		time.Sleep(max(pause, min(pollShare*now.Sub(began), pollLongest)))
 	}
-	return true
 }
 
 // Receive returns the next value of a channel, or the zero value when the channel is closed. After

@@ -72,3 +72,24 @@ func TestAwaitThatFailsSaysWhatItWaitedForAndWhatItSaw(t *testing.T) {
 		}
 	})
 }
+
+func TestPollRestsAfterLongLooks(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ look, all time.Duration }{
+		"a program":      {look: 100 * time.Millisecond, all: 10 * time.Second},
+		"a long program": {look: 30 * time.Second, all: 10 * (30*time.Second + pollLongest)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				began, looks := time.Now(), 0
+				if !Poll(func() bool { time.Sleep(tt.look); looks++; return looks == 11 }) {
+					t.Fatal("it gave up")
+				}
+				if took := time.Since(began); took != tt.all+tt.look {
+					t.Errorf("11 looks took %s, want %s", took, tt.all+tt.look)
+				}
+			})
+		})
+	}
+}
