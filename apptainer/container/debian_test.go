@@ -3,6 +3,7 @@ package container_test
 import (
 	"archive/zip"
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,7 +19,8 @@ import (
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// debian is a small Debian with apt and pip, which is made once for all tests.
+// debian is a small Debian with apt and pip. All tests share it, and its layer, which takes one and a half minutes of a slow
+// machine, all runs of tests.
 var debian struct {
 	once  sync.Once
 	image v1.Image
@@ -29,14 +31,18 @@ func debianImage(tb testing.TB) v1.Image {
 	tb.Helper()
 	testenv.Packages(tb)
 	debian.once.Do(func() {
-		made := filepath.Join(userDir(tb), "debian.tar")
 		args := []string{"--quiet", "--variant=apt", "--include=python3-pip", "--format=tar", "--skip=output/dev"}
 		for _, left := range []string{"doc", "locale", "man"} {
 			args = append(args, "--dpkgopt=path-exclude=/usr/share/"+left+"/*")
 		}
-		output, err := exec.Command("mmdebstrap", append(args, "bookworm", made)...).CombinedOutput()
+		made, err := testenv.Kept(tb, func(args ...string) error {
+			if output, err := exec.Command("mmdebstrap", args...).CombinedOutput(); err != nil {
+				return fmt.Errorf("mmdebstrap: %w: %s", err, output)
+			}
+			return nil
+		}, append(args, "bookworm")...)
 		if err != nil {
-			tb.Logf("mmdebstrap: %v: %s", err, output)
+			tb.Log(err)
 			return
 		}
 		layer, err := os.ReadFile(made)
