@@ -33,7 +33,7 @@ var second struct {
 }
 
 func TestMain(m *testing.M) {
-	testenv.Parallel(40) // the tests wait for Slurm
+	testenv.Parallel(16) // the tests wait for Slurm, most of them with a container that runs
 	code := m.Run()
 	if err := errors.Join(endSite(code != 0), endCluster(code != 0)); err != nil {
 		fmt.Fprintln(os.Stderr, err)

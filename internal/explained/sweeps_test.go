@@ -34,8 +34,9 @@ type sweepKind struct {
 // and a node loses its network while runs of the sweep are on it. Each run begins once. All are ready, except for the killed ones and for those
 // that had begun on the lost node; and where each has a job, Slurm's accounting
 // has as many of each end.
+//
+//nolint:paralleltest // 48 containers at a time leave a small machine no time for the other tests' jobs, and their nodes seem to be down
 func TestSweepOf200LosesANodeOnRealSlurm(t *testing.T) {
-	t.Parallel()
 	s := start(t)
 	for _, kind := range []sweepKind{
 		{name: "arrays", nodes: "n[23,25]", queue: "array_tasks = 250\n", lost: "n23", refused: "*' --array='*", alone: true},
