@@ -131,7 +131,9 @@ func TestBlobIsResumedUntilNothingComes(t *testing.T) {
 				return true
 			}
 			r := imagetest.Source()
-			r.Stall = 100 * time.Millisecond
+			if r.Stall = time.Hour; test.end != nil {
+				r.Stall = time.Second // a busy machine may take a tenth of it to send what an answer has
+			}
 			got, err := source.ReadBlob(t.Context(), r, img, blob, 0)
 			if (err == nil) != test.good || answers.Load() > int64(test.most) || test.good && (!bytes.Equal(got, data) || sent.Load() > int64(len(data))+300<<10) {
 				t.Errorf("%d of %d bytes in %d answers of %d bytes together, %v", len(got), len(data), answers.Load(), sent.Load(), err)
