@@ -129,7 +129,7 @@ func TestSilentRegistryFailsInEveryRequest(t *testing.T) {
 		"token":           {"/token", silence, "cannot be reached: it does not answer"},
 		"half a token":    {"/token", half, "cannot be reached: it does not answer"},
 		"manifest":        {"/v2/x/manifests/latest", silence, "cannot be reached: it does not answer"},
-		"half a manifest": {"/v2/x/manifests/latest", half, "is too slow: it sent 50 bytes a second in the last 20ms"},
+		"half a manifest": {"/v2/x/manifests/latest", half, "is too slow: it sent 2 bytes a second in the last 500ms"},
 		"configuration":   {"/v2/x/blobs/" + config.String(), silence, "cannot be reached: it does not answer"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -147,7 +147,7 @@ func TestSilentRegistryFailsInEveryRequest(t *testing.T) {
 				return false
 			}
 			r := imagetest.Source()
-			r.Stall = 20 * time.Millisecond
+			r.Stall = 500 * time.Millisecond // of the parts before, on a busy machine, none may seem to be stalled
 			resolved, err := r.Resolve(t.Context(), ref)
 			if err == nil {
 				_, err = source.Layers(t.Context(), r, resolved)
@@ -230,7 +230,7 @@ func TestTricklingMirrorIsLeftForTheRegistry(t *testing.T) {
 		return true
 	}
 	src := imagetest.Source()
-	src.Stall = 200 * time.Millisecond
+	src.Stall = time.Second
 	src.Hosts = map[string]source.Host{upstream.Host: {Mirrors: []string{mirror.Host}}}
 	got, err := source.ReadBlob(t.Context(), src, img, layer, 0)
 	if err != nil || !bytes.Equal(got, data) || trickled.Load() != 1 {
@@ -243,7 +243,7 @@ func TestDelaysOfTheSourcesReaderAreNotTheRegistrys(t *testing.T) {
 	t.Parallel()
 	img, layer, data := noise(t, imagetest.Start(t), "x", 1<<20)
 	src := imagetest.Source()
-	src.Stall = 300 * time.Millisecond
+	src.Stall = time.Second
 	src.Reader = func(_ context.Context, r io.Reader) io.Reader {
 		var once sync.Once
 		return readerFunc(func(p []byte) (int, error) {
