@@ -24,7 +24,7 @@ type end struct {
 }
 
 // waitsForGo is a command that ends well when it finds the file go.
-const waitsForGo = "until test -e go; do sleep 0.2; done"
+const waitsForGo = "until test -e go; do sleep 1; done"
 
 // endedFromOutside are the exit codes of a command that others have ended, by TERM, and by KILL if it is still there two
 // seconds later, as on a busy machine. The worker does not always have the time to record them.

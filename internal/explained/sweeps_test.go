@@ -92,7 +92,7 @@ func (w sweep) losesANode(t *testing.T) {
 	t.Helper()
 	const runs = 200
 	w.cl(t, "run", "--request-cpus", "4", "--request-memory", "64m", "--sweep", "sweep", "--each", fmt.Sprintf("i=1..%d", runs),
-		"echo begun {i} >>begun; until test -e go; do sleep 0.3; done")
+		"echo begun {i} >>begun; until test -e go; do sleep 1; done")
 	bundles := strings.Fields(w.cl(t, "search", ".mine", fmt.Sprint(".limit=", 2*runs), "--uuid-only"))
 	if len(bundles) != runs {
 		t.Fatalf("%d bundles", len(bundles))

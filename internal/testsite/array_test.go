@@ -36,7 +36,7 @@ func TestSweepGoesAsArraysOnRealSlurm(t *testing.T) {
 		Queues: "\n[queue.cpu]\ndefault = true\npartition = \"short\"\naccount = \"lab\"\nmax_time = \"10m\"\narray_tasks = 50\n",
 	})
 	const runs = 24
-	bundles := sweepOf(t, s, runs, "echo member {i}; until test -e finish; do sleep 0.1; done", "--request-cpus", "30")
+	bundles := sweepOf(t, s, runs, "echo member {i}; until test -e finish; do sleep 0.5; done", "--request-cpus", "30")
 	jobs := jobsOf(t, s, bundles)
 	tasks := 0
 	for _, job := range jobs {

@@ -20,7 +20,7 @@ func TestBundlesWaitForALimitOfAQOSAndNeverFailForIt(t *testing.T) {
 	}, &said)
 	var bundles []string
 	for range 4 {
-		bundles = append(bundles, run(t, s, "few", "until test -e finish; do sleep 0.1; done"))
+		bundles = append(bundles, run(t, s, "few", "until test -e finish; do sleep 0.5; done"))
 	}
 	status := ""
 	testenv.Await(t, "a bundle waits for the limit", func() bool {

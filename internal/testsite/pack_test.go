@@ -23,7 +23,7 @@ func TestSweepSharesJobsOnRealSlurm(t *testing.T) {
 	t.Parallel()
 	need(t)
 	s := own(t, testsite.Options{Config: often(""), Queues: packQueue(4)})
-	bundles := sweepOf(t, s, 20, "echo member {i}; until test -e finish; do sleep 0.1; done", "--request-cpus", "1", "--request-memory", "200m")
+	bundles := sweepOf(t, s, 20, "echo member {i}; until test -e finish; do sleep 0.5; done", "--request-cpus", "1", "--request-memory", "200m")
 	jobs := jobsOf(t, s, bundles)
 	distinct := map[sbatch.JobID]int{}
 	for _, job := range jobs {
@@ -43,7 +43,7 @@ func TestLaterRunJoinsAPackOnRealSlurm(t *testing.T) {
 	need(t)
 	s := own(t, testsite.Options{Config: often(""), Queues: packQueue(3)})
 	flags := []string{"--request-cpus", "1", "--request-memory", "200m"}
-	bundles := sweepOf(t, s, 3, "echo member {i}; until test -e finish; do sleep 0.1; done", flags...)
+	bundles := sweepOf(t, s, 3, "echo member {i}; until test -e finish; do sleep 0.5; done", flags...)
 	jobs := jobsOf(t, s, bundles)
 	for _, job := range jobs {
 		if job != jobs[bundles[0]] {
@@ -56,7 +56,7 @@ func TestLaterRunJoinsAPackOnRealSlurm(t *testing.T) {
 	permit(t, s, bundles[0])
 	testenv.Await(t, "one has ended", func() bool { return field(t, s, bundles[0], "state") == "ready" })
 	run := append([]string{"run", "--request-queue", "cpu"}, flags...)
-	later := strings.TrimSpace(cl(t, s, append(run, "echo member later; until test -e finish; do sleep 0.1; done")...))
+	later := strings.TrimSpace(cl(t, s, append(run, "echo member later; until test -e finish; do sleep 0.5; done")...))
 	all := append(slices.Clone(bundles), later)
 	jobs = jobsOf(t, s, all)
 	if jobs[later] != jobs[bundles[1]] {
@@ -78,7 +78,7 @@ func TestKilledWorkerOfAPackBeginsNothingTwice(t *testing.T) {
 	t.Parallel()
 	need(t)
 	s := own(t, testsite.Options{Config: often(""), Queues: packQueue(3)})
-	bundles := sweepOf(t, s, 12, "echo begun {i} >> begun; until test -e finish; do sleep 0.1; done", "--request-cpus", "1", "--request-memory", "200m")
+	bundles := sweepOf(t, s, 12, "echo begun {i} >> begun; until test -e finish; do sleep 0.5; done", "--request-cpus", "1", "--request-memory", "200m")
 	jobsOf(t, s, bundles)
 	var began []string
 	testenv.Await(t, "three run", func() bool {

@@ -41,7 +41,7 @@ func TestI10NodeThatCannotLaunchJobsFailsNoBundleOnRealSlurm(t *testing.T) {
 	// A node has 64 CPUs: while one bundle runs on n4, the other one's job has to begin on n3.
 	var bundles []string
 	for range 2 {
-		bundles = append(bundles, run(t, s, "cpu", "while test ! -e go; do sleep 0.1; done", "--request-cpus", "40"))
+		bundles = append(bundles, run(t, s, "cpu", "while test ! -e go; do sleep 0.5; done", "--request-cpus", "40"))
 	}
 	launch := regexp.MustCompile(`^attempt 1 failed: Slurm ended job \d+ on n3 before its worker began, as it does if a node cannot launch a job: `)
 	var failed string
