@@ -102,10 +102,10 @@ func (w *world) platformEnded(a *attempt, r *plan.Row) bool {
 }
 
 // isSilent reports whether the accounting database has answered nothing for as long as the bridge waits for it if there is
-// an exit record (I3, "Not promised").
+// an exit record, by the bridge's clock, which somebody may have set (I3, "Not promised").
 func (w *world) isSilent(r *plan.Row) bool {
-	gone := r.NoJobSince.Sub(epoch) - w.offset
-	return r.Exit != nil && !r.NoJobSince.IsZero() && w.slurm.accounted < gone && w.now-gone > w.policy.RecordAge
+	return r.Exit != nil && !r.NoJobSince.IsZero() && w.slurm.accounted.Before(r.NoJobSince) &&
+		w.wall().Add(w.offset).Sub(r.NoJobSince) > w.policy.RecordAge
 }
 
 // hasForgotten reports whether the controller answers, and has no job of an attempt any more.

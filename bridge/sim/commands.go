@@ -214,7 +214,7 @@ func (c commands) QueryAccounting(_ context.Context, since time.Time, which sbat
 	}
 	jobs, err := w.slurm.QueryAccounting(w.wall(), researcher, since, which)
 	if err == nil {
-		w.slurm.accounted = w.now
+		w.slurm.accounted = w.wall().Add(w.offset)
 	}
 	w.slurm.showRevoked(jobs)
 	return jobs, err

@@ -72,8 +72,8 @@ type slurm struct {
 	revoked   map[sbatch.JobID]*revocation
 	// lagged is set if the accounting database is, or was, an hour behind.
 	lagged bool
-	// accounted is the time of the last answer of the accounting database to the bridge.
-	accounted time.Duration
+	// accounted is the time of the last answer of the accounting database to the bridge, by the bridge's clock.
+	accounted time.Time
 	// limited is set if the controller bounds the requests of one user.
 	limited bool
 }
