@@ -100,7 +100,7 @@ func costlyKinds(many bool) []costly {
 		{name: "slow success", queue: "short", command: "sleep 4", state: "ready"},
 		{name: "failure", queue: "cpu", command: "sleep 1; exit 3", args: []string{"--request-cpus", "2"}, state: "failed"},
 		{name: "GPUs", queue: "gpu", command: "sleep 2", args: []string{"--request-gpus", "2"}, state: "ready"},
-		{name: "work", queue: "short", command: "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done", state: "ready"},
+		{name: "work", queue: "short", command: "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done", state: "ready"},
 		{name: "time limit", queue: "cpu", command: long, args: []string{"--request-time", "2s"}, state: "failed"},
 		{name: "memory limit", queue: "cpu", command: "head -c 500m /dev/zero | tail", args: []string{"--request-memory", "50m"}, state: "failed"},
 		{name: "cl kill", queue: "cpu", command: long, state: "killed", act: func(t *testing.T, s *testsite.Site, bundle, _ string) {
