@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -16,11 +17,13 @@ import (
 	"github.com/cl-slurm/cl-slurm/apptainer/container"
 	"github.com/cl-slurm/cl-slurm/apptainer/imagetest"
 	"github.com/cl-slurm/cl-slurm/internal/kubetest"
+	"github.com/cl-slurm/cl-slurm/internal/madeonce"
+	"github.com/cl-slurm/cl-slurm/internal/slurmcluster"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
-// debian is a small Debian with apt and pip. All tests share it, and its layer, which takes one and a half minutes of a slow
-// machine, all runs of tests.
+// debian is a small Debian with apt and pip, which is made once for all tests; its layer, which takes minutes of a slow
+// machine, once for all runs of them.
 var debian struct {
 	once  sync.Once
 	image v1.Image
@@ -35,12 +38,14 @@ func debianImage(tb testing.TB) v1.Image {
 		for _, left := range []string{"doc", "locale", "man"} {
 			args = append(args, "--dpkgopt=path-exclude=/usr/share/"+left+"/*")
 		}
-		made, err := testenv.Kept(tb, func(args ...string) error {
-			if output, err := exec.Command("mmdebstrap", args...).CombinedOutput(); err != nil {
-				return fmt.Errorf("mmdebstrap: %w: %s", err, output)
+		args = append(args, "bookworm")
+		made, err := madeonce.Path(filepath.Join(slurmcluster.Base, "kept"), strings.Join(args, "\x00"), func(tmp string) (string, error) {
+			tar := filepath.Join(tmp, "debian.tar")
+			if output, err := exec.Command("mmdebstrap", append(args, tar)...).CombinedOutput(); err != nil {
+				return "", fmt.Errorf("mmdebstrap: %w: %s", err, output)
 			}
-			return nil
-		}, append(args, "bookworm")...)
+			return tar, nil
+		})
 		if err != nil {
 			tb.Log(err)
 			return

@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,7 +15,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -27,6 +25,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/cl-slurm/cl-slurm/internal/command"
+	"github.com/cl-slurm/cl-slurm/internal/madeonce"
 )
 
 // recipe holds all inputs of the demo's image except Debian's archive. An image is made
@@ -70,41 +69,19 @@ func newRecipe() recipe {
 	}
 }
 
-// ensureImage returns the path of the recipe's OCI layout below dir, and makes it first if
-// it is missing. One process makes it at a time, and it appears in one step.
+// ensureImage returns the path of the recipe's OCI layout below dir, and makes it first if it is missing.
 func (r recipe) ensureImage(ctx context.Context, dir string, log io.Writer) (string, error) {
 	text, err := json.Marshal(r)
 	if err != nil {
 		return "", fmt.Errorf("name image: %w", err)
 	}
-	kept := filepath.Join(dir, fmt.Sprintf("%x", sha256.Sum256(text))[:12])
-	if _, err := os.Stat(kept); err == nil {
-		return kept, nil
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
-	}
-	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = lock.Close() }() // unlocks it
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return "", fmt.Errorf("lock %s: %w", lock.Name(), err)
-	}
-	if _, err := os.Stat(kept); err == nil {
-		return kept, nil // another process has made it
-	}
-	tmp, err := os.MkdirTemp(dir, ".building-*")
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = os.RemoveAll(tmp) }() // a leftover has no meaning
-	_, _ = fmt.Fprintln(log, "making an image, a small Debian with Python (half a minute, once)")
-	if err := r.build(ctx, tmp); err != nil {
-		return "", fmt.Errorf("make image: %w", err)
-	}
-	return kept, os.Rename(filepath.Join(tmp, "layout"), kept)
+	return madeonce.Path(dir, string(text), func(tmp string) (string, error) {
+		_, _ = fmt.Fprintln(log, "making an image, a small Debian with Python (half a minute, once)")
+		if err := r.build(ctx, tmp); err != nil {
+			return "", fmt.Errorf("make image: %w", err)
+		}
+		return filepath.Join(tmp, "layout"), nil
+	})
 }
 
 // build writes the image's OCI layout to dir/layout.
