@@ -91,16 +91,17 @@ func (d *decision) noteEndOfJob() {
 }
 
 // endOfLostRun returns the end of a member that the later runs of its pack have left behind: the time of the requeue, as far as Slurm shows
-// it, or that of the worker's last record. It is zero for other rows, and if neither is known.
+// it, in whole seconds, or that of the worker's last record. It is zero for other rows.
 func (r Row) endOfLostRun() time.Time {
 	switch {
 	case !r.Pack || !r.Requeued || r.Begun == nil:
+		return time.Time{}
 	case r.Job.Submitted.After(r.Begun.At):
 		return r.Job.Submitted
 	case r.Status != nil:
 		return r.Status.At
 	}
-	return time.Time{}
+	return r.Begun.At
 }
 
 // noteCost adds the cost of an attempt that is given up to that of the earlier ones.

@@ -75,3 +75,30 @@ func TestI3PackThatIsCancelledInItsRequeueWasPutBack(t *testing.T) {
 	end(requeued).is(plan.Collecting, plan.Collect).verdict(spool.CausePlatform, "was put back into the queue while it ran on n1")
 	end(earlier).is(plan.Running) // the database does not show the last run yet
 }
+
+// A member that the requeue of its pack has ended pays for its time until then, not for the pack's later runs: until the requeue, or until
+// the last record of its worker. Slurm's times are whole seconds, so the requeue may seem to come before the begin (SEED=4200076499).
+func TestMemberOfARequeuedPackPaysForItsOwnRun(t *testing.T) {
+	t.Parallel()
+	begun := started()
+	begun.At = after(90)
+	for name, c := range map[string]struct {
+		submitted time.Time
+		status    *spool.Status
+		end       time.Time
+	}{
+		"a requeue that is shown":              {after(100), nil, after(100)},
+		"a requeue in the second of the begin": {after(90), nil, after(90)},
+		"a status":                             {after(90), &spool.Status{At: after(95)}, after(95)},
+	} {
+		shown, requeued := job(sbatch.StateCancelled), job(sbatch.StateRequeued)
+		shown.Submitted, shown.Start, requeued.Start = c.submitted, epoch, epoch
+		b := given(t, rowIn(plan.Running), func(r *plan.Row) { r.Begun, r.Status, r.Exit, r.Shared, r.Pack = begun, c.status, nil, true, true })
+		b.at(late).decide(seen(late, shown))
+		at := late + time.Minute
+		b.at(at).decide(read(at, begun, nil)).decide(plan.News{Accounting: observation(at, requeued)})
+		if got, ok := b.row.Charge(); !ok || !got.End.Equal(c.end) || !got.Start.Equal(begun.At) {
+			t.Errorf("%s: in %s (%s) charged %v from %s to %s, want to %s", name, b.row.Phase, b.row.Reason, ok, got.Start, got.End, c.end)
+		}
+	}
+}
