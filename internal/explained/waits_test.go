@@ -1,10 +1,12 @@
 package explained_test
 
 import (
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
 
@@ -116,21 +118,25 @@ func partitionWaits(s *slurm) map[string]wait {
 // heldWaits are waits until somebody releases the job.
 func heldWaits() map[string]wait {
 	requeueable := []string{"--requeue"}
-	asRoot := func(args ...string) func(t *testing.T, w placed) {
+	requeueHold := func(args ...string) func(t *testing.T, w placed) {
 		return func(t *testing.T, w placed) {
 			t.Helper()
-			j := w.await(t, "", func(j job) bool { return j.state == "RUNNING" || j.reason == "BeginTime" })
-			w.s.root(t, append(slices.Clone(args), j.id)...)
+			j := w.await(t, "", func(j job) bool { return j.state == "RUNNING" })
+			// The end of the job's prolog clears the reason, also that of a requeue which came first: prolog_complete in Slurm's
+			// src/slurmctld/job_mgr.c.
+			testenv.AwaitFile(t, filepath.Join(w.output, w.name))
+			w.s.root(t, slices.Concat([]string{"scontrol", "requeuehold"}, args, []string{j.id})...)
 		}
 	}
 	return map[string]wait{
-		"JobHeldUser":  {own: []string{"--hold"}},
-		"JobHeldAdmin": {own: []string{"--begin=now+3600"}, then: asRoot("scontrol", "hold")},
-		"job requeued in held state": {
-			options: requeueable, then: asRoot("scontrol", "requeuehold"),
-		},
+		"JobHeldUser": {own: []string{"--hold"}},
+		"JobHeldAdmin": {own: []string{"--begin=now+3600"}, then: func(t *testing.T, w placed) {
+			t.Helper()
+			w.s.root(t, "scontrol", "hold", w.await(t, "", func(j job) bool { return j.reason == "BeginTime" }).id)
+		}},
+		"job requeued in held state": {options: requeueable, then: requeueHold()},
 		"requeued in special exit state": {
-			options: requeueable, then: asRoot("scontrol", "requeuehold", "State=SpecialExit"), reason: "job requeued in ",
+			options: requeueable, then: requeueHold("State=SpecialExit"), reason: "job requeued in ",
 		},
 		"an exit status for which the site holds jobs": {options: requeueable, script: "exit 42", reason: "JobHeldUser"},
 		"launch failed requeued held": {
