@@ -1,12 +1,10 @@
 package explained_test
 
 import (
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
 )
 
@@ -121,10 +119,9 @@ func heldWaits() map[string]wait {
 	requeueHold := func(args ...string) func(t *testing.T, w placed) {
 		return func(t *testing.T, w placed) {
 			t.Helper()
-			j := w.await(t, "", func(j job) bool { return j.state == "RUNNING" })
-			// The end of the job's prolog clears the reason, also that of a requeue which came first: prolog_complete in Slurm's
-			// src/slurmctld/job_mgr.c.
-			testenv.AwaitFile(t, filepath.Join(w.output, w.name))
+			// A running job has the reason Prolog at first. The end of its prolog clears the reason, also that of a requeue which
+			// came before it: prolog_complete in Slurm's src/slurmctld/job_mgr.c.
+			j := w.await(t, "", func(j job) bool { return j.state == "RUNNING" && j.reason == "None" })
 			w.s.root(t, slices.Concat([]string{"scontrol", "requeuehold"}, args, []string{j.id})...)
 		}
 	}
