@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/internal/procstat"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/sbatch/slurmtest"
@@ -178,9 +177,9 @@ func TestSuspendedJobKeepsItsNodeAndGoesOn(t *testing.T) {
 			t.Errorf("%+v", j)
 		}
 		await(t, s.accounting(t, s.name), in(sbatch.StateSuspended))
-		testenv.Await(t, "the suspended process is stopped", func() bool { return stopped(t, pid) })
+		testenv.Await(t, "the suspended process is stopped", func() bool { return testenv.Stopped(pid) })
 		s.suspend(t, id, true)
-		testenv.Await(t, "the resumed process goes on", func() bool { return !stopped(t, pid) })
+		testenv.Await(t, "the resumed process goes on", func() bool { return !testenv.Stopped(pid) })
 		await(t, s.jobs(t, s.name), in(sbatch.StateRunning))
 	})
 }
@@ -194,7 +193,7 @@ func TestSuspendedJobGetsKillWithoutTerm(t *testing.T) {
 		s.suspend(t, id, false)
 		await(t, s.jobs(t, s.name), in(sbatch.StateSuspended))
 		// slurmctld answers before slurmd has stopped anything (slurmd/req.c, _rpc_suspend_job).
-		testenv.Await(t, "the process is stopped", func() bool { return stopped(t, pid) })
+		testenv.Await(t, "the process is stopped", func() bool { return testenv.Stopped(pid) })
 		if err := s.Cancel(t.Context(), s.name, id); err != nil {
 			t.Fatal(err)
 		}
@@ -219,16 +218,6 @@ func writtenPID(t *testing.T, path string) int {
 		return err == nil
 	})
 	return pid
-}
-
-// stopped reports whether a process that would otherwise wait is stopped: by a signal (T), or by the freezer (D).
-func stopped(t *testing.T, pid int) bool {
-	t.Helper()
-	s, err := procstat.Read(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s.State == 'T' || s.State == 'D'
 }
 
 func TestNodeThatIsDrainedKeepsJobsWaitingAndOneSetDownFailsThem(t *testing.T) {

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -10,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cl-slurm/cl-slurm/internal/procstat"
 	"github.com/cl-slurm/cl-slurm/internal/testenv"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -60,35 +57,10 @@ func TestTimeInWhichSlurmSuspendsAJobDoesNotCount(t *testing.T) {
 	job := x.allocate("--mem=120M")
 	x.awaitCommand()
 	x.control("suspend", job)
-	x.await("the job's processes are stopped", x.stopped) // slurmctld says SUSPENDED before
+	testenv.AwaitStopped(t, testenv.Slurm(t), job)
 	time.Sleep(suspendFor)
 	x.control("resume", job)
 	x.checkSuspended(x.recorded(job))
-}
-
-// stopped reports whether the job's processes are stopped: by a signal (T), or by the freezer (D, and with cgroup v2 any
-// state).
-func (x *execution) stopped() bool {
-	x.t.Helper()
-	processes := x.processes(x.attempt.SpecPath())
-	for pid := range processes {
-		if s, err := procstat.Read(pid); err != nil || s.State != 'T' && s.State != 'D' && !frozen(pid) {
-			return false
-		}
-	}
-	return len(processes) > 0
-}
-
-// frozen reports whether the freezer of cgroup v2 has stopped a process.
-func frozen(pid int) bool {
-	cgroups, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid)) // the process may have ended
-	for line := range strings.Lines(string(cgroups)) {
-		if name, v2 := strings.CutPrefix(strings.TrimSpace(line), "0::"); v2 {
-			events, _ := os.ReadFile(filepath.Join("/sys/fs/cgroup", name, "cgroup.events"))
-			return strings.Contains(string(events), "frozen 1")
-		}
-	}
-	return false
 }
 
 // control runs scontrol as the cluster's administrator: no other user may suspend a job.

@@ -269,8 +269,7 @@ func preemptEnds() map[string]end {
 		"PREEMPTED, SUSPEND": {queue: "lowsuspend", command: waitsForGo, args: whole, act: func(t *testing.T, b *bundle) {
 			t.Helper()
 			other := b.preempt(t, "highsuspend")
-			b.job(t, "SUSPENDED")
-			b.status(t, "suspended")
+			b.suspended(t)
 			b.site.s.owner(t, "scancel", other)
 			b.goOn(t)
 		}},
@@ -335,8 +334,7 @@ func noEnds() map[string]end {
 			t.Helper()
 			id := b.runs(t)
 			b.site.s.root(t, "scontrol", "suspend", id)
-			b.job(t, "SUSPENDED")
-			b.status(t, "suspended")
+			b.suspended(t)
 			b.site.s.root(t, "scontrol", "resume", id)
 			b.goOn(t)
 		}},
@@ -344,7 +342,7 @@ func noEnds() map[string]end {
 			t.Helper()
 			id := b.runs(t)
 			b.site.s.root(t, "scancel", "--full", "--signal=STOP", id)
-			b.job(t, "STOPPED", "RUNNING")
+			testenv.AwaitStopped(t, b.site.s.Cluster, id)
 			b.site.s.root(t, "scancel", "--full", "--signal=CONT", id)
 			b.goOn(t)
 		}},

@@ -178,6 +178,14 @@ func (b *bundle) job(t *testing.T, want ...string) job {
 	return found
 }
 
+// suspended waits until the bundle's job stands still and its run_status says so.
+func (b *bundle) suspended(t *testing.T) {
+	t.Helper()
+	id := b.job(t, "SUSPENDED").id
+	b.status(t, "suspended")
+	testenv.AwaitStopped(t, b.site.s.Cluster, id)
+}
+
 // jobOf returns the job of a bundle, whose comment names it.
 func (s *site) jobOf(t *testing.T, uuid string) job {
 	t.Helper()

@@ -1,22 +1,16 @@
 package procstat
 
 import (
-	"errors"
-	"io/fs"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/cl-slurm/cl-slurm/internal/testenv"
 )
 
 const line = "42 (a) S 1 (b c) R 7 41 40 0 -1 4194304 1 2 3 4 10 20 30 40 20 0 1 0 12345 1000 25 18446744073709551615 1 1"
 
 func TestLineOfAnyProgramIsRead(t *testing.T) {
 	t.Parallel()
-	testenv.UsesMachine()
 	got, ok := parse(line)
 	want := Stat{
 		ID: ID{PID: 42, Start: 12345}, Name: "a) S 1 (b c", State: 'R', Parent: 7, Session: 40,
@@ -38,31 +32,6 @@ func TestOtherTextIsNoLine(t *testing.T) {
 		if s, ok := parse(text); ok {
 			t.Errorf("%q is read as %+v", text, s)
 		}
-	}
-}
-
-func TestProcessIsReadUntilItIsWaitedFor(t *testing.T) {
-	t.Parallel()
-	self, err := Read(os.Getpid())
-	if err != nil || self.PID != os.Getpid() || self.Parent != os.Getppid() || self.Start == 0 || self.Resident == 0 || self.Ended() {
-		t.Errorf("this process is %+v, %v", self, err)
-	}
-	child := exec.Command("sh", "-c", "read line")
-	door, err := child.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
-	pid := child.Process.Pid
-	if s, err := Read(pid); err != nil || s.Parent != os.Getpid() || s.Ended() {
-		t.Errorf("a child is %+v, %v", s, err)
-	}
-	_ = door.Close()
-	_ = child.Wait()
-	if s, err := Read(pid); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("one that has been waited for is %+v, %v", s, err)
 	}
 }
 

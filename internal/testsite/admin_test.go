@@ -31,6 +31,7 @@ func TestI3AdministratorsChangesOfAJobEndNoBundle(t *testing.T) {
 	update(job, "comment=charge=1234")
 	admin(t, "scontrol", "suspend", job)
 	until(t, s, running, "run_status", "suspended")
+	testenv.AwaitStopped(t, testenv.Slurm(t), job)
 	admin(t, "scontrol", "resume", job)
 	admin(t, "scancel", "--batch", "--signal=USR1", job)
 	admin(t, "scancel", "--batch", "--signal=CONT", job)

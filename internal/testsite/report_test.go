@@ -123,7 +123,7 @@ func costlyKinds(many bool) []costly {
 			costly{name: "suspension", queue: "cpu", command: "sleep 2; until test -e go; do sleep 0.1; done", state: "killed", act: func(t *testing.T, s *testsite.Site, bundle, job string) {
 				t.Helper()
 				admin(t, "scontrol", "suspend", job)
-				testenv.Await(t, "the job is suspended", func() bool { return facts(t, s, job)["JobState"] == "SUSPENDED" })
+				testenv.AwaitStopped(t, testenv.Slurm(t), job)
 				admin(t, "scontrol", "resume", job)
 				cl(t, s, "kill", bundle)
 			}},
