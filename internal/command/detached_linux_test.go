@@ -2,6 +2,7 @@ package command_test
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,7 +23,8 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		fmt.Println(held.PID())
-		select {} // until the test kills this process
+		_, _ = io.Copy(io.Discard, os.Stdin) // until the test kills this process; select{} would be a deadlock
+		os.Exit(1)
 	}
 	os.Exit(m.Run())
 }
