@@ -294,8 +294,8 @@ func TestContainersOfAPlaceHaveOnePrivateNetwork(t *testing.T) {
 		if second := p.shell(image, look); second != first || !strings.HasPrefix(first, "tap0:\n") {
 			t.Errorf("the networks are %q and %q", first, second)
 		}
-		if without := p.shell(container.Container{SIF: image.SIF}, look); strings.Contains(without, "tap0") || strings.Contains(first, without) {
-			t.Errorf("a container without a network has %q, after %q", without, first)
+		if without := p.shell(container.Container{SIF: image.SIF}, look); !strings.HasPrefix(without, "net:") { // the kernel may use a number again
+			t.Errorf("a container without a network has %q", without)
 		}
 		p.shell(image, "true")
 		forwarders := func() []process {
