@@ -2,7 +2,9 @@ package testsite_test
 
 import (
 	"flag"
+	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -32,7 +34,7 @@ func TestKilledWorkersOfASweepBeginNothingTwice(t *testing.T) {
 				Queues: "\n[queue.cpu]\ndefault = true\npartition = \"short\"\naccount = \"lab\"\nmax_time = \"10m\"\ndefault_time = \"1m\"\nretry_begun = \"on_platform\"\n" +
 					shares + testsite.JournalBind(dir),
 			})
-			attempts := killWorkers(t, s, j)
+			attempts := killWorkers(t, s, j, filepath.Join(dir, "killed"))
 			jobs := map[string]int{}
 			testenv.Await(t, "Slurm's accounting has all jobs", func() bool {
 				jobs, err = s.Accounted(t.Context())
@@ -44,15 +46,18 @@ func TestKilledWorkersOfASweepBeginNothingTwice(t *testing.T) {
 	}
 }
 
-// killWorkers makes a sweep, and kills workers while it runs. It returns the number of all attempts.
-func killWorkers(t *testing.T, s *testsite.Site, j *testsite.Journal) (all int) {
+// killWorkers makes a sweep, and kills workers while it runs. One run in eight waits for a file in the journal's directory, which is made
+// after the last kill: until then there is a worker. It returns the number of all attempts.
+func killWorkers(t *testing.T, s *testsite.Site, j *testsite.Journal, last string) (all int) {
 	t.Helper()
 	const runsPerKill = 8
-	bundles := sweepOf(t, s, runsPerKill**kills, testsite.Journals+"; sleep 0.{i}", "--request-cpus", "1", "--request-memory", "64m")
+	waits := fmt.Sprintf("[ $(({i} %% %d)) != 0 ] || until [ -e /journal/%s ]; do sleep 0.5; done", runsPerKill, filepath.Base(last))
+	bundles := sweepOf(t, s, runsPerKill**kills, testsite.Journals+"; sleep 0.{i}; "+waits, "--request-cpus", "1", "--request-memory", "64m")
 	for killed := range *kills {
 		testenv.Await(t, "further runs begin", func() bool { return j.Count() > killed*runsPerKill/2 })
 		testenv.Await(t, "a worker is killed", func() bool { return s.KillWorker(t.Context()) })
 	}
+	testenv.Must(t, os.WriteFile(last, nil, 0o644))
 	var states map[string]int
 	testenv.Await(t, "all end", func() bool {
 		states = map[string]int{}
