@@ -275,11 +275,17 @@ func (w *world) mayEndBy(c spool.Cause, a *attempt, r *plan.Row) bool {
 	case spool.CauseLimit:
 		return a.limited
 	case spool.CauseUser:
-		return a.ended != nil && a.ended.Cause == c || a.cancelled != 0 || a.refused && (a.job == 0 || a.doubtful || a.unnamed)
+		return a.ended != nil && a.ended.Cause == c || a.cancelled != 0 || w.seemsCancelled(a, r) || a.refused && (a.job == 0 || a.doubtful || a.unnamed)
 	case spool.CauseSucceeded:
 		return a.ended != nil && a.ended.Cause == c
 	}
 	return false
+}
+
+// seemsCancelled reports whether an attempt that has ended may seem to be cancelled with its pack: the record of its end was purged
+// before the bridge had it, and an administrator has cancelled the pack's job.
+func (w *world) seemsCancelled(a *attempt, r *plan.Row) bool {
+	return a.packed && a.unrecorded && r.Exit == nil && w.slurm.cancelled[a.ran]
 }
 
 // checkRelease checks that nothing needs the files that the bridge is about to remove.
