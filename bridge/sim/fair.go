@@ -179,13 +179,13 @@ func (w *world) checkJoiner(gone plan.Row, waiting map[lane]int64) {
 }
 
 // waitingLanes returns the lanes that could submit before the rows of going did, with the highest priority
-// in each. It also returns the other lanes that may have a turn: those in queues that are held up, and those
-// with many rows to retry.
+// in each. It also returns the other lanes that may have a turn: those in queues that are held up, those with many rows to retry, and those
+// whose rows may wait for others.
 func (w *world) waitingLanes(l *life, rows map[string]*plan.Row, going []plan.Row) (waiting, probing map[lane]int64) {
 	flying := map[string]int{}
 	waiting, probing = map[lane]int64{}, map[lane]int64{}
 	retrying := map[lane]int{} // rows that Slurm has refused temporarily
-	gathering := w.gatheringLanes(l, rows)
+	gathering, joining := w.gatheringLanes(l, rows), w.joiningLanes(rows)
 	for _, r := range rows {
 		goes := slices.ContainsFunc(going, func(other plan.Row) bool { return other.Bundle == r.Bundle })
 		if r.InFlight() && !goes {
@@ -209,7 +209,7 @@ func (w *world) waitingLanes(l *life, rows map[string]*plan.Row, going []plan.Ro
 		if most > 0 && flying[at.queue] >= most {
 			return true
 		}
-		heldUp := held[at.queue] != "" || retrying[at] >= manyRetrying || gathering[at]
+		heldUp := held[at.queue] != "" || retrying[at] >= manyRetrying || gathering[at] || joining[at]
 		if heldUp {
 			probing[at] = best
 		}
@@ -234,6 +234,18 @@ func (w *world) gatheringLanes(l *life, rows map[string]*plan.Row) map[lane]bool
 		}
 	}
 	return gathering
+}
+
+// joiningLanes returns the lanes whose rows may wait for the outcome of a slot, to join the same pack after that. They do not wait for a slot
+// that could not be written.
+func (w *world) joiningLanes(rows map[string]*plan.Row) map[lane]bool {
+	joining := map[lane]bool{}
+	for _, r := range rows {
+		if r.Slot > 0 && r.Phase == plan.Submitting && w.ledger.shared[r.SharedName()].FailedTries == 0 {
+			joining[lane{r.Queue, r.Run.OwnerID}] = true
+		}
+	}
+	return joining
 }
 
 // checkTurn checks one submission. In the turn of a lane that is held up, its owner may submit another bundle.
