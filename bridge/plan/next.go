@@ -157,6 +157,8 @@ func (d *decision) withoutForeign(s *Observation) *Observation {
 //
 //   - if the attempt has begun, that time is before the start, and not before the time that the row
 //     knows (a requeue makes it later);
+//   - but a member of a pack begins long after its job was accepted: a job of another time than the row
+//     knows has to be on the node where the member began, or on none;
 //   - else, if the row knows a time, the two are equal;
 //   - else that time is about the time of sbatch.
 func (d *decision) owns(j sbatch.Job) bool {
@@ -184,7 +186,9 @@ func (d *decision) owns(j sbatch.Job) bool {
 		return false
 	case j.ID != r.Job.ID || j.Submitted.IsZero():
 		return false
-	case r.Begun != nil && r.Begun.Job == j.ID.String() && !r.Begun.At.IsZero():
+	case began && r.Pack && !j.Submitted.Equal(r.Job.Submitted) && j.Nodes != "" && j.Nodes != r.Begun.Node:
+		return false
+	case began && !r.Begun.At.IsZero():
 		return !j.Submitted.Before(r.Job.Submitted) && j.Submitted.Before(r.Begun.At.Add(ClockSlack))
 	case !r.Job.Submitted.IsZero():
 		return j.Submitted.Equal(r.Job.Submitted)

@@ -26,6 +26,15 @@ func TestI2JobIsKnownByItsIDUnderAnyName(t *testing.T) {
 	known.Job.Submitted = epoch.Add(2 * time.Second)
 	begun := rowIn(plan.Running)
 	begun.SubmittedAt = epoch.Add(10 * time.Minute) // the second sbatch; the first one's job began
+	member := rowIn(plan.Running)                   // of a pack, which began after others
+	member.Shared, member.Pack, member.Job.Submitted = true, true, epoch.Add(2*time.Second)
+	member.Begun.At = epoch.Add(8 * time.Minute)
+	elsewhere := member
+	onN2 := *member.Begun
+	onN2.Node = "n2"
+	elsewhere.Begun = &onN2
+	other := member // began in the job of an sbatch without an answer, which no snapshot has shown for it
+	other.Job.Submitted = time.Time{}
 	for name, c := range map[string]struct {
 		row       plan.Row
 		submitted time.Duration
@@ -41,6 +50,10 @@ func TestI2JobIsKnownByItsIDUnderAnyName(t *testing.T) {
 		"taken after the attempt began":               {begun, 5 * time.Minute, false},
 		"an earlier job of the id of one that began":  {begun, -time.Hour, false},
 		"requeued before the attempt began":           {begun, time.Second, true},
+		"a pack, renamed while its member runs":       {member, 2 * time.Second, true},
+		"a pack, renamed and put back before that":    {member, 5 * time.Minute, true},
+		"the pack of an sbatch without an answer":     {other, -2 * time.Minute, true},
+		"a later job, not on the node of the member":  {elsewhere, 5 * time.Minute, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
