@@ -29,10 +29,16 @@ func (d *decision) applyStatus(s spool.Status) {
 const silentFor = 10 * time.Minute
 
 // mayLive reports whether the attempt's worker may live although Slurm does not show its job: it has written a status
-// record lately.
+// record lately, or it has begun lately and the disk has not shown its first status record yet.
 func (d *decision) mayLive() bool {
 	r := &d.row
-	return r.Begun != nil && r.Status != nil && d.livesUnseen(r.Status.At)
+	switch {
+	case r.Begun == nil:
+		return false
+	case r.Status != nil:
+		return d.livesUnseen(r.Status.At)
+	}
+	return !r.CommandBegan && d.livesUnseen(r.Begun.At) // once the command has begun there is a status, and a restarted bridge reads it
 }
 
 // livesUnseen reports whether the attempt's worker, which wrote a record at a time, may live although Slurm does not show its

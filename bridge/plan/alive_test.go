@@ -1,10 +1,12 @@
 package plan_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -95,8 +97,41 @@ func TestI3WorkerThatBeginsOutranksEarlierSnapshotsThatLackItsJob(t *testing.T) 
 				return b.decide(accounted(at, job(sbatch.StateRunning)))
 			}
 			b.decide(seen(at)).is(plan.Running, plan.ReadRecords)
-			silent(at + b.policy.Settle).is(plan.Running)
+			silent(at + 2*spool.LongestStatusPause + b.policy.Settle).is(plan.Running)
 			silent(at+b.policy.RecordAge+time.Second).is(plan.Collecting, plan.Collect).verdict(spool.CausePlatform, "its worker left no exit record")
+		})
+	}
+}
+
+// Squeue does not list a pack that runs, and there is no accounting. A member begins, and the disk refuses its first status for a minute
+// (SEED=4300684304).
+func TestI3WorkerThatBeginsHasTimeForItsFirstStatusIfNoSnapshotShowsItsJob(t *testing.T) {
+	t.Parallel()
+	for _, killed := range []bool{false, true} {
+		t.Run(fmt.Sprintf("killed=%t", killed), func(t *testing.T) {
+			t.Parallel()
+			began := &spool.Started{Token: "token-1", Node: "n1", Job: "7", Submission: "b1b2b3.1", At: epoch.Add(late)}
+			ofPack := func(r *plan.Row) { r.Shared, r.Pack = true, true }
+			b := given(t, rowIn(plan.Queued), ofPack)
+			b.policy.Accounting = false
+			b.at(late).decide(read(late, began, nil)).is(plan.Running)
+			b.decide(seen(late)).is(plan.Running, plan.ReadRecords)
+			phase, cause, words := plan.Running, spool.CausePlatform, "its worker left no exit record"
+			if killed {
+				phase, cause, words = plan.Stopping, spool.CauseUser, codalab.KillRequested
+				b.at(late + time.Second).decide(told(kill)).is(phase)
+			}
+			silent := late + 2*spool.LongestStatusPause + b.policy.Settle
+			dead := *b
+			dead.at(silent - time.Second).decide(read(silent-time.Second, began, nil)).is(phase)
+			dead.at(silent).decide(read(silent, began, nil)).is(plan.Collecting, plan.Collect).verdict(cause, words)
+
+			at := late + time.Minute
+			alive := beat(at, at)
+			alive.Records.Started = began
+			b.at(at).decide(alive)
+			b.at(silent).decide(seen(silent))
+			b.at(silent + b.policy.Settle).decide(read(silent+b.policy.Settle, began, nil)).is(phase)
 		})
 	}
 }
@@ -128,7 +163,7 @@ func TestI3WorkerThatBeginsOutranksTheEndOfAnEarlierRun(t *testing.T) {
 	began := &spool.Started{Token: "token-1", Node: "n2", Job: "7", Submission: "b1b2b3.1", At: epoch.Add(at)}
 	b.at(at).decide(read(at, began, nil)).is(plan.Running)
 	b.decide(seen(at)).is(plan.Running, plan.ReadRecords)
-	at += b.policy.Settle
+	at += 2*spool.LongestStatusPause + b.policy.Settle
 	b.at(at).decide(read(at, began, nil)).is(plan.Running, plan.QueryAccounting)
 	b.decide(plan.News{Accounting: observation(at, failed, again)}).is(plan.Running)
 	b.row.DueAt = time.Time{}
