@@ -62,6 +62,11 @@ func (p *pack) requeue(abruptly bool) (lost []*attempt) {
 			lost = append(lost, wk.attempt)
 		}
 	}
+	for _, a := range w.slurm.struck(s.launch.Job) {
+		if a.exit.record != nil && !a.shownEnded { // an administrator has cancelled the job, and nothing shows that any more
+			a.notePlatformCause("its pack was requeued after that")
+		}
+	}
 	if abruptly {
 		s.end(slurmtest.End{Signal: 9})
 	}
