@@ -115,14 +115,16 @@ func (s *slurm) hasForgotten(a *attempt) bool {
 }
 
 // accountsEnd reports whether the accounting database has the end of an attempt's job, or will have it once
-// it answers and is up to date. It may also have other users' jobs with that id.
+// it answers and is up to date. It may also have other jobs with that id, and a name that a plugin or an administrator has given may be that
+// of a job which the controller has accepted since it lost its state.
 func (s *slurm) accountsEnd(a *attempt) bool {
 	now := s.Database
 	defer func() { s.Database = now }()
 	s.Database = slurmtest.Database{LosesEnds: now.LosesEnds}
 	jobs, _ := s.QueryAccounting(s.w.wall(), researcher, time.Time{}, sbatch.Which{IDs: []sbatch.JobID{a.job}}) // it always answers
 	return slices.ContainsFunc(jobs, func(j sbatch.Job) bool {
-		return j.State.Ended() && (j.Name == a.name || j.Name == rewritten)
+		later := a.begun > 0 && j.Submitted.After(epoch.Add(a.beganAt))
+		return j.State.Ended() && (j.Name == a.name || j.Name == rewritten && !later)
 	})
 }
 
