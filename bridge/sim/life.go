@@ -159,12 +159,19 @@ func (l *life) die(why string) {
 	})
 }
 
-// submissions returns the attempts that are being submitted.
+// submissions returns the attempts that are being submitted. A killed member of an array or a pack stays in the list that is submitted.
 func (w *world) submissions() []*attempt {
 	var found []*attempt
 	for _, r := range w.ledger.rows {
 		if r.Phase == plan.Submitting {
 			found = append(found, w.disk.attempt(r.Bundle, r.Attempt.Number))
+		}
+	}
+	for _, s := range w.ledger.shared {
+		if s.State == plan.Asked && s.Joining == nil {
+			for _, m := range s.Members {
+				found = append(found, w.disk.attempt(m.Bundle, number(string(m.Name))))
+			}
 		}
 	}
 	return found
