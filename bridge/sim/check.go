@@ -425,11 +425,18 @@ func (w *world) checkMade(a *attempt, id sbatch.JobID) {
 // mayBeSubmittedAgain reports whether the proof of absence may be wrong for an attempt: during its
 // submission the bridge's clock was set, or Slurm has lost its state since, or the ledger was restored; or its job has
 // ended and nothing shows it, because the controller forgot it before the bridge saw it and the accounting database is an
-// hour behind; or, without accounting, squeue stopped to list it before the bridge knew its number or its begin. The simulation still checks that only one of the
-// attempt's two jobs begins.
+// hour behind; or squeue stopped to list it before the bridge knew its number or its begin, and accounting does not show it yet, or there is
+// none. The simulation still checks that only one of the attempt's two jobs begins.
 func (w *world) mayBeSubmittedAgain(a *attempt) bool {
 	row, _ := w.ledger.row(a.bundle)
-	return a.vanished && !w.policy.Accounting && row.Begun == nil && row.Job.ID == 0 || a.doubtful || w.isUnknown(a.command) || w.slurm.lagged && !a.shownEnded && w.slurm.hasForgotten(a)
+	unseen := a.vanished && (!w.policy.Accounting || !w.slurm.accountsShow(a))
+	return unseen && row.Begun == nil && row.Job.ID == 0 || a.doubtful || w.isUnknown(a.command) || w.slurm.lagged && !a.shownEnded && w.slurm.hasForgotten(a)
+}
+
+// accountsShow reports whether the accounting database shows a job of an attempt now.
+func (s *slurm) accountsShow(a *attempt) bool {
+	jobs, _ := s.QueryAccounting(s.w.wall(), researcher, time.Time{}, sbatch.Which{IDs: []sbatch.JobID{a.job}}) // without an answer it shows none
+	return slices.ContainsFunc(jobs, func(j sbatch.Job) bool { return j.Name == a.name })
 }
 
 // isUnknownToBridge reports whether the bridge cannot find an attempt's job: a plugin of the site has
