@@ -96,6 +96,9 @@ func (all submissions) noteJob(st *step, p *plan.Policy, before, after *plan.Row
 	}
 	if ok && undecided(before) {
 		s.news.Array, s.touched = array, true
+		if after.Job.ID == array {
+			s.news.Accepted = after.Job.Submitted
+		}
 	}
 	if !begun || pack == nil || !pack.Pack || pack.Begun {
 		return

@@ -22,9 +22,10 @@ type Place struct {
 	SubmittedAt time.Time `json:",omitzero"`
 	// SbatchCount counts the decisions to run sbatch: more than one may have made more than one job or array.
 	SbatchCount int `json:",omitempty"`
-	// Job is the row's job once the submission is made.
-	Job     sbatch.JobID  `json:",omitempty"`
-	Refusal *SbatchAnswer `json:",omitempty"`
+	// Job is the row's job once the submission is made, and Accepted the time at which Slurm accepted it, if that is known.
+	Job      sbatch.JobID  `json:",omitempty"`
+	Accepted time.Time     `json:",omitzero"`
+	Refusal  *SbatchAnswer `json:",omitempty"`
 	// Words are Slurm's last words that were no acceptance.
 	Words string `json:",omitempty"`
 	// DueAt and FailedTries are those of the submission.
@@ -48,7 +49,7 @@ func (s *Submission) PlaceOf(r *Row, index map[string]int) Place {
 	}
 	return Place{
 		State: s.State, Left: !ok && s.State != Gathering && s.State != Doubtful, Closed: ok, Index: i, Begun: s.Begun, Members: len(s.Members), SubmittedAt: submitted,
-		SbatchCount: count, Job: job, Refusal: s.Refusal, Words: cmp.Or(s.RepeatRefusal, s.LastFailure),
+		SbatchCount: count, Job: job, Accepted: s.Accepted, Refusal: s.Refusal, Words: cmp.Or(s.RepeatRefusal, s.LastFailure),
 		DueAt: s.DueAt, FailedTries: s.FailedTries, Joins: s.Joining != nil,
 	}
 }
@@ -99,7 +100,7 @@ func (d *decision) applyPlace(p Place) {
 	case p.State == Asked && p.Joins && p.Words != "":
 		r.Reason = "it cannot join its pack yet: " + p.Words
 	case p.State == Made:
-		d.adopt(sbatch.Job{ID: p.Job, Name: string(r.SubmissionName), State: sbatch.StatePending, Reason: "None"}, "sbatch accepted it together with others")
+		d.adopt(sbatch.Job{ID: p.Job, Name: string(r.SubmissionName), State: sbatch.StatePending, Reason: "None", Submitted: p.Accepted}, "sbatch accepted it together with others")
 	case p.State == Refused && p.Refusal != nil:
 		d.applyRefusal(*p.Refusal, p.Members)
 	case p.State == Asked && p.Words != "" && p.SubmittedAt.IsZero():
@@ -158,7 +159,7 @@ func (d *decision) applyUnwantedPlace(p Place) {
 	switch {
 	case r.Job.ID != 0:
 	case p.State == Made && p.Closed:
-		r.Job.ID = p.Job
+		r.Job.ID, r.Job.Submitted = p.Job, p.Accepted
 	case (p.State == Refused || p.Left) && r.NoJobSince.IsZero(): // each decision is told, and the first one counts
 		r.NoJobSince = d.now // no job was ever made
 	}

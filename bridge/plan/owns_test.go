@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cl-slurm/cl-slurm/bridge/plan"
+	"github.com/cl-slurm/cl-slurm/codalab"
 	"github.com/cl-slurm/cl-slurm/sbatch"
 	"github.com/cl-slurm/cl-slurm/spool"
 )
@@ -136,6 +137,41 @@ func TestI2TaskOfAnotherArrayOfTheSameNumberIsAnothers(t *testing.T) {
 			b.at(late).decide(seen(late, task(c.shown, sbatch.StateCompleted)))
 			if own := b.row.Job.State == sbatch.StateCompleted; own != c.own {
 				t.Errorf("taken for its own: %t; job %+v", own, b.row.Job)
+			}
+		})
+	}
+}
+
+// An answer of sbatch is lost, and so is the controller's state: it gives the pack's number to another job. The listing in which the pack was
+// found by its name tells all members when Slurm accepted it, so that none of them takes the other job, however close to the last sbatch it is.
+func TestI2MembersOfAFoundPackTakeNoLaterJobOfItsNumber(t *testing.T) {
+	t.Parallel()
+	pack := job(sbatch.StateNodeFail)
+	pack.Comment, pack.Submitted = "codalab pack=1 owner=1 bridge=b1b2b3 generation=1", epoch
+	row := rowIn(plan.Submitting)
+	row.Shared, row.Pack, row.Generation, row.SubmittedAt = true, true, 1, epoch.Add(3*time.Minute)
+	asked := plan.Submission{
+		Name: row.SubmissionName, Generation: 1, Queue: row.Queue, State: plan.Asked, Pack: true, SubmittedAt: row.SubmittedAt,
+		Members: []plan.Member{{Bundle: row.Bundle, Name: row.OnDisk}}, Asking: plan.Asking{SbatchCount: 2},
+	}
+	p := policy()
+	found, _ := p.NextSubmission(epoch.Add(5*time.Minute), asked, []*plan.Row{&row}, plan.SubmissionNews{Accounting: observation(5*time.Minute, pack)})
+	if found.State != plan.Made || found.Array != pack.ID || !found.Accepted.Equal(epoch) {
+		t.Fatalf("found as %+v", found)
+	}
+	other := job(sbatch.StateRunning)
+	other.Name, other.Comment, other.Submitted = "interactive", "", epoch.Add(4*time.Minute)
+	for name, stopped := range map[string]*plan.Verdict{"it waits": nil, "it is killed": {Cause: spool.CauseUser, Failure: codalab.KillRequested}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			place := found.PlaceOf(&row, map[string]int{row.Bundle: 0})
+			b := given(t, row, func(r *plan.Row) { r.StopVerdict = stopped }).at(5 * time.Minute).decide(plan.News{Submission: &place})
+			if b.row.Job.ID != pack.ID {
+				t.Fatalf("its job: %+v", b.row.Job)
+			}
+			b.at(20 * time.Minute).decide(seen(20*time.Minute, other))
+			if b.row.NoJobSince.IsZero() || b.row.Job.Name == other.Name {
+				t.Errorf("its job: %+v, none since %v", b.row.Job, b.row.NoJobSince)
 			}
 		})
 	}

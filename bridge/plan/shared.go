@@ -43,6 +43,8 @@ type Submission struct {
 	Begun bool `json:"begun,omitempty"`
 	// Array is the id of the array, or of the pack's job; 0 before it is known.
 	Array sbatch.JobID `json:"array,omitempty"`
+	// Accepted is the time at which Slurm accepted the pack's job, if a listing has shown it before the submission was made.
+	Accepted time.Time `json:"accepted,omitzero"`
 	// Refusal is Slurm's final refusal; nil before.
 	Refusal *SbatchAnswer `json:"refusal,omitempty"`
 	// Joining is set if the members join a pack that runs. It never changes.
@@ -89,8 +91,10 @@ type SubmissionNews struct {
 	// Queue and Accounting have all jobs of its name, or one of them if there are any.
 	Queue, Accounting *Observation
 	AccountingFailure string
-	// Array is that of a job that a row got in this step (ArrayOf), after which the row may have ended; 0 for none.
-	Array sbatch.JobID
+	// Array is that of a job that a row got in this step (ArrayOf), after which the row may have ended; 0 for none. Accepted is the time at
+	// which Slurm accepted that job; zero if it is not known.
+	Array    sbatch.JobID
+	Accepted time.Time
 }
 
 // gatherWithin is the longest time for which members wait for the specifications of the others.
@@ -100,7 +104,7 @@ const gatherWithin = 10 * time.Second
 func (s *Submission) Same(other Submission) bool {
 	return s.State == other.State && len(s.Members) == len(other.Members) && s.DueAt.Equal(other.DueAt) && s.SubmittedAt.Equal(other.SubmittedAt) &&
 		s.Since.Equal(other.Since) && s.Asking == other.Asking && s.FailedTries == other.FailedTries && s.LastFailure == other.LastFailure &&
-		s.Pack == other.Pack && s.Begun == other.Begun && s.Width == other.Width && s.Time == other.Time && s.Array == other.Array && s.Refusal == other.Refusal &&
+		s.Pack == other.Pack && s.Begun == other.Begun && s.Width == other.Width && s.Time == other.Time && s.Array == other.Array && s.Accepted.Equal(other.Accepted) && s.Refusal == other.Refusal &&
 		s.Slots == other.Slots && s.Joined == other.Joined && s.ListClosed == other.ListClosed
 }
 
@@ -204,8 +208,11 @@ func (d *submissionDecision) asked() {
 		d.joining()
 		return
 	}
-	if array, ok := d.known(); ok {
+	if array, accepted, ok := d.known(); ok {
 		d.sub.Array, d.sub.State = array, Made
+		if d.sub.Pack { // the tasks of an array are put back one by one, each with a time of its own then
+			d.sub.Accepted = accepted
+		}
 		return
 	}
 	if a := d.news.Answer; a != nil {
@@ -251,14 +258,14 @@ func (d *submissionDecision) search() {
 	}
 }
 
-// known returns the id of the array, or of the pack's job, if a job of it is known.
-func (d *submissionDecision) known() (array sbatch.JobID, ok bool) {
+// known returns the id of the array, or of the pack's job, if a job of it is known, and the time at which Slurm accepted that job, if that is known.
+func (d *submissionDecision) known() (array sbatch.JobID, accepted time.Time, ok bool) {
 	if d.news.Array != 0 {
-		return d.news.Array, true
+		return d.news.Array, d.news.Accepted, true
 	}
 	for _, r := range d.members {
 		if array, ok := d.policy.ArrayOf(r); ok {
-			return array, true
+			return array, r.Job.Submitted, true
 		}
 	}
 	for _, o := range []*Observation{d.own(d.news.Queue), d.own(d.news.Accounting)} {
@@ -267,10 +274,10 @@ func (d *submissionDecision) known() (array sbatch.JobID, ok bool) {
 			if !isTask { // a pack, or a large array that waits, which Slurm shows as one job
 				array = job.ID
 			}
-			return array, true
+			return array, job.Submitted, true
 		}
 	}
-	return 0, false
+	return 0, time.Time{}, false
 }
 
 // ArrayOf returns the array of a member's task, or the job of its pack, once that is known. An attempt that a task of another submission began, which an
