@@ -68,6 +68,8 @@ func TestChartsOfUseFollowTheRun(t *testing.T) {
 	if text := evaluate[string](p, useCharts+`.textContent`); text != "" || strings.Contains(p.shown(), `"curves"`) {
 		t.Fatalf("before its scripts are there, the chart shows %q: %s", text, p.shown())
 	}
+	const height = useCharts + `.getBoundingClientRect().height`
+	room := evaluate[float64](p, height)
 	release()
 	p.await("the charts are drawn", func() bool {
 		return evaluate[bool](p, `(() => {
@@ -75,6 +77,9 @@ func TestChartsOfUseFollowTheRun(t *testing.T) {
 			return canvases.length === 4 && canvases.every((c) => c.getContext("2d").getImageData(0, 0, c.width, c.height).data.some((colour) => colour));
 		})()`)
 	})
+	if drawn := evaluate[float64](p, height); drawn != room {
+		t.Errorf("the page kept %g pixels for the charts, which take %g", room, drawn)
+	}
 	if names := evaluate[[]string](p, `[...`+useCharts+`.querySelectorAll("figcaption")].map((c) => c.textContent)`); !slices.Equal(names, []string{"CPUs", "Memory in GiB", "GPUs, busy in %", "GPU memory in GiB"}) {
 		t.Errorf("the charts are %q", names)
 	}
@@ -88,8 +93,13 @@ func TestChartsOfUseFollowTheRun(t *testing.T) {
 	if !evaluate[bool](p, `window.notReloaded === true`) {
 		t.Error("the page was loaded again")
 	}
+	p.do(chromedp.Evaluate(`window.heights = new Set()
+		new MutationObserver(() => setTimeout(() => heights.add(`+height+`))).observe(document.body, {childList: true, subtree: true})`, nil))
 	s.write("go", "")
-	p.sees("ready")
+	p.sees("ready", "Files")
+	if seen := evaluate[[]float64](p, `[...heights]`); !slices.Equal(seen, []float64{room}) {
+		t.Errorf("at the end of the run, the charts took %v pixels one after the other, %g before", seen, room)
+	}
 	p.goTo("/bundles/" + run)
 	p.await("the charts are there after the end", func() bool {
 		return evaluate[int](p, useCharts+`.querySelectorAll("canvas").length`) == 4

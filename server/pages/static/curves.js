@@ -27,6 +27,9 @@ window.curves = (() => {
       charts.plots = undefined;
     }
     charts.log = log;
+    if (!charts.plots) {
+      charts.replaceChildren(); // the room that pages.js has kept
+    }
     const kept = charts.plots ?? new Map();
     charts.plots = new Map();
     for (const curve of log.curves) {

@@ -1,29 +1,55 @@
-// A list stays as it is while its reader has chosen some of it, or is in it with the keyboard. It shows what has come meanwhile
+// A part stays as it is while its reader presses a pointer: a click whose target is replaced between press and release is lost.
+// A list also stays while its reader has chosen some of it, or is in it with the keyboard. Both show what has come meanwhile
 // once that ends.
-function isKept(list) {
-  return Boolean(list.querySelector("input:checked")) || list.contains(document.activeElement);
+let pressed = false;
+const waiting = new Map(); // what shows the newest of a part that is kept
+
+function isKept(part) {
+  return pressed || part.matches("[data-keep-chosen]") && (Boolean(part.querySelector("input:checked")) || part.contains(document.activeElement));
+}
+
+function showWaiting() {
+  for (const [part, show] of waiting) {
+    if (!isKept(part)) {
+      waiting.delete(part);
+      show();
+    }
+  }
 }
 
 document.addEventListener("htmx:sseBeforeMessage", (event) => {
-  const list = event.target.closest("[data-keep-chosen]");
-  if (list && isKept(list)) {
+  const part = event.target;
+  if (part.matches(".charts")) { // in which nothing can be pressed
+    return;
+  }
+  waiting.delete(part);
+  if (isKept(part)) {
     event.preventDefault();
-    list.waiting = event.detail.data;
-  } else if (list) {
-    delete list.waiting;
+    waiting.set(part, () => htmx.swap(part, event.detail.data, { swapStyle: "innerHTML" }));
   }
 });
 
+// What a stream's end fetches replaces the whole page, and is fetched again.
+document.addEventListener("htmx:beforeSwap", (event) => {
+  const asks = event.detail.requestConfig.elt;
+  const trigger = asks.getAttribute("hx-trigger");
+  if (pressed && trigger?.startsWith("sse:")) {
+    event.detail.shouldSwap = false;
+    waiting.set(asks, () => htmx.trigger(asks, trigger));
+  }
+});
+
+document.addEventListener("pointerdown", (event) => { pressed = event.button === 0; });
+
+for (const type of ["pointerup", "pointercancel", "contextmenu"]) {
+  document.addEventListener(type, () => setTimeout(() => { // after the click
+    pressed = false;
+    showWaiting();
+  }));
+}
+
 for (const type of ["change", "focusout"]) {
-  document.addEventListener(type, (event) => {
-    const list = event.target.closest("[data-keep-chosen]");
-    setTimeout(() => { // when the focus is where it goes
-      if (list?.waiting !== undefined && !isKept(list)) {
-        htmx.swap(list, list.waiting, { swapStyle: "innerHTML" });
-        delete list.waiting;
-      }
-    });
-  });
+  document.addEventListener(type, () => setTimeout(showWaiting)); // when the focus is where it goes
 }
 
 // A hidden page follows nothing: without HTTP/2 a browser has six connections to a server, for all of its tabs. A page that is shown
@@ -88,9 +114,17 @@ function showEnd(event) {
 
 // Curves and formulas need large scripts. A page that has any loads them, one after the other.
 const parts = {
-  ".charts": { files: ["uplot.min.css", "uplot.min.js", "curves.js"], show: (element) => curves(element) },
+  ".charts": { files: ["uplot.min.css", "uplot.min.js", "curves.js"], keepRoom, show: (element) => curves(element) },
   ".math": { files: ["katex/katex.min.css", "katex/katex.min.js", "math.js"], show: (element) => formula(element) },
 };
+
+// Charts have their room before they are drawn, so that nothing below them moves then.
+function keepRoom(charts) {
+  if (!charts.plots) {
+    const { curves } = JSON.parse(charts.nextElementSibling.textContent);
+    charts.replaceChildren(...curves.map(() => document.createElement("figure")));
+  }
+}
 
 function load(file) {
   const style = file.endsWith(".css");
@@ -109,6 +143,7 @@ document.addEventListener("htmx:sseBeforeMessage", (event) => {
   if (charts.matches(".charts")) {
     event.preventDefault();
     charts.nextElementSibling.textContent = event.detail.data;
+    keepRoom(charts);
     parts[".charts"].loaded?.then(() => curves(charts));
   }
 });
@@ -117,6 +152,7 @@ htmx.onLoad(async (root) => {
   for (const [selector, part] of Object.entries(parts)) {
     const elements = [...root.querySelectorAll(selector), ...(root.matches(selector) ? [root] : [])];
     if (elements.length > 0) {
+      elements.forEach((element) => part.keepRoom?.(element));
       part.loaded ??= part.files.reduce((before, file) => before.then(() => load(file)), Promise.resolve());
       await part.loaded;
       elements.forEach(part.show);
