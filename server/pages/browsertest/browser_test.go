@@ -12,6 +12,7 @@ import (
 	"github.com/chromedp/cdproto/browser"
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
 	cdplog "github.com/chromedp/cdproto/log"
 	cdppage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
@@ -99,6 +100,8 @@ type person struct {
 	fetched chan string
 	// downloads is the directory of what is downloaded.
 	downloads string
+	// scriptless is set if the pages run no scripts.
+	scriptless bool
 }
 
 // visit opens a profile without cookies. At the end of the test, errors of the page's scripts and things that its policy
@@ -245,14 +248,45 @@ func (p *person) clicks(text string) {
 	p.click(fmt.Sprintf(`//%s[normalize-space()=%q]`, kind, label))
 }
 
-// click clicks on what a selector, or an XPath, finds. If a stream redraws that meanwhile, it clicks on what is there then.
+// click clicks on what a selector, or an XPath, finds. If that moves before the pointer is there, as it may where a stream redraws
+// the page, the person sees that nothing has come of the click, and clicks again.
 func (p *person) click(selector string) {
 	p.t.Helper()
+	watch := `window.missed = true; addEventListener("click", (event) => { missed = !` + finds(selector) + `?.contains(event.target); }, { capture: true, once: true }); 0`
 	p.await("a click on "+selector, func() bool {
 		ctx, end := context.WithTimeout(p.ctx, testenv.WaitLimit)
 		defer end()
-		return chromedp.Run(ctx, chromedp.Click(selector, chromedp.BySearch, chromedp.NodeVisible)) == nil
+		err := chromedp.Run(ctx, chromedp.WaitVisible(selector, chromedp.BySearch), chromedp.Evaluate(watch, nil), chromedp.Click(selector, chromedp.BySearch, chromedp.NodeVisible))
+		return err == nil && (p.scriptless || !evaluate[bool](p, `window.missed === true`))
 	})
+}
+
+// holdsDown presses the pointer on what an XPath finds, until the caller calls release.
+func (p *person) holdsDown(xpath string) (release func()) {
+	p.t.Helper()
+	at := evaluate[struct{ X, Y float64 }](p, fmt.Sprintf(`(() => {
+		const found = %s;
+		found.scrollIntoView({ block: "center", behavior: "instant" });
+		const { x, y, height } = found.getBoundingClientRect();
+		return { X: x + 4, Y: y + height / 2 };
+	})()`, finds(xpath)))
+	does := func(what input.MouseType) {
+		p.t.Helper()
+		p.do(input.DispatchMouseEvent(what, at.X, at.Y).WithButton(input.Left).WithClickCount(1))
+	}
+	does(input.MousePressed)
+	return func() {
+		p.t.Helper()
+		does(input.MouseReleased)
+	}
+}
+
+// finds is the JavaScript for the first element that a selector, or an XPath, finds.
+func finds(selector string) string {
+	if strings.HasPrefix(selector, "/") {
+		return fmt.Sprintf(`document.evaluate(%q, document, null, XPathResult.FIRST_ORDERED_NODE_TYPE).singleNodeValue`, selector)
+	}
+	return fmt.Sprintf(`document.querySelector(%q)`, selector)
 }
 
 // loads waits until what a person does has led to another page, which may look like this one.
@@ -304,5 +338,6 @@ func (p *person) fetches(text string) string {
 // withoutScripts stops all scripts of the pages that follow.
 func (p *person) withoutScripts() {
 	p.t.Helper()
+	p.scriptless = true
 	p.do(emulation.SetScriptExecutionDisabled(true))
 }

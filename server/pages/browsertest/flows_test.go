@@ -66,7 +66,7 @@ func TestDayOfAResearcher(t *testing.T) {
 	p.goTo("/bundles/" + long)
 	p.sees("begun")
 	p.clicks("Kill")
-	p.sees("1 bundle will be killed.", "killed")
+	p.sees("Remove", "killed") // the page's sentence about the click goes with the end of the run
 
 	// The list is searched, and a bundle is removed.
 	p.goTo("/runs")
@@ -120,6 +120,54 @@ func TestListWaitsForWhoChooses(t *testing.T) {
 	p.clicks("Remove for good")
 	p.sees("1 bundle removed.")
 	other.await("the other tab shows it", func() bool { return !strings.Contains(other.shown(), "first") })
+}
+
+// What a stream brings while a pointer is pressed waits for its release: a click whose target is replaced meanwhile would be lost.
+func TestStreamsLoseNoClick(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "ann")
+	s.startWorker()
+	p := s.visit(desk)
+	p.signIn("ann")
+	run := func(name string) string {
+		return s.cl("ann", "run", "until [ -e "+s.dir+"/"+name+" ]; do sleep 0.1; done", "-n", name)
+	}
+	keeps := func(what string) {
+		p.await("the page keeps "+what, func() bool {
+			return evaluate[bool](p, `[...waiting.keys()].some((part) => part.matches("`+what+`"))`)
+		})
+	}
+	const rows, page = "[sse-swap=rows]", "[hx-trigger='sse:ended']"
+
+	run("first")
+	p.sees("first", "running")
+	release := p.holdsDown("//h1")
+	s.cl("ann", "run", "true", "-n", "second")
+	keeps(rows)
+	if strings.Contains(p.shown(), "second") {
+		t.Errorf("a list has changed under a pressed pointer: %s", p.shown())
+	}
+	release()
+	p.sees("second")
+	release = p.holdsDown("//main//a[.='first']")
+	s.cl("ann", "run", "true", "-n", "third")
+	keeps(rows)
+	release()
+	p.sees("A run of ann", "Metadata")
+
+	// The end of a run replaces the whole page.
+	release = p.holdsDown("//h1")
+	s.write("first", "")
+	keeps(page)
+	release()
+	p.sees("Finished")
+	p.goTo("/bundles/" + run("fourth"))
+	p.sees("running", "home-ann")
+	release = p.holdsDown("//main//a[.='home-ann']")
+	s.write("fourth", "")
+	keeps(page)
+	release()
+	p.await("the worksheet", func() bool { return strings.HasPrefix(evaluate[string](p, `location.pathname`), "/worksheets/") })
 }
 
 // A worksheet that is public is there for everybody, and nothing else is.
@@ -177,7 +225,7 @@ func TestWithoutScripts(t *testing.T) {
 	p.sees("1 bundle will be killed.")
 	p.goTo("/runs?q=.mine")
 	p.types("input[name=q]", "name=results")
-	p.clicks("Search")
+	p.loads(func() { p.clicks("Search") })
 	p.sees("results")
 	p.chooses("results")
 	p.goTo("/bundles/" + w.data)
