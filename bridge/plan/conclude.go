@@ -108,7 +108,7 @@ func (d *decision) startElsewhere(node, why string) {
 	r := &d.row
 	r.FailedNode, r.FailedSurely = node, surely
 	r.avoid(node)
-	r.DueAt = d.now.Add(backoff.After(r.FailedStarts+1, time.Minute, longestStartPause))
+	r.DueAt = d.now.Add(backoff.After(r.FailedStarts+1, firstStartPause, longestStartPause))
 	if r.Held == "" {
 		r.FailedStarts++
 	}
@@ -121,8 +121,13 @@ func (r *Row) avoid(node string) {
 	r.AnyNode = false // Slurm may have accepted other nodes since
 }
 
-// longestStartPause bounds the pause after an attempt whose command did not start.
-const longestStartPause = 8 * time.Minute
+// The pauses after attempts whose commands did not start grow from firstStartPause, that of Kubernetes' containers
+// (kubernetes/pkg/kubelet/kubelet.go: backOffPeriod), to longestStartPause. The first ones are short, because the next attempt avoids
+// the node, and most nodes are well. StagePatience is for nodes that are all sick.
+const (
+	firstStartPause   = 10 * time.Second
+	longestStartPause = 8 * time.Minute
+)
 
 // nextAttempt sends the bundle back for another attempt. The last one was fenced, or has begun and ended.
 func (d *decision) nextAttempt(why string) {

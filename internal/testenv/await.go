@@ -11,8 +11,7 @@ import (
 
 // WaitLimit is the longest that a test waits for an event, such as the start of a job or the end of a
 // process. It is generous, because a dozen other tests may share a machine that is ten times slower,
-// and what they wait for has pauses of its own, such as the minute before a bridge's second attempt:
-// only a test that fails waits so long.
+// and what they wait for has pauses of its own, of up to minutes: only a test that fails waits so long.
 const WaitLimit = 10 * time.Minute
 
 // The pauses between two calls of a condition grow from pollFirst to pollMost. After a call that took long, such as
