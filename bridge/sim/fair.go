@@ -64,6 +64,7 @@ type seat struct {
 // queue notes that an effect waits for a place.
 func (l *life) queue(e plan.Effect) *seat {
 	s := &seat{life: l, kind: e.Kind, bundle: e.Row.Bundle, wants: l.w.wantsOf(e.Row), asked: l.w.now, passed: map[string]int{}}
+	s.wants.long = s.wants.long && !e.Row.GivesUp // only the end of the output is sent then
 	l.seats = append(l.seats, s)
 	return s
 }
