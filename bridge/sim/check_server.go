@@ -68,7 +68,7 @@ func (w *world) checkReported(b *bundle) {
 	const reported = 45 * time.Second // the bridge reports each live run within that time: report.RefreshEvery, and slowAnswer of package bridge
 	// If the answer to its claim was lost, the bridge knows of the run only since its next try.
 	known := row.Times.Preparing.Sub(epoch) - w.offset
-	if w.now-b.lastReport <= workerTimeout || w.now-max(b.hampered, w.hampered, w.server.downUntil, known) <= reported+b.delayed {
+	if w.now-b.lastReport <= workerTimeout || w.now-max(b.lastReport, b.hampered, w.hampered, w.server.downUntil, known) <= reported+b.delayed {
 		return
 	}
 	w.violate(Unheard, "%s, which is %s, was last reported %s ago", b.uuid, row.Phase, w.now-b.lastReport)

@@ -376,7 +376,7 @@ func (s *server) report(report *codalab.RunReport, command string) *codalab.Mess
 	case !b.state.OnWorker() || b.state == codalab.StateStarting:
 		return nil // not claimed
 	}
-	b.lastReport, b.status, b.remote = s.w.now, report.RunStatus, report.Remote
+	b.lastReport, b.delayed, b.status, b.remote = s.w.now, 0, report.RunStatus, report.Remote
 	if report.State != codalab.StateFinalizing {
 		s.enter(b, report.State)
 		return nil
